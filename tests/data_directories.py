@@ -13,7 +13,7 @@ from kgw.offsets.storage import OffsetStorage
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kgw.backend.embedded.offline.problems import Problem
+    from kgw.backend.embedded.offline.derived_check import Problem
     from kgw.offsets.recovery import Checkpoint
     from kgw.types import PartitionKey
     from tests.simulated_fs import SimulatedFs

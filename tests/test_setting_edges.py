@@ -28,7 +28,7 @@ from kgw.records.reader import read_records
 from kgw.testing.batches import make_batch
 from kgw.testing.gateway import InProcessGateway
 from kgw.testing.process import GatewayProcess
-from tests.backend.embedded.compact.test_cleaning import FAR, compact, records
+from tests.backend.embedded.compact.test_compaction import FAR, compact, records
 from tests.backend.embedded.driver import Driver
 from tests.handlers.support import START_MS, call, create_topic, produce, request_of
 

@@ -72,7 +72,6 @@ from kgw.testing.batches import make_batch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from kgw.backend.embedded.backend import EmbeddedBackend
     from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
     from kgw.protocol.schema import Request, Response
 
@@ -419,11 +418,10 @@ async def measure_small(
         taken |= {"s a GB": round(used_s / size_bytes * 1e9, 2), "answers": answers}
         results[name] = min(results.get(name, taken), taken, key=lambda one: one["s a GB"])
 
-    backend = cast("EmbeddedBackend", gateway.backend)
     for _ in range(rounds):
         await read("Fetch, small batches in memory", SMALL_BATCHES - SMALL_CACHED)
     for log in logs:
-        backend._cache.forget_below(log.tail, SMALL_BATCHES)  # noqa: SLF001 - users cannot ask for it
+        log.tail.forget_below(SMALL_BATCHES)
     for _ in range(rounds):
         await read("Fetch, small batches in the page cache", 0)
     return results

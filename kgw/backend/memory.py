@@ -378,7 +378,7 @@ class MemoryPartitionLog(PartitionLog, Segmented):
             contents.roll(contents.next_offset)
 
     async def compact(self, job: CompactionJob) -> CompactionReport:
-        from kgw.backend.memory_compaction import clean
+        from kgw.backend.memory_compaction import compact
 
         contents = self._contents
         sealed = contents.segments[:-1]
@@ -387,9 +387,9 @@ class MemoryPartitionLog(PartitionLog, Segmented):
             for number, segment in enumerate(sealed)
             if segment.base_offset < job.upper_bound
         ]
-        cleaned, report = clean(pieces, self.compacted_end, job)
+        compacted, report = compact(pieces, self.compacted_end, job)
         if not job.is_dry_run:
-            contents.replace(cleaned)
+            contents.replace(compacted)
             contents.compacted_end = report.compacted_end
             self._size_bytes = sum(segment.size_bytes for segment in contents.segments)
         return report

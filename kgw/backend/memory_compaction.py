@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kgw.backend.base import CompactionReport
 from kgw.errors import CorruptionError
-from kgw.records.cleaning import CleaningRules, NewestOffsets, Tally, clean_batches
+from kgw.records.compaction import CompactionRules, NewestOffsets, Tally, compact_batches
 from kgw.records.errors import RecordError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kgw.records.batch import RecordBatch
 
 
-def clean(
+def compact(
     segments: Sequence[Sequence[RecordBatch]], start_offset: int, job: CompactionJob
 ) -> tuple[list[list[RecordBatch]], CompactionReport]:
     """Return what becomes of sealed segments, and the report.
@@ -32,23 +32,23 @@ def clean(
             if full_at is not None:
                 end_offset, is_complete = full_at, False
                 break
-        rules = CleaningRules(
+        rules = CompactionRules(
             newest.by_hash, end_offset, job.now_ms, job.delete_retention_ms, job.kept_batches
         )
         tally = Tally()
-        cleaned = [
-            [batch for batch, _ in clean_batches(segment, rules, tally, job.limits)]
+        compacted = [
+            [batch for batch, _ in compact_batches(segment, rules, tally, job.limits)]
             for segment in segments
         ]
     except RecordError as error:
         raise CorruptionError(str(error)) from error
     bytes_before = sum(batch.size_bytes for segment in segments for batch in segment)
-    return cleaned, CompactionReport(
+    return compacted, CompactionReport(
         compacted_end=max(start_offset, end_offset),
         is_complete=is_complete,
         bytes_read=2 * bytes_before,
         bytes_before=bytes_before,
-        bytes_after=sum(batch.size_bytes for segment in cleaned for batch in segment),
+        bytes_after=sum(batch.size_bytes for segment in compacted for batch in segment),
         records_before=tally.records_before,
         records_after=tally.records_after,
         tombstones_removed=tally.tombstones_removed,

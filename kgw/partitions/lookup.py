@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.errors import KafkaError
-from kgw.records.times import RecordTime, first_record_at
+from kgw.records.reader import RecordTime, first_record_at
 
 if TYPE_CHECKING:
     from kgw.backend.base import PartitionLog

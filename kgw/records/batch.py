@@ -68,9 +68,10 @@ class Compression(IntEnum):
 class RecordBatch:
     """One batch: its header's fields, and the bytes they were read from.
 
-    `buffer` spans exactly this batch, or its header alone where only that was read
-    (`is_header_only`). Nothing is checked beyond what `read_batch` says; see
-    `kgw.partitions.validation` for what a client may send.
+    `buffer` spans exactly this batch, or its header alone where only that was read. Nothing is
+    checked beyond what `read_batch` says; see `kgw.partitions.validation` for what a client may
+    send. `base_timestamp_ms` means nothing on its own when the delete horizon flag is set: it is
+    the horizon then.
     """
 
     __slots__ = (
@@ -89,22 +90,6 @@ class RecordBatch:
         "producer_id",
         "record_count",
     )
-
-    buffer: memoryview
-    base_offset: int
-    batch_length: int
-    leader_epoch: int
-    magic: int
-    crc: int
-    attributes: int
-    last_offset_delta: int
-    base_timestamp_ms: int
-    """Meaningless on its own when the delete horizon flag is set: it is the horizon then."""
-    max_timestamp_ms: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    record_count: int
 
     def __init__(
         self,
@@ -140,11 +125,6 @@ class RecordBatch:
     def size_bytes(self) -> int:
         """The whole batch with its header, as the header says."""
         return self.batch_length + PREFIX_BYTES
-
-    @property
-    def is_header_only(self) -> bool:
-        """Whether the records were left out when this was read."""
-        return len(self.buffer) < self.batch_length + PREFIX_BYTES
 
     @property
     def records(self) -> memoryview:

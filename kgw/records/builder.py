@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -57,17 +58,20 @@ class BatchBuilder:
         """Begin an empty batch."""
         self._compression = compression
         self._compression_level = compression_level
-        self._base_offset = base_offset
-        self._leader_epoch = leader_epoch
         self._log_append_time_ms = log_append_time_ms
-        self._producer_id = producer_id
-        self._producer_epoch = producer_epoch
-        self._base_sequence = base_sequence
-        self._attributes = (
-            compression
-            | (LOG_APPEND_TIME_FLAG if log_append_time_ms is not None else 0)
-            | (TRANSACTIONAL_FLAG if is_transactional else 0)
-            | (CONTROL_FLAG if is_control else 0)
+        self._encode = partial(
+            encode_batch,
+            base_offset=base_offset,
+            leader_epoch=leader_epoch,
+            attributes=(
+                compression
+                | (LOG_APPEND_TIME_FLAG if log_append_time_ms is not None else 0)
+                | (TRANSACTIONAL_FLAG if is_transactional else 0)
+                | (CONTROL_FLAG if is_control else 0)
+            ),
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
         )
         self._records = bytearray()
         self._record_count = 0
@@ -76,11 +80,6 @@ class BatchBuilder:
 
     def __len__(self) -> int:
         return self._record_count
-
-    @property
-    def uncompressed_bytes(self) -> int:
-        """The size of the batch if it were not compressed."""
-        return HEADER_BYTES + len(self._records)
 
     def add(
         self,
@@ -113,29 +112,51 @@ class BatchBuilder:
         if not self._record_count:
             raise ValueError("a batch has at least one record")
         payload = compress(self._compression, self._records, self._compression_level)
-        max_timestamp_ms = self._max_timestamp_ms
-        if self._log_append_time_ms is not None:
-            max_timestamp_ms = self._log_append_time_ms
-        batch = bytearray(
-            HEADER.pack(
-                self._base_offset,
-                HEADER_BYTES - PREFIX_BYTES + len(payload),
-                self._leader_epoch,
-                MAGIC,
-                0,
-                self._attributes,
-                self._record_count - 1,
-                self._base_timestamp_ms,
-                max_timestamp_ms,
-                self._producer_id,
-                self._producer_epoch,
-                self._base_sequence,
-                self._record_count,
-            )
+        append_time_ms = self._log_append_time_ms
+        return self._encode(
+            payload,
+            last_offset_delta=self._record_count - 1,
+            base_timestamp_ms=self._base_timestamp_ms,
+            max_timestamp_ms=self._max_timestamp_ms if append_time_ms is None else append_time_ms,
+            record_count=self._record_count,
         )
-        batch += payload
-        _CRC.pack_into(batch, _CRC_POSITION, crc32c(memoryview(batch)[CRC_START:]))
-        return batch
+
+
+def encode_batch(
+    payload: Buffer,
+    *,
+    base_offset: int,
+    leader_epoch: int,
+    attributes: int = 0,
+    last_offset_delta: int,
+    base_timestamp_ms: int = NO_TIMESTAMP_MS,
+    max_timestamp_ms: int = NO_TIMESTAMP_MS,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    record_count: int = 0,
+) -> bytearray:
+    """Return a batch with this payload, and the length and the CRC that it has to have."""
+    batch = bytearray(
+        HEADER.pack(
+            base_offset,
+            HEADER_BYTES - PREFIX_BYTES + len(payload),
+            leader_epoch,
+            MAGIC,
+            0,
+            attributes,
+            last_offset_delta,
+            base_timestamp_ms,
+            max_timestamp_ms,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            record_count,
+        )
+    )
+    batch += payload
+    _CRC.pack_into(batch, _CRC_POSITION, crc32c(memoryview(batch)[CRC_START:]))
+    return batch
 
 
 def _append_bytes(output: bytearray, value: Buffer | None) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from kgw.errors import ErrorCode
 from kgw.records.batch import Compression
@@ -82,22 +82,36 @@ def _compress_gzip(data: Buffer, level: int | None) -> bytes:
 
 
 def _decompress_gzip(data: Buffer, bound: int) -> bytearray:
+    # Members may follow each other, as they do in files.
+    return _decompress_parts(
+        Compression.GZIP, data, bound, lambda: zlib.decompressobj(_GZIP_WINDOW_BITS), zlib.error
+    )
+
+
+def _decompress_parts(
+    codec: Compression,
+    data: Buffer,
+    bound: int,
+    begin: Callable[[], Any],
+    failure: type[Exception],
+) -> bytearray:
+    """Decompress parts that follow each other, by decompressors as zlib's, one for each."""
     output = bytearray()
-    pending: Buffer = data
+    pending = data
     while True:
-        # Members may follow each other, as they do in files.
-        decompressor = zlib.decompressobj(_GZIP_WINDOW_BITS)
+        decompressor = begin()
         while not decompressor.eof:
             try:
                 step = decompressor.decompress(pending, min(_STEP_BYTES, bound - len(output) + 1))
-            except zlib.error as error:
-                _refuse_data(Compression.GZIP, error)
+            except failure as error:
+                _refuse_data(codec, error)
             output += step
             if len(output) > bound:
-                _refuse_size(Compression.GZIP, bound)
-            pending = decompressor.unconsumed_tail
+                _refuse_size(codec, bound)
+            # lz4's keeps for itself what it has not come to.
+            pending = getattr(decompressor, "unconsumed_tail", b"")
             if not step and not pending and not decompressor.eof:
-                _refuse_data(Compression.GZIP, "it is cut off")
+                _refuse_data(codec, "it is cut off")
         pending = decompressor.unused_data
         if not pending:
             return output
@@ -190,27 +204,9 @@ def _compress_lz4(data: Buffer, level: int | None) -> bytes:
 def _decompress_lz4(data: Buffer, bound: int) -> bytearray:
     import lz4.frame
 
-    output = bytearray()
-    pending: Buffer | None = data
-    while True:
-        decompressor = lz4.frame.LZ4FrameDecompressor()
-        while not decompressor.eof:
-            try:
-                step = decompressor.decompress(
-                    b"" if pending is None else pending,
-                    max_length=min(_STEP_BYTES, bound - len(output) + 1),
-                )
-            except RuntimeError as error:
-                _refuse_data(Compression.LZ4, error)
-            output += step
-            if len(output) > bound:
-                _refuse_size(Compression.LZ4, bound)
-            if not step and decompressor.needs_input and not decompressor.eof:
-                _refuse_data(Compression.LZ4, "it is cut off")
-            pending = None
-        pending = decompressor.unused_data
-        if not pending:
-            return output
+    return _decompress_parts(
+        Compression.LZ4, data, bound, lz4.frame.LZ4FrameDecompressor, RuntimeError
+    )
 
 
 # --- zstd ---

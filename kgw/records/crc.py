@@ -1,13 +1,12 @@
 """CRC-32C, computed by the processor: what record batches carry, and our own small files too.
 
 The crc32c package looks up its version and builds a command line whenever it is imported, which
-brings in e-mail parsing and argparse: 20 ms of a start that has 300. So its extension module is
-imported by itself, and the package only where that does not work.
+brings in e-mail parsing and argparse: 20 ms of a start. So its extension module is imported by
+itself, and the package only where that does not work.
 """
 
 from __future__ import annotations
 
-import sys
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 from typing import TYPE_CHECKING, Any, Final
@@ -28,21 +27,14 @@ if TYPE_CHECKING:
 else:
 
     def _import_extension() -> Any:
-        name = "crc32c._crc32c"
-        if name in sys.modules:
-            return sys.modules[name]
-        package = PathFinder.find_spec("crc32c")
-        folders = None if package is None else package.submodule_search_locations
-        spec = None if folders is None else PathFinder.find_spec(name, folders)
-        if spec is None or spec.loader is None:
-            # An installation of another shape.
-            import crc32c as whole_package
-
-            return whole_package
-        module = module_from_spec(spec)
-        # The import system's own way of making a module known before it runs.
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
+        try:
+            folders = PathFinder.find_spec("crc32c").submodule_search_locations
+            spec = PathFinder.find_spec("crc32c._crc32c", folders)
+            module = module_from_spec(spec)
+            spec.loader.exec_module(module)
+        except AttributeError:
+            # An installation of another shape: something was not found.
+            import crc32c as module
         return module
 
     crc32c = _import_extension().crc32c

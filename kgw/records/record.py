@@ -46,20 +46,21 @@ def read_varint(data: bytes | bytearray, position: int, bits: int = 32) -> tuple
 
     Raises RecordError when it is cut off or has more than `bits` bits.
     """
-    unsigned = 0
-    shift = 0
     try:
-        while True:
-            byte = data[position]
-            position += 1
+        byte = data[position]
+        position += 1
+        # Most numbers have one byte.
+        if byte < 0x80:
+            return (byte >> 1) ^ -(byte & 1), position
+        unsigned = byte & 0x7F
+        shift = 7
+        while (byte := data[position]) >= 0x80 and shift < bits:
             unsigned |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                break
             shift += 7
-            if shift >= bits:
-                raise RecordError(f"a number has more than {bits} bits", ErrorCode.INVALID_RECORD)
+            position += 1
     except IndexError:
         raise RecordError("a number is cut off", ErrorCode.INVALID_RECORD) from None
-    if unsigned >> bits:
+    unsigned |= byte << shift
+    if shift >= bits or unsigned >> bits:
         raise RecordError(f"a number has more than {bits} bits", ErrorCode.INVALID_RECORD)
-    return (unsigned >> 1) ^ -(unsigned & 1), position
+    return (unsigned >> 1) ^ -(unsigned & 1), position + 1

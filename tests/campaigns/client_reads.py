@@ -191,7 +191,7 @@ class ClientReads:
         partition = self._partitions.get(log)
         if partition is None:
             backend = cast("EmbeddedBackend", self)
-            partition = EmbeddedPartitionLog(log, backend, self._store, self._cache)
+            partition = EmbeddedPartitionLog(log, backend, self._store)
             partition.tail = _Tail(self._note)
             self._partitions[log] = partition
         return partition
@@ -239,7 +239,7 @@ class ClientReads:
 
     def forget_cached(self, log: SegmentedLog, offset: int) -> None:
         """Read what lies below from the disk: it has been compacted."""
-        self._cache.forget_below(self._partition(log).tail, offset)
+        self._partition(log).tail.forget_below(offset)
 
     def forget_log(self, log: SegmentedLog) -> None:
         """Let go of a log that is deleted."""

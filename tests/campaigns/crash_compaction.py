@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kgw.backend.base import CompactionJob
-from kgw.backend.embedded.compact.cleaning import Cleaning, plan_cleaning
+from kgw.backend.embedded.compact.compaction import Compaction, plan_compaction
 from kgw.backend.embedded.files.durability import sync_directory
 from kgw.backend.embedded.layout import COMPACTION_DIRECTORY
 from kgw.backend.embedded.log import swap
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from random import Random
 
-    from kgw.backend.embedded.compact.cleaning import CleaningOrder
+    from kgw.backend.embedded.compact.compaction import CompactionOrder
     from kgw.backend.embedded.files.fs import FileSystem
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
     from kgw.backend.embedded.options import EmbeddedOptions
@@ -56,7 +56,7 @@ class CompactingMachine(Machine):
         )
         self.now_ms = 0
         self.compactions = 0
-        self._cleaned_ms: dict[tuple[PartitionKey, int], int] = {}
+        self._compacted_ms: dict[tuple[PartitionKey, int], int] = {}
         """When a tombstone was first in reach of a run."""
 
     def step(self) -> None:
@@ -89,7 +89,7 @@ class CompactingMachine(Machine):
         bound = self.random.choice((_FAR, _FAR, self.random.randint(0, model.end)))
         memory_bytes = self.random.choice((480, 1 << 20, 1 << 20))
         job = CompactionJob(bound, self.now_ms, RETENTION_MS, key_memory_bytes=memory_bytes)
-        order = plan_cleaning(log, job, 0)
+        order = plan_compaction(log, job, 0)
         if not order.sources:
             return
         # The rolls have synced what lies in sealed segments.
@@ -100,7 +100,7 @@ class CompactingMachine(Machine):
         # A run has so many operations that the log would grow faster than it is compacted.
         self.beside_share = 0.01
         try:
-            compacted_end = self._clean(log, order)
+            compacted_end = self._compact(log, order)
         finally:
             self.is_compacting = False
             self.beside_share = beside_share
@@ -112,21 +112,21 @@ class CompactingMachine(Machine):
         elif store.fs.is_directory(log.path):
             remove_directory(store.fs, log.path)
 
-    def _clean(self, log: SegmentedLog, order: CleaningOrder) -> int | None:
+    def _compact(self, log: SegmentedLog, order: CompactionOrder) -> int | None:
         """Return up to where the log is compacted; None when the run was given up."""
         store = self.started()
         self.checkpoint(clean=False)
-        cleaning = Cleaning(self.fs, order)
-        steps = cleaning.run()
+        compaction = Compaction(self.fs, order)
+        steps = compaction.run()
         try:
             while True:
                 with self.appending_beside():
-                    cleaned = next(steps, None)
-                if cleaned is None:
-                    return cleaning.report.compacted_end
+                    compacted = next(steps, None)
+                if compacted is None:
+                    return compaction.report.compacted_end
                 # A run takes longer than relaxed records are left without a sync.
                 self.flushes.pass_time(store, self.appending_beside, self._make_durable)
-                paths = swap_segment(store, log, cleaned)
+                paths = swap_segment(store, log, compacted)
                 if self.random.random() < 0.5:
                     store.remove_files(paths)
                 if self.random.random() < 0.1:
@@ -153,7 +153,7 @@ class CompactingMachine(Machine):
         removable = {offset for offset in below if newest[key_of(model.promised[offset])] > offset}
         for offset in newest.values():
             if model.promised[offset].startswith(b"T"):
-                first_ms = self._cleaned_ms.setdefault((key, offset), self.now_ms)
+                first_ms = self._compacted_ms.setdefault((key, offset), self.now_ms)
                 if self.now_ms >= first_ms + RETENTION_MS:
                     removable.add(offset)
         return removable

@@ -48,10 +48,10 @@ async def produce(client: AsyncClient, count: int) -> None:
 SPOIL = """
 import sys
 if sys.orig_argv[-1] == "kgw.backend.embedded.compact.process":
-    from kgw.backend.embedded.compact import cleaning
+    from kgw.backend.embedded.compact import compaction
     def run(self):
         raise OverflowError("int too large to convert")
-    cleaning.Cleaning.run = run
+    compaction.Compaction.run = run
 """
 
 

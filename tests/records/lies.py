@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from kgw.records.batch import CRC_START, HEADER_BYTES, PREFIX_BYTES, Compression
-from kgw.records.builder import BatchBuilder
+from kgw.records.batch import Compression
+from kgw.records.builder import encode_batch
 from kgw.records.compression import compress
-from kgw.records.crc import crc32c
 from kgw.records.record import append_varint
 
 if TYPE_CHECKING:
@@ -54,23 +52,20 @@ def batch(
     producer_id: int = -1,
     base_sequence: int = -1,
 ) -> bytearray:
-    """Return a batch with this payload whose header counts so many records, with a CRC that fits.
-
-    It is made by hand: no builder lies.
-    """
-    builder = BatchBuilder(
-        compression=compression,
+    """Return a batch whose header counts so many records, with a CRC that fits."""
+    return encode_batch(
+        compress(compression, payload),
+        base_offset=0,
+        leader_epoch=-1,
+        attributes=compression,
+        last_offset_delta=count - 1,
+        base_timestamp_ms=NOW_MS,
+        max_timestamp_ms=NOW_MS,
         producer_id=producer_id,
         producer_epoch=-1 if producer_id < 0 else 0,
         base_sequence=base_sequence,
+        record_count=count,
     )
-    builder.add(key=b"key", value=b"v" * 40, timestamp_ms=NOW_MS)
-    made = builder.build()[:HEADER_BYTES] + bytes(compress(compression, payload))
-    Struct(">i").pack_into(made, 8, len(made) - PREFIX_BYTES)
-    Struct(">i").pack_into(made, 23, count - 1)
-    Struct(">i").pack_into(made, 57, count)
-    made[17:CRC_START] = crc32c(memoryview(made)[CRC_START:]).to_bytes(4, "big")
-    return made
 
 
 def honest(count: int) -> bytes:

@@ -48,17 +48,11 @@ def test_what_is_cut_off_is_refused(codec: Compression) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_other_bytes_are_refused(codec: Compression) -> None:
-    """Data that is another codec's, or nobody's, is named broken."""
-    for data in (b"", b"nothing of the kind", b"\xff" * 40, bytes(40)):
+    """Data that is another codec's, or nobody's, or goes on behind its end, is named broken."""
+    whole = bytes(compress(codec, b"x" * 100))
+    for data in (b"", b"nothing of the kind", b"\xff" * 40, bytes(40), whole + b"garbage"):
         with pytest.raises(RecordError):
             decompress(codec, data)
-
-
-@pytest.mark.parametrize("codec", CODECS)
-def test_trailing_bytes_are_refused(codec: Compression) -> None:
-    """Bytes after the end are damage."""
-    with pytest.raises(RecordError):
-        decompress(codec, bytes(compress(codec, b"x" * 100)) + b"garbage")
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -99,6 +93,8 @@ def test_a_bare_snappy_block_is_read() -> None:
 @pytest.mark.parametrize(
     "data",
     [
+        # Ten bytes cannot become a million in this format, whatever the limit.
+        b"\xc0\x84\x3d" + bytes(7),
         b"\xff\xff\xff\xff\x0f" + bytes(20),
         b"\xff\xff\xff\xff\x7f" + bytes(20),
         b"\x80\x80\x80\x80\x80\x80\x01",
@@ -114,12 +110,6 @@ def test_snappy_sizes_are_judged_before_they_are_believed(data: bytes) -> None:
     """A block that claims gigabytes is refused without allocating them."""
     with pytest.raises(RecordError):
         decompress(Compression.SNAPPY, data)
-
-
-def test_a_snappy_claim_within_the_limit_but_impossible_is_refused() -> None:
-    """Ten bytes cannot become a million in this format, whatever the limit."""
-    with pytest.raises(RecordError, match="cannot become"):
-        decompress(Compression.SNAPPY, b"\xc0\x84\x3d" + bytes(7))
 
 
 def test_zstd_skippable_frames_and_checksums_are_understood() -> None:
@@ -141,8 +131,8 @@ def test_zstd_windows_are_bounded() -> None:
         decompress(Compression.ZSTD, frame)
 
 
-def test_gzip_members_are_checked() -> None:
-    """A wrong checksum in the trailer is found."""
+def test_the_checksums_of_gzip_are_compared() -> None:
+    """A wrong one in the trailer is found."""
     data = bytearray(compress(Compression.GZIP, b"abc" * 10))
     data[-5] ^= 1
 

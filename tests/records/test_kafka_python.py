@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgw.records.batch import Compression, read_batch
-from kgw.records.builder import BatchBuilder
 from kgw.records.reader import read_records
 from kgw.records.record import Record
 from tests.records import strategies
@@ -21,7 +20,7 @@ with warnings.catch_warnings():
     from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
 if TYPE_CHECKING:
-    from tests.records.test_builder_reader import Drawn
+    from tests.records.strategies import Drawn
 
 producers = st.none() | st.tuples(
     st.integers(0, 1 << 40), st.integers(0, 32_767), st.integers(0, 2**31 - 1), st.booleans()
@@ -47,16 +46,16 @@ def build_theirs(records: list[Drawn], codec: Compression, producer: Producer | 
 
 def build_ours(records: list[Drawn], codec: Compression, producer: Producer | None) -> bytes:
     """Return the same batch as we make it."""
-    builder = BatchBuilder(
-        compression=codec,
-        producer_id=-1 if producer is None else producer[0],
-        producer_epoch=-1 if producer is None else producer[1],
-        base_sequence=-1 if producer is None else producer[2],
-        is_transactional=producer is not None and producer[3],
+    return bytes(
+        strategies.build(
+            records,
+            compression=codec,
+            producer_id=-1 if producer is None else producer[0],
+            producer_epoch=-1 if producer is None else producer[1],
+            base_sequence=-1 if producer is None else producer[2],
+            is_transactional=producer is not None and producer[3],
+        )
     )
-    for key, value, timestamp_ms, headers in records:
-        builder.add(key=key, value=value, timestamp_ms=timestamp_ms, headers=headers)
-    return bytes(builder.build())
 
 
 @pytest.mark.slow
@@ -101,16 +100,3 @@ def test_we_read_theirs(
         Record(offset, timestamp_ms, key, value, headers)
         for offset, (key, value, timestamp_ms, headers) in enumerate(records)
     ] == list(read_records(batch))
-
-
-@pytest.mark.slow
-@given(records=strategies.records, producer=producers)
-def test_uncompressed_batches_are_the_same_bytes(
-    records: list[Drawn], producer: Producer | None
-) -> None:
-    """Without a codec there is one way to write a batch, leader epoch aside."""
-    ours = bytearray(build_ours(records, Compression.NONE, producer))
-    theirs = bytearray(build_theirs(records, Compression.NONE, producer))
-    ours[12:16] = theirs[12:16] = bytes(4)
-
-    assert theirs == ours

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,49 +8,33 @@ from hypothesis import strategies as st
 
 from kgw.errors import ErrorCode, KafkaError
 from kgw.records.batch import Compression, read_batch
-from kgw.records.builder import BatchBuilder
 from kgw.records.reader import read_records
 from kgw.records.unfit import MAX_NAMED, find_unfit
+from tests.records import strategies
 from tests.records.lies import LIES, batch
+from tests.records.strategies import build
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kgw.records.batch import RecordBatch
-
-RECORDS = st.tuples(
-    st.none() | st.binary(max_size=200),
-    st.none() | st.binary(max_size=200),
-    st.integers(-1, 1 << 41),
-    st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=3),
-)
-
-
-def build(
-    records: list[tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]],
-    compression: Compression = Compression.NONE,
-) -> bytearray:
-    """Return a batch of (key, value, timestamp, headers)."""
-    builder = BatchBuilder(compression=compression)
-    for key, value, timestamp_ms, headers in records:
-        builder.add(key=key, value=value, timestamp_ms=timestamp_ms, headers=headers)
-    return builder.build()
+    from tests.records.strategies import Drawn
 
 
 @given(
-    records=st.lists(RECORDS, min_size=1, max_size=30),
+    records=strategies.records,
     compression=st.sampled_from(Compression),
     needs_keys=st.booleans(),
     bounds=st.tuples(st.integers(0, 1 << 41), st.integers(0, 1 << 41)),
 )
 def test_finds_what_a_full_reading_finds(
-    records: list[tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]],
+    records: list[Drawn],
     compression: Compression,
     needs_keys: bool,
     bounds: tuple[int, int],
 ) -> None:
     """The walk sees the same keys and times as the reader of whole records."""
-    batch = read_batch(build(records, compression))
+    batch = read_batch(build(records, compression=compression))
     times = (min(bounds), max(bounds))
     expected = [
         place
@@ -63,26 +46,13 @@ def test_finds_what_a_full_reading_finds(
     assert expected == [one.place for one in found]
 
 
-@given(records=st.lists(RECORDS, min_size=1, max_size=8), data=st.data())
-def test_nothing_but_a_refusal_comes_of_garbage(
-    records: list[tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]],
-    data: st.DataObject,
-) -> None:
-    """Cut or changed anywhere, a payload is walked or refused with a code of the protocol."""
-    content = build(records)
-    position = data.draw(st.integers(61, len(content) - 1))
-    content[position] = data.draw(st.integers(0, 255))
-    with suppress(KafkaError):
-        find_unfit(read_batch(content), needs_keys=True, time_range=(0, 1 << 41))
-
-
 @given(
-    records=st.lists(RECORDS, min_size=1, max_size=8),
+    records=strategies.records,
     count_off=st.sampled_from([0, 0, 0, 0, 1, -1]),
     data=st.data(),
 )
 def test_what_passes_can_be_read_and_what_can_be_read_passes(
-    records: list[tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]],
+    records: list[Drawn],
     count_off: int,
     data: st.DataObject,
 ) -> None:
@@ -123,15 +93,6 @@ def test_every_lie_is_refused(name: str, compression: Compression) -> None:
     assert ErrorCode.INVALID_RECORD is walked.value.code
     with pytest.raises(KafkaError):
         list(read_records(lying))
-
-
-def test_lies_about_the_count_are_refused() -> None:
-    """Fewer records than bytes, or more."""
-    for count in (1, 3):
-        content = build([(b"k", b"v", 0, [])] * 2)
-        content[57:61] = count.to_bytes(4, "big")
-        with pytest.raises(KafkaError):
-            find_unfit(read_batch(content), needs_keys=True, time_range=None)
 
 
 def test_names_end_somewhere() -> None:

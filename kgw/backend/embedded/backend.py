@@ -299,7 +299,7 @@ class EmbeddedBackend(Backend):
     def _adopt(self, log: SegmentedLog) -> PartitionLog:
         partition = self._logs.get(log)
         if partition is None:
-            partition = EmbeddedPartitionLog(log, self, self._store, self._cache)
+            partition = EmbeddedPartitionLog(log, self, self._store)
             self._logs[log] = partition
             self._partitions[log.key] = partition
         return partition

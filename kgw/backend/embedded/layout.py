@@ -126,6 +126,12 @@ def parse_stem(name: str, suffix: str) -> int | None:
     return int(stem) if stem.isascii() and stem.isdigit() else None
 
 
+def segment_bases(names: Iterable[str]) -> list[int]:
+    """Return the base offsets of the segments among the files of a partition."""
+    found = (parse_stem(name, LOG_SUFFIX) for name in names)
+    return sorted(base_offset for base_offset in found if base_offset is not None)
+
+
 def swap_name(first_base_offset: int, last_base_offset: int) -> str:
     """Return the name of the note that the segments from one to another are being exchanged."""
     return f"{segment_stem(first_base_offset)}-{segment_stem(last_base_offset)}{SWAP_SUFFIX}"

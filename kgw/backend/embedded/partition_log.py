@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     )
     from kgw.backend.embedded.log.segment import Segment
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
-    from kgw.backend.embedded.read.cache import HotCache
     from kgw.backend.embedded.shell import Shell
     from kgw.backend.embedded.store import Store
     from kgw.records.batch import RecordBatch
@@ -46,7 +45,7 @@ _REBUILDS: Final = 8
 class EmbeddedPartitionLog(PartitionLog, Segmented):
     """One partition's log, its cached tail, and the way to the threads."""
 
-    def __init__(self, log: SegmentedLog, backend: Shell, store: Store, cache: HotCache) -> None:
+    def __init__(self, log: SegmentedLog, backend: Shell, store: Store) -> None:
         self.key = log.key
         self.tail = CachedTail()
         self._log = log
@@ -55,7 +54,6 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
         self._threads = backend.threads
         self._flusher = backend.threads.flusher
         self._store = store
-        self._cache = cache
         self._rebuilding: dict[Segment, Future[None]] = {}
         self._compacting = Lock()
 
@@ -207,7 +205,7 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
         from kgw.backend.embedded.compact.run import CompactionRun
 
         async with self._compacting:
-            forget_cached = partial(self._cache.forget_below, self.tail)
+            forget_cached = self.tail.forget_below
             run = CompactionRun(
                 self._log, job, self._store, self._backend, self.rebuild_segment, forget_cached
             )

@@ -20,7 +20,7 @@ from kgw.backend.embedded.log.segment import SideFileDamagedError
 from kgw.backend.embedded.log.segmented_log import SegmentedLog
 from kgw.backend.embedded.log.swap import remove_directory
 from kgw.backend.embedded.recover.journal_replay import replay_journal
-from kgw.backend.embedded.recover.recovery import recover_log
+from kgw.backend.embedded.recover.recovery import LogRecovery
 from kgw.backend.embedded.write.segment_syncs import sync_all_files
 from kgw.backend.embedded.write.write_path import WritePath
 from kgw.errors import DataDirectoryError, StorageError
@@ -299,7 +299,7 @@ class Store:
                     self.registry.count((Anomaly(AnomalyKind.LOG_MISSING, problem),))
                 self.report(problem)
                 return log
-            log = recover_log(
+            log = LogRecovery(
                 self.directory,
                 self.registry,
                 key,
@@ -309,7 +309,7 @@ class Store:
                 checkpoint_damaged=checkpoint_damaged,
                 clean_stop=self.clean_stop,
                 proven_end=self._proven.get(key, 0),
-            )
+            ).run()
         except (OSError, SyncFailedError) as error:
             self.registry.remove(key)
             raise StorageError(f"cannot open partition {key} of {topic}: {error}") from error
@@ -320,7 +320,7 @@ class Store:
         """The directory of a log is gone: its offsets must not come back with other values."""
         self.registry.remove(log.key)
         del self.logs[log.key]
-        recovered = recover_log(
+        recovered = LogRecovery(
             self.directory,
             self.registry,
             log.key,
@@ -330,7 +330,7 @@ class Store:
             checkpoint_damaged=False,
             clean_stop=False,
             proven_end=0,
-        )
+        ).run()
         self.logs[log.key] = recovered
         return recovered
 

@@ -11,8 +11,6 @@ from tests.backend.embedded.driver import ROOT, SETTINGS, Driver
 from tests.simulated_fs import SimulatedFile, SimulatedFs
 
 if TYPE_CHECKING:
-    import pytest
-
     from kgw.errors import StorageError
 
 PARTITIONS = 60
@@ -82,9 +80,8 @@ def test_descriptors_do_not_grow_with_the_partitions_written() -> None:
     assert fs.most < FEW.open_files + 5 * FEW.dirty_segments
 
 
-def test_replay_of_the_journal_holds_few_files_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replay_of_the_journal_holds_few_files_open() -> None:
     """A journal that knows many partitions does not keep the next start from succeeding."""
-    monkeypatch.setattr("kgw.backend.embedded.recover.journal_replay._REPLAY_FILES", 10)
     driver, fs = _driver()
     driver.options = FEW._replace(group_partitions=1000, dirty_segments=1000)
     driver.kill()

@@ -1,9 +1,9 @@
-"""The process that cleans segments: `python -m kgw.backend.embedded.compact.process`.
+"""The process that compacts segments: `python -m kgw.backend.embedded.compact.process`.
 
 A process of its own, at the lowest priority, so that neither the event loop nor its interpreter
 waits for it. The first line on standard input is the order; then the input stays open for as long
 as the parent lives: at its end this process ends, too. Each line on standard output is an object
-with one member: `cleaned`, `report`, or what has ended the run.
+with one member: `compacted`, `report`, or what has ended the run.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from kgw.backend.base import CompactionJob, CompactionReport, LogSettings
-from kgw.backend.embedded.compact.cleaning import Cleaning, CleaningOrder, Pace, SourceSegment
+from kgw.backend.embedded.compact.compaction import Compaction, CompactionOrder, Pace, SourceSegment
 from kgw.backend.embedded.failures import SyncFailedError, is_out_of_space
 from kgw.backend.embedded.files.real_fs import RealFs
 from kgw.backend.embedded.log.segment import SideFileDamagedError
-from kgw.backend.embedded.log.swap import CleanedSegment
+from kgw.backend.embedded.log.swap import CompactedSegment
 from kgw.errors import CorruptionError, DiskFullError, StorageError
 from kgw.records.limits import DecompressionLimits
 
@@ -40,19 +40,19 @@ class SideFileError(Exception):
         self.base_offset = base_offset
 
 
-def encode_order(order: CleaningOrder) -> bytes:
+def encode_order(order: CompactionOrder) -> bytes:
     """Return the line that tells the process what to do."""
     job = order.job._asdict() | {"kept_batches": sorted(order.job.kept_batches)}
     return json.dumps(order._asdict() | {"job": job}).encode() + b"\n"
 
 
-def decode_order(line: bytes) -> CleaningOrder:
+def decode_order(line: bytes) -> CompactionOrder:
     """Return what `encode_order` was given."""
     fields: dict[str, Any] = json.loads(line)
     job = fields["job"]
     job["kept_batches"] = frozenset(job["kept_batches"])
     job["limits"] = DecompressionLimits(*job["limits"])
-    return CleaningOrder(
+    return CompactionOrder(
         fields["path"],
         tuple(SourceSegment(*one) for one in fields["sources"]),
         fields["start_offset"],
@@ -62,7 +62,7 @@ def decode_order(line: bytes) -> CleaningOrder:
     )
 
 
-def decode_line(line: bytes) -> CleanedSegment | CompactionReport:
+def decode_line(line: bytes) -> CompactedSegment | CompactionReport:
     """Return what a line of the process says.
 
     Raises what has ended the run there: CorruptionError, SideFileError, StorageError; ValueError
@@ -70,18 +70,15 @@ def decode_line(line: bytes) -> CleanedSegment | CompactionReport:
     """
     try:
         ((kind, value),) = json.loads(line).items()
-        return _decode(kind, value)
+        match kind:
+            case "compacted":
+                base_offset, replaced, *numbers = value
+                return CompactedSegment(base_offset, tuple(replaced), *numbers)
+            case "report":
+                return CompactionReport(*value)
     except (AttributeError, TypeError) as error:
         raise ValueError(str(error)) from error
-
-
-def _decode(kind: str, value: Any) -> CleanedSegment | CompactionReport:
     match kind:
-        case "cleaned":
-            base_offset, replaced, *rest = value
-            return CleanedSegment(base_offset, tuple(replaced), *rest)
-        case "report":
-            return CompactionReport(*value)
         case "side_file":
             raise SideFileError(value)
         case "corruption":
@@ -93,13 +90,13 @@ def _decode(kind: str, value: Any) -> CleanedSegment | CompactionReport:
     raise ValueError(f"{kind} is nothing that ends a run")
 
 
-def run(order: CleaningOrder, write: Callable[[str, object], None]) -> None:
-    """Clean, and say what happens."""
-    cleaning = Cleaning(RealFs(), order, _Pace(order.job.bytes_per_s))
+def run(order: CompactionOrder, write: Callable[[str, object], None]) -> None:
+    """Compact, and say what happens."""
+    compaction = Compaction(RealFs(), order, _Pace(order.job.bytes_per_s))
     try:
-        for cleaned in cleaning.run():
-            write("cleaned", cleaned)
-        write("report", cleaning.report)
+        for compacted in compaction.run():
+            write("compacted", compacted)
+        write("report", compaction.report)
     except SideFileDamagedError as error:
         write("side_file", error.segment.base_offset)
     except CorruptionError as error:

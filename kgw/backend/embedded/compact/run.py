@@ -1,4 +1,4 @@
-"""One run of compaction as the event loop sees it: a process cleans, the flusher swaps."""
+"""One run of compaction as the event loop sees it: a process compacts, the flusher swaps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import kgw
 from kgw.backend.base import CompactionReport
-from kgw.backend.embedded.compact.cleaning import plan_cleaning
+from kgw.backend.embedded.compact.compaction import plan_compaction
 from kgw.backend.embedded.compact.ending import Ending
 from kgw.backend.embedded.compact.process import SideFileError, decode_line, encode_order
 from kgw.backend.embedded.log.swap import remove_directory, swap_segment
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from kgw.backend.base import CompactionJob
-    from kgw.backend.embedded.compact.cleaning import CleaningOrder
+    from kgw.backend.embedded.compact.compaction import CompactionOrder
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
-    from kgw.backend.embedded.log.swap import CleanedSegment
+    from kgw.backend.embedded.log.swap import CompactedSegment
     from kgw.backend.embedded.shell import Shell
     from kgw.backend.embedded.store import Store
 
@@ -82,18 +82,18 @@ class CompactionRun:
             "faster than they are compacted"
         )
 
-    def _plan(self) -> CleaningOrder:
-        return plan_cleaning(self._log, self._job, self._store.options.min_free_bytes)
+    def _plan(self) -> CompactionOrder:
+        return plan_compaction(self._log, self._job, self._store.options.min_free_bytes)
 
-    def _has_lost(self, order: CleaningOrder) -> bool:
-        """Whether segments that were to be cleaned have been dropped since."""
+    def _has_lost(self, order: CompactionOrder) -> bool:
+        """Whether segments that were to be compacted have been dropped since."""
         log = self._log
         return not log.is_deleted and log.segments[0].base_offset > order.sources[0].base_offset
 
-    async def _attempt(self, order: CleaningOrder) -> CompactionReport:
+    async def _attempt(self, order: CompactionOrder) -> CompactionReport:
         threads, store, log = self._backend.threads, self._store, self._log
         try:
-            report = await self._clean(order)
+            report = await self._compact(order)
         finally:
             if not self._job.is_dry_run:
                 await threads.run_in_flusher(self._remove_directory)
@@ -112,7 +112,7 @@ class CompactionRun:
         except OSError as error:
             self._store.report(f"{self._log.path}: {error}")
 
-    async def _clean(self, order: CleaningOrder) -> CompactionReport:
+    async def _compact(self, order: CompactionOrder) -> CompactionReport:
         process = await _start()
         stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
         if stdin is None or stdout is None or stderr is None:  # pragma: no cover
@@ -135,7 +135,7 @@ class CompactionRun:
             await process.wait()
             await complaint
 
-    def _understand(self, line: bytes) -> CleanedSegment | CompactionReport:
+    def _understand(self, line: bytes) -> CompactedSegment | CompactionReport:
         try:
             return decode_line(line)
         except ValueError as error:
@@ -146,13 +146,13 @@ class CompactionRun:
     def _ended(self, problem: str) -> str:
         return f"the process that compacts partition {self._log.key} has ended: {problem}"
 
-    async def _swap(self, cleaned: CleanedSegment) -> None:
+    async def _swap(self, compacted: CompactedSegment) -> None:
         if not self._has_swapped:
             # A stored checkpoint that names one of the old segments would be taken for one that
             # is ahead of its log. From now on it names the active one.
             await self._backend.checkpoint()
             self._has_swapped = True
-        swap = partial(swap_segment, self._store, self._log, cleaned)
+        swap = partial(swap_segment, self._store, self._log, compacted)
         paths = await self._backend.threads.run_between_checkpoints(swap)
         self._backend.remove_later(paths, self._log.settings.delete_delay_ms)
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
 
 
-class CleanedSegment(NamedTuple):
+class CompactedSegment(NamedTuple):
     """A segment in the `compaction` directory, complete and durable."""
 
     base_offset: int
@@ -56,8 +56,8 @@ class SwappingStore(Protocol):
     def forget_segments(self, log: SegmentedLog, segments: Iterable[Segment]) -> None: ...
 
 
-def swap_segment(store: SwappingStore, log: SegmentedLog, cleaned: CleanedSegment) -> list[str]:
-    """Put a cleaned segment in its place: the flusher's work, beside no checkpoint or rebuilding.
+def swap_segment(store: SwappingStore, log: SegmentedLog, compacted: CompactedSegment) -> list[str]:
+    """Put a compacted segment in its place: the flusher's work, beside no checkpoint or rebuilding.
 
     Returns the old files, to be removed after the log's `delete_delay_ms`; nothing happens when
     all of the old segments have been dropped meanwhile. The stored checkpoint must name a later
@@ -67,16 +67,16 @@ def swap_segment(store: SwappingStore, log: SegmentedLog, cleaned: CleanedSegmen
     store.check_writable()
     segments = log.segments
     bases = [segment.base_offset for segment in segments]
-    if log.is_deleted or cleaned.replaced[-1] < bases[0]:
+    if log.is_deleted or compacted.replaced[-1] < bases[0]:
         return []
-    start = bisect_left(bases, cleaned.base_offset)
-    end = start + len(cleaned.replaced)
-    if bases[start:end] != list(cleaned.replaced) or end >= len(segments):
+    start = bisect_left(bases, compacted.base_offset)
+    end = start + len(compacted.replaced)
+    if bases[start:end] != list(compacted.replaced) or end >= len(segments):
         raise StorageError(
             f"segments of partition {log.key} that were being compacted have been dropped"
         )
     fs = store.fs
-    note_path = _note_path(log.path, cleaned)
+    note_path = _note_path(log.path, compacted)
     try:
         # First the new files' names: the note must not outlive them.
         sync_directory(fs, _directory(log.path))
@@ -90,11 +90,11 @@ def swap_segment(store: SwappingStore, log: SegmentedLog, cleaned: CleanedSegmen
     try:
         for segment in segments[start:end]:
             aside += segment.set_aside(fs)
-        _bring_in(fs, log.path, cleaned.base_offset)
-        new = Segment(log.path, cleaned.base_offset, store.pool)
-        new.size_bytes = cleaned.size_bytes
-        new.side = (cleaned.entry_count, b"")
-        new.largest_timestamp_ms = cleaned.largest_timestamp_ms
+        _bring_in(fs, log.path, compacted.base_offset)
+        new = Segment(log.path, compacted.base_offset, store.pool)
+        new.size_bytes = compacted.size_bytes
+        new.side = (compacted.entry_count, b"")
+        new.largest_timestamp_ms = compacted.largest_timestamp_ms
         new.begun_ms = segments[start].begun_ms
         store.forget_segments(log, segments[start:end])
         log.segments = (*segments[:start], new, *segments[end:])
@@ -189,6 +189,6 @@ def _directory(path: str) -> str:
     return f"{path}/{layout.COMPACTION_DIRECTORY}"
 
 
-def _note_path(path: str, cleaned: CleanedSegment) -> str:
-    name = layout.swap_name(cleaned.base_offset, cleaned.replaced[-1])
+def _note_path(path: str, compacted: CompactedSegment) -> str:
+    name = layout.swap_name(compacted.base_offset, compacted.replaced[-1])
     return f"{_directory(path)}/{name}"

@@ -7,6 +7,7 @@ torn tail, side files and indexes that lag. After an orderly stop nothing may la
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.embedded import layout
@@ -17,13 +18,12 @@ from kgw.backend.embedded.log.swap import read_notes
 from kgw.backend.embedded.offline.derived_check import (
     DerivedCheck,
     IndexCheck,
-    OffsetIndexCheck,
-    TimeIndexCheck,
+    Problem,
+    RecordCheck,
 )
-from kgw.backend.embedded.offline.problems import Problem
-from kgw.backend.embedded.offline.record_check import RecordCheck
 from kgw.backend.embedded.recover.scan import SegmentScanner
 from kgw.errors import DataDirectoryError
+from kgw.offsets.manager import MAX_OFFSET
 from kgw.types import NO_TIMESTAMP_MS, format_uuid
 
 if TYPE_CHECKING:
@@ -64,14 +64,7 @@ def check_directory(
             problems.append(Problem(f"{partitions}/{name}", "is not a partition's directory"))
             continue
         checkpoint = checkpoints.get(key) if checkpoints is not None else None
-        check = PartitionCheck(
-            fs,
-            f"{partitions}/{name}",
-            key,
-            checkpoint,
-            is_clean=is_clean,
-            reads_records=reads_records,
-        )
+        check = PartitionCheck(fs, f"{partitions}/{name}", key, checkpoint, is_clean, reads_records)
         problems += check.run()
     return problems
 
@@ -96,38 +89,27 @@ def _check_root(fs: FileSystem, root: str) -> Iterator[Problem]:
             yield Problem(directory, problem)
 
 
+@dataclass
 class PartitionCheck:
     """One partition's directory."""
 
-    def __init__(
-        self,
-        fs: FileSystem,
-        path: str,
-        key: PartitionKey,
-        checkpoint: Checkpoint | None,
-        *,
-        is_clean: bool,
-        reads_records: bool = False,
-    ) -> None:
-        self._fs = fs
-        self._path = path
-        self._key = key
-        self._checkpoint = checkpoint
-        self._is_clean = is_clean
-        self._reads_records = reads_records
-        self._state: layout.LogState | None = None
-        self._exchanged: set[int] = set()
+    fs: FileSystem
+    path: str
+    key: PartitionKey
+    checkpoint: Checkpoint | None
+    is_clean: bool
+    reads_records: bool
+    state: layout.LogState | None = None
+    exchanged: set[int] = field(default_factory=set)
 
     def run(self) -> Iterator[Problem]:
         """Yield what is wrong."""
         yield from self._check_small_files()
-        names = self._fs.listdir(self._path)
-        stems = (layout.parse_stem(name, layout.LOG_SUFFIX) for name in names)
-        known = {stem for stem in stems if stem is not None}
+        known = set(layout.segment_bases(self.fs.listdir(self.path)))
         try:
             known = self._take_exchanges(known)
         except OSError as error:
-            path = f"{self._path}/{layout.COMPACTION_DIRECTORY}"
+            path = f"{self.path}/{layout.COMPACTION_DIRECTORY}"
             yield Problem(error.filename or path, error.strerror or str(error))
         bases = sorted(known)
         expected = bases[0] if bases else 0
@@ -146,32 +128,32 @@ class PartitionCheck:
 
         The next start finishes it. Raises OSError for a damaged note.
         """
-        if self._fs.is_directory(f"{self._path}/{layout.COMPACTION_DIRECTORY}"):
-            for first, last in read_notes(self._fs, self._path):
+        if self.fs.is_directory(f"{self.path}/{layout.COMPACTION_DIRECTORY}"):
+            for first, last in read_notes(self.fs, self.path):
                 bases = {base for base in bases if not first < base <= last} | {first}
-                self._exchanged.add(first)
+                self.exchanged.add(first)
         return bases
 
     def _file_path(self, base_offset: int, suffix: str) -> str:
         """Return where a segment's file is, be it on its way from compaction."""
         name = layout.segment_stem(base_offset) + suffix
-        new_path = f"{self._path}/{layout.COMPACTION_DIRECTORY}/{name}"
-        if base_offset in self._exchanged and self._fs.exists(new_path):
+        new_path = f"{self.path}/{layout.COMPACTION_DIRECTORY}/{name}"
+        if base_offset in self.exchanged and self.fs.exists(new_path):
             return new_path
-        return f"{self._path}/{name}"
+        return f"{self.path}/{name}"
 
     def _check_small_files(self) -> Iterator[Problem]:
-        path = f"{self._path}/{layout.PARTITION_NAME}"
+        path = f"{self.path}/{layout.PARTITION_NAME}"
         try:
-            identity = layout.decode_partition(self._fs.read_bytes(path))
-            if identity.key != self._key:
+            identity = layout.decode_partition(self.fs.read_bytes(path))
+            if identity.key != self.key:
                 yield Problem(path, f"is that of {identity.key}")
         except FileNotFoundError:
             yield Problem(path, "is missing")
         except layout.SmallFileError as error:
             yield Problem(path, str(error))
-        found = read_log_state(self._fs, self._path)
-        self._state = found.state
+        found = read_log_state(self.fs, self.path)
+        self.state = found.state
         for path, problem in found.problems:
             yield Problem(path, problem)
 
@@ -181,27 +163,27 @@ class PartitionCheck:
         log_path = self._file_path(base_offset, layout.LOG_SUFFIX)
         side_path = self._file_path(base_offset, layout.SIDE_SUFFIX)
         stem = log_path.removesuffix(layout.LOG_SUFFIX)
-        may_lag = not self._is_clean and following is None
+        may_lag = not self.is_clean and following is None
         with ExitStack() as files:
             log_file = self._open(log_path, files)
-            side_file = self._open(side_path, files) if self._fs.exists(side_path) else None
+            side_file = self._open(side_path, files) if self.fs.exists(side_path) else None
             indexes: list[IndexCheck] = []
-            if self._is_clean:
-                for kind in (OffsetIndexCheck, TimeIndexCheck):
-                    path = stem + kind.suffix
-                    if self._fs.exists(path):
-                        indexes.append(kind(path, self._open(path, files), base_offset))
+            if self.is_clean:
+                for suffix in (layout.OFFSET_INDEX_SUFFIX, layout.TIME_INDEX_SUFFIX):
+                    path = stem + suffix
+                    if self.fs.exists(path):
+                        indexes.append(IndexCheck(path, self._open(path, files), base_offset))
             records = None
-            if self._reads_records:
-                records = RecordCheck(log_path, log_file, self._key.partition)
-            derived = DerivedCheck(side_path, side_file, indexes, records, may_lag=may_lag)
-            epochs = self._state.epochs if self._state is not None else ()
+            if self.reads_records:
+                records = RecordCheck(log_path, log_file, self.key.partition)
+            derived = DerivedCheck(side_path, None if may_lag else side_file, indexes, records)
+            epochs = self.state.epochs if self.state is not None else ()
             scanner = SegmentScanner(
                 log_file, side_file, 0, epochs, 0, derived, piece_entries=_PIECE_ENTRIES
             )
             # Seen as sealed, so that the scan goes on behind damage.
             found = scanner.scan(
-                0, base_offset, NO_TIMESTAMP_MS, segment_end=following or _far(log_file)
+                0, base_offset, NO_TIMESTAMP_MS, segment_end=following or MAX_OFFSET
             )
             derived.finish(scanner.entries, found.next_offset)
             problems = [*self._judge_damage(log_path, found, following)]
@@ -210,7 +192,7 @@ class PartitionCheck:
         return found, problems + derived.problems
 
     def _open(self, path: str, files: ExitStack) -> File:
-        file = self._fs.open(path)
+        file = self.fs.open(path)
         files.callback(file.close)
         return file
 
@@ -219,7 +201,7 @@ class PartitionCheck:
     ) -> Iterator[Problem]:
         for damaged in found.damaged:
             is_tail = following is None and damaged is found.damaged[-1]
-            if is_tail and not self._is_clean and damaged.end_offset == found.next_offset:
+            if is_tail and not self.is_clean and damaged.end_offset == found.next_offset:
                 continue  # a torn tail, which the next start cuts
             if self._is_known_damage(damaged.start_offset, damaged.end_offset):
                 continue
@@ -228,38 +210,33 @@ class PartitionCheck:
             )
 
     def _is_known_hole(self, start: int, end: int) -> bool:
-        gaps = self._state.gaps if self._state is not None else ()
+        gaps = self.state.gaps if self.state is not None else ()
         return self._is_known_damage(start, end) or any(
             gap.start_offset <= start and end <= gap.end_offset for gap in gaps
         )
 
     def _is_known_damage(self, start: int, end: int) -> bool:
-        known = self._state.damaged if self._state is not None else ()
+        known = self.state.damaged if self.state is not None else ()
         return any(one.start_offset <= start and end <= one.end_offset for one in known)
 
     def _check_ends(self, first: int | None, end_offset: int) -> Iterator[Problem]:
-        state = self._state
+        state = self.state
         log_start_offset = state.log_start_offset if state is not None else 0
         if first is not None and log_start_offset < first:
-            yield Problem(self._path, f"begins at {first}, after its start {log_start_offset}")
-        checkpoint = self._checkpoint
+            yield Problem(self.path, f"begins at {first}, after its start {log_start_offset}")
+        checkpoint = self.checkpoint
         if checkpoint is None:
             return
         if checkpoint.next_offset > max(end_offset, log_start_offset):
             yield Problem(
-                self._path,
+                self.path,
                 f"ends at {end_offset}, below its checkpoint at {checkpoint.next_offset}",
             )
-        if self._is_clean and checkpoint.clean and checkpoint.next_offset < end_offset:
+        if self.is_clean and checkpoint.clean and checkpoint.next_offset < end_offset:
             yield Problem(
-                self._path,
+                self.path,
                 f"ends at {end_offset}, above its clean checkpoint at {checkpoint.next_offset}",
             )
-
-
-def _far(file: File) -> int:
-    """Return an offset that no batch of a file can reach."""
-    return (1 << 62) + file.size()
 
 
 async def check_data_dir(data_dir: str, *, reads_records: bool = False) -> list[Problem]:

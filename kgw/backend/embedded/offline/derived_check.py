@@ -5,153 +5,142 @@ Piece by piece, while the segment is scanned: it may hold sixteen million batche
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Final
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.log.indexes import OFFSET_ENTRY, TIME_ENTRY
 from kgw.backend.embedded.log.side import ENTRY, ENTRY_BYTES, SideEntry, decode_entry
-from kgw.backend.embedded.offline.problems import Problem, Problems
-from kgw.types import NO_TIMESTAMP_MS
+from kgw.records.batch import HEADER_BYTES, read_batch
+from kgw.records.crc import crc32c
+from kgw.records.errors import RecordError
+from kgw.records.reader import read_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from struct import Struct
 
     from kgw.backend.embedded.files.fs import File
-    from kgw.backend.embedded.offline.record_check import RecordCheck
 
 _READ_ENTRIES: Final = 4096
+_NAMED: Final = 100
+"""Entries of one file that are named; of others it is said how many there are."""
 
 
-class IndexCheck(ABC):
-    """One of Kafka's indexes, gone through beside the batches that it is about."""
+class Problem(NamedTuple):
+    """Something that is not as it must be."""
 
-    suffix: ClassVar[str]
-    row: ClassVar[Struct]
+    path: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.detail}"
+
+
+class Problems:
+    """What is wrong with the entries of one file."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._named: list[Problem] = []
+        self._more = 0
+
+    def add(self, detail: str) -> None:
+        """Add one more."""
+        if len(self._named) < _NAMED:
+            self._named.append(Problem(self._path, detail))
+        else:
+            self._more += 1
+
+    def all(self) -> list[Problem]:
+        """Return the first ones by name, and how many more there are."""
+        if not self._more:
+            return self._named
+        return [*self._named, Problem(self._path, f"has {self._more} more wrong entries")]
+
+
+class IndexCheck:
+    """One of Kafka's indexes, gone through beside the batches that it is about.
+
+    An entry has two parts, which rise from entry to entry: what its batch is known by, and what it
+    says of it. In the offset index those are the batch's position and last offset, in the time
+    index its last offset and the largest timestamp up to it.
+    """
 
     def __init__(self, path: str, file: File, base_offset: int) -> None:
-        self._path = path
+        self.problems = Problems(path)
         self._file = file
         self._base_offset = base_offset
+        self._is_time = path.endswith(layout.TIME_INDEX_SUFFIX)
+        self._row = TIME_ENTRY if self._is_time else OFFSET_ENTRY
         self._size_bytes = file.size()
-        self._problems = Problems(path)
-        is_whole = not self._size_bytes % self.row.size
-        self._rows = self._read() if is_whole else iter(())
-        self._row = next(self._rows, None)
-        self._following = next(self._rows, None)
-
-    @property
-    def problems(self) -> list[Problem]:
-        """What is wrong, once `finish` has been called."""
-        if self._size_bytes % self.row.size:
-            detail = f"has {self._size_bytes} bytes, which is no number of entries"
-            return [Problem(self._path, detail)]
-        return self._problems.all()
-
-    def see(self, position: int, largest_timestamp_ms: int, last_offset: int) -> None:
-        """Compare with the next batch."""
-        place = self.place(position, last_offset)
-        while self._row is not None:
-            row = self._row
-            at = self.place_of(row)
-            if at > place and (
-                # A wrong one must not hide those behind it.
-                self._following is None or self.place_of(self._following) != place
-            ):
-                return
-            is_right = at == place and self.agrees(row, largest_timestamp_ms, last_offset)
-            self._judge(row, is_right=is_right)
-
-    def finish(self) -> None:
-        """Note that there are no more batches."""
-        while self._row is not None:
-            self._judge(self._row, is_right=False)
-
-    def _judge(self, row: tuple[int, int], *, is_right: bool) -> None:
-        self.judge(row, is_right=is_right)
-        self._row, self._following = self._following, next(self._rows, None)
+        if self._size_bytes % self._row.size:
+            self.problems.add(f"has {self._size_bytes} bytes, which is no number of entries")
+            self._size_bytes = 0
+        self._entries = self._read()
+        self._next = next(self._entries, None)
+        self._following = next(self._entries, None)
+        self._value_before: int | None = None
 
     def _read(self) -> Iterator[tuple[int, int]]:
-        step = self.row.size * _READ_ENTRIES
+        step = self._row.size * _READ_ENTRIES
         for start in range(0, self._size_bytes, step):
-            yield from self.row.iter_unpack(
-                self._file.pread(min(step, self._size_bytes - start), start)
-            )
+            data = self._file.pread(min(step, self._size_bytes - start), start)
+            for first, second in self._row.iter_unpack(data):
+                if self._is_time:
+                    yield self._base_offset + second, first
+                else:
+                    yield second, self._base_offset + first
 
-    @abstractmethod
-    def place(self, position: int, last_offset: int) -> int:
-        """Return what a batch is known by."""
+    def see(self, position: int, last_offset: int, timestamp_ms: int) -> None:
+        """Compare with the next batch."""
+        batch = (last_offset, timestamp_ms) if self._is_time else (position, last_offset)
+        while self._next is not None:
+            if self._next[0] > batch[0] and (
+                # A wrong one must not hide those behind it.
+                self._following is None or self._following[0] != batch[0]
+            ):
+                return
+            self._judge(self._next, is_right=self._next == batch)
 
-    @abstractmethod
-    def place_of(self, row: tuple[int, int]) -> int:
-        """Return what the batch of an entry is known by."""
+    def finish(self) -> None:
+        """Take it that there are no more batches."""
+        while self._next is not None:
+            self._judge(self._next, is_right=False)
 
-    @abstractmethod
-    def agrees(self, row: tuple[int, int], largest_timestamp_ms: int, last_offset: int) -> bool:
-        """Whether the rest of an entry is what it must be."""
-
-    @abstractmethod
-    def judge(self, row: tuple[int, int], *, is_right: bool) -> None:
-        """Note what is wrong with an entry."""
-
-
-class OffsetIndexCheck(IndexCheck):
-    """Where batches lie."""
-
-    suffix = layout.OFFSET_INDEX_SUFFIX
-    row = OFFSET_ENTRY
-    _previous = -1
-
-    def place(self, position: int, last_offset: int) -> int:
-        return position
-
-    def place_of(self, row: tuple[int, int]) -> int:
-        return row[1]
-
-    def agrees(
-        self,
-        row: tuple[int, int],
-        largest_timestamp_ms: int,
-        last_offset: int,
-    ) -> bool:
-        return self._base_offset + row[0] == last_offset
-
-    def judge(self, row: tuple[int, int], *, is_right: bool) -> None:
-        relative, position = row
-        if not is_right or relative <= self._previous:
-            self._problems.add(f"entry ({relative}, {position}) is no batch's")
-        self._previous = relative
-
-
-class TimeIndexCheck(IndexCheck):
-    """The largest timestamp up to a batch."""
-
-    suffix = layout.TIME_INDEX_SUFFIX
-    row = TIME_ENTRY
-    _previous_ms = NO_TIMESTAMP_MS
-
-    def place(self, position: int, last_offset: int) -> int:
-        return last_offset
-
-    def place_of(self, row: tuple[int, int]) -> int:
-        return self._base_offset + row[1]
-
-    def agrees(
-        self,
-        row: tuple[int, int],
-        largest_timestamp_ms: int,
-        last_offset: int,
-    ) -> bool:
-        return row[0] == largest_timestamp_ms
-
-    def judge(self, row: tuple[int, int], *, is_right: bool) -> None:
-        timestamp_ms, relative = row
+    def _judge(self, entry: tuple[int, int], *, is_right: bool) -> None:
         if not is_right:
-            self._problems.add(f"entry ({timestamp_ms}, {relative}) is no batch's")
-        if timestamp_ms <= self._previous_ms:
-            self._problems.add(f"timestamp {timestamp_ms} does not rise")
-        self._previous_ms = timestamp_ms
+            self.problems.add(f"entry {entry} is no batch's")
+        elif self._value_before is not None and entry[1] <= self._value_before:
+            self.problems.add(f"entry {entry} does not rise")
+        self._value_before = entry[1]
+        self._next, self._following = self._following, next(self._entries, None)
+
+
+class RecordCheck:
+    """Reads the records of every batch of a segment, to find those whose header lies."""
+
+    def __init__(self, path: str, file: File, partition: int) -> None:
+        self.problems = Problems(path)
+        self._file = file
+        self._partition = partition
+
+    def take(self, entries: bytearray) -> None:
+        """Read the records of each whole batch that side entries name. Raises OSError."""
+        for at in range(0, len(entries), ENTRY_BYTES):
+            entry = decode_entry(entries, at)
+            if entry is None:
+                continue
+            header = self._file.pread(HEADER_BYTES, entry.position)
+            if crc32c(header) != entry.header_crc:
+                continue  # damage, which is told already, and may be as long as the segment
+            data = self._file.pread(entry.size_bytes, entry.position)
+            try:
+                deque(read_records(read_batch(data)), maxlen=0)
+            except RecordError as error:
+                self.problems.add(
+                    f"partition {self._partition}: the batch at offset {entry.base_offset} is not "
+                    f"what its header says: {error}"
+                )
 
 
 class DerivedCheck:
@@ -163,30 +152,26 @@ class DerivedCheck:
         side_file: File | None,
         indexes: Sequence[IndexCheck],
         records: RecordCheck | None,
-        *,
-        may_lag: bool,
     ) -> None:
-        self._side_path = side_path
+        """The side file, the indexes and the records are looked at if they are given."""
         self._side_file = side_file
         self._indexes = indexes
         self._records = records
-        self._may_lag = may_lag
         self._position = 0
         self._before: tuple[int, int] | None = None
-        self._length_problems: list[Problem] = []
         self._side_problems = Problems(side_path)
 
     @property
     def problems(self) -> list[Problem]:
         """What is wrong, once `finish` has been called."""
-        found = self._length_problems + self._side_problems.all()
+        found = [self._side_problems, *(index.problems for index in self._indexes)]
         if self._records is not None:
-            found += self._records.problems
-        return found + [one for index in self._indexes for one in index.problems]
+            found.append(self._records.problems)
+        return [problem for problems in found for problem in problems.all()]
 
     def take(self, entries: bytearray, end_position: int) -> None:
         """Compare the next entries, as they should be, with what there is."""
-        if self._side_file is not None and not self._may_lag:
+        if self._side_file is not None:
             self._compare(self._side_file, entries)
         if self._records is not None:
             self._records.take(entries)
@@ -202,28 +187,27 @@ class DerivedCheck:
         self._see_before(next_offset)
         for index in self._indexes:
             index.finish()
-        if self._side_file is not None and not self._may_lag:
+        if self._side_file is not None:
             size_bytes = self._side_file.size()
             if size_bytes != self._position:
-                detail = f"has {size_bytes} bytes where {self._position} are right"
-                self._length_problems.append(Problem(self._side_path, detail))
+                self._side_problems.add(f"has {size_bytes} bytes where {self._position} are right")
 
     def _see_before(self, next_offset: int) -> None:
         """Show the indexes a batch: where it ends is known from what follows it."""
         if self._before is not None:
+            position, timestamp_ms = self._before
             for index in self._indexes:
-                index.see(*self._before, next_offset - 1)
-        self._before = None
+                index.see(position, next_offset - 1, timestamp_ms)
 
     def _compare(self, file: File, entries: bytearray) -> None:
         stored = file.pread(len(entries), self._position)
         if stored == entries:
             return
-        for place in range(0, min(len(stored), len(entries)), ENTRY_BYTES):
-            if stored[place : place + ENTRY_BYTES] == entries[place : place + ENTRY_BYTES]:
+        for at in range(0, min(len(stored), len(entries)), ENTRY_BYTES):
+            if stored[at : at + ENTRY_BYTES] == entries[at : at + ENTRY_BYTES]:
                 continue
-            number = (self._position + place) // ENTRY_BYTES
-            found, right = decode_entry(stored, place), decode_entry(entries, place)
+            number = (self._position + at) // ENTRY_BYTES
+            found, right = decode_entry(stored, at), decode_entry(entries, at)
             if found is None:
                 self._side_problems.add(f"entry {number} fails its checksum")
             elif right is not None and not _agree(found, right):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.files.real_fs import RealFs
 from kgw.backend.embedded.log.side import ENTRY_BYTES, decode_entry
+from kgw.backend.embedded.recover.scan import find_batches
 from kgw.records.batch import HEADER_BYTES, PREFIX_BYTES, RecordBatch, read_batch, read_header
 from kgw.records.errors import RecordError
 
@@ -15,10 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kgw.backend.embedded.files.fs import File, FileSystem
-
-
-_SEARCH_BYTES: Final = 4 << 20
-_EPOCH_AND_MAGIC: Final = re.compile(rb"(?=\x00...\x02)", re.DOTALL)
 
 
 class DumpedBatch(NamedTuple):
@@ -86,23 +83,12 @@ def _batches(
 def _next_batch(file: File, position: int, crcs: dict[int, int]) -> int | None:
     """Return where the next whole batch begins at or behind `position`.
 
-    The side file knows where batches begin; without it the bytes are searched for the format
-    number, behind an epoch below 2^24.
+    The side file knows where batches begin; without it the bytes are searched.
     """
-    for known in sorted(one for one in crcs if one >= position):
-        if _is_batch(file, known):
-            return known
-    size_bytes = file.size()
-    while position < size_bytes:
-        data = file.pread(min(_SEARCH_BYTES, size_bytes - position), position)
-        for found in _EPOCH_AND_MAGIC.finditer(data, PREFIX_BYTES):
-            candidate = position + found.start() - PREFIX_BYTES
-            if _is_batch(file, candidate):
-                return candidate
-        if len(data) < _SEARCH_BYTES:
-            return None
-        position += _SEARCH_BYTES - HEADER_BYTES
-    return None
+    known = sorted(one for one in crcs if one >= position)
+    return next(
+        (one for one in chain(known, find_batches(file, position)) if _is_batch(file, one)), None
+    )
 
 
 def _is_batch(file: File, position: int) -> bool:
@@ -134,8 +120,7 @@ def segment_paths(data_dir: str, fs: FileSystem | None = None) -> list[str]:
         if layout.parse_directory_name(directory) is None:
             continue
         paths += [
-            f"{root}/{directory}/{name}"
-            for name in fs.listdir(f"{root}/{directory}")
-            if layout.parse_stem(name, layout.LOG_SUFFIX) is not None
+            f"{root}/{directory}/{layout.segment_stem(base_offset)}{layout.LOG_SUFFIX}"
+            for base_offset in layout.segment_bases(fs.listdir(f"{root}/{directory}"))
         ]
     return paths

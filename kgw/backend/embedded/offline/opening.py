@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from os import environ
 from typing import TYPE_CHECKING
 
@@ -45,14 +45,12 @@ async def opened_state(data_dir: str, *, may_create: bool = False) -> AsyncItera
         else:
             state = MemoryStateStore()
         await state.open()
-        try:
+        async with aclosing(state):
             if place is not None and await stored_identity(state) != place.identity:
                 raise DataDirectoryError(
                     f"the database at {place.url} is not the state of {data_dir}"
                 )
             yield state
-        finally:
-            await state.aclose()
     finally:
         lock.release()
 

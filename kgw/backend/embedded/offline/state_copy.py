@@ -7,7 +7,7 @@ costs nothing, and the next copy to the same place begins again.
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.embedded import layout
@@ -30,8 +30,6 @@ from kgw.state.sql.commit_note import NEW_NOTE_SUFFIX, NOTE_SUFFIX
 from kgw.state.sql.sqlite import SqliteStateStore
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from kgw.backend.embedded.files.fs import FileSystem
     from kgw.state.base import StateStore
     from kgw.state.history import LagHistory
@@ -108,7 +106,9 @@ def _is_clean(fs: FileSystem, data_dir: str) -> bool:
 async def _copy_to_server(
     fs: FileSystem, data_dir: str, source: StateStore, url: str
 ) -> tuple[dict[str, int], int]:
-    async with _opened(server_state(url)) as target:
+    target: StateStore = server_state(url)
+    await target.open()
+    async with aclosing(target):
         await _check_empty(target, url)
         await target.apply([Change(BINDING_KIND, COPYING_KEY, b"")])
         copied = await _copy(source, target)
@@ -131,7 +131,9 @@ async def _copy_into_directory(
     if fs.exists(path):
         raise DataDirectoryError(f"{path} exists, though the state is elsewhere: move it away")
     await asyncio.to_thread(_clear, fs, path + COPY_SUFFIX)
-    async with _opened(SqliteStateStore(path + COPY_SUFFIX)) as target:
+    target = SqliteStateStore(path + COPY_SUFFIX)
+    await target.open()
+    async with aclosing(target):
         copied = await _copy(source, target)
     await asyncio.to_thread(_take_in, fs, data_dir, path)
     return copied
@@ -160,15 +162,6 @@ def _take_in(fs: FileSystem, data_dir: str, path: str) -> None:
     # From here on the note counts no more.
     fs.unlink(f"{data_dir}/{layout.STATE_PLACE_NAME}")
     fs.sync_directory(data_dir)
-
-
-@asynccontextmanager
-async def _opened(store: StateStore) -> AsyncIterator[StateStore]:
-    await store.open()
-    try:
-        yield store
-    finally:
-        await store.aclose()
 
 
 async def _check_empty(target: StateStore, url: str) -> None:

@@ -27,30 +27,16 @@ _JOIN_ABOVE: Final = 16
 """Many small buffers cost a response more than copying them together once."""
 
 
-class _Memory:
-    """What cached batches lie in, all of one request perhaps: counted until the last one goes."""
-
-    __slots__ = ("size_bytes", "views")
-
-    def __init__(self, size_bytes: int, views: int) -> None:
-        self.size_bytes = size_bytes
-        self.views = views
-
-    def let_go(self) -> int:
-        """Give up one view; returns what is no longer counted."""
-        self.views -= 1
-        return _OVERHEAD_BYTES if self.views else self.size_bytes + _OVERHEAD_BYTES
-
-
 class CachedTail:
     """The cached batches of one log, oldest first."""
 
-    __slots__ = ("base_offsets", "batches", "first", "memories")
+    __slots__ = ("base_offsets", "batches", "first", "sizes")
 
     def __init__(self) -> None:
         self.base_offsets: list[int] = []
         self.batches: list[RecordBatch | None] = []
-        self.memories: list[_Memory] = []
+        self.sizes: list[int] = []
+        """What is counted of each batch, until it is evicted."""
         self.first = 0
         """The places before this one have been evicted."""
 
@@ -90,25 +76,20 @@ class CachedTail:
             buffers = [_joined(buffers, room.take(size_bytes))]
         return ReadResult(buffers, size_bytes, next_offset, count, is_cut)
 
-    def forget_below(self, offset: int) -> int:
-        """Forget the batches that begin below `offset`; returns what is no longer counted."""
-        size_bytes = 0
+    def forget_below(self, offset: int) -> None:
+        """Forget the batches that begin below `offset`; they are counted until they are evicted."""
         for place in range(self.first, bisect_left(self.base_offsets, offset, self.first)):
-            if self.batches[place] is not None:
-                size_bytes += self.memories[place].let_go()
-                self.batches[place] = None
-        return size_bytes
+            self.batches[place] = None
 
     def evict_first(self) -> int:
         """Forget the oldest batch; returns what is no longer counted."""
-        is_there = self.batches[self.first] is not None
-        size_bytes = self.memories[self.first].let_go() if is_there else 0
+        size_bytes = self.sizes[self.first]
         self.batches[self.first] = None
         self.first += 1
         if self.first >= _COMPACT_AT and self.first * 2 > len(self.batches):
             del self.batches[: self.first]
             del self.base_offsets[: self.first]
-            del self.memories[: self.first]
+            del self.sizes[: self.first]
             self.first = 0
         return size_bytes
 
@@ -126,40 +107,33 @@ class HotCache:
 
         A batch is a view over the request that it came in: 8 MB, perhaps, of which all but this
         batch of 69 bytes was refused. It is copied where it would keep alive much more than what
-        is cached of that request. Otherwise the request is counted as a whole, until the last of
-        its batches has been forgotten: others of them may go long before.
+        is cached of that request. Otherwise the request is counted as a whole with the last of its
+        batches, which is evicted last.
         """
-        requests: dict[int, _Memory] = {}
         excess_bytes: dict[int, int] = {}
+        last_batches: dict[int, RecordBatch] = {}
         for _, batch in added:
-            number = id(batch.buffer.obj)
-            if number not in requests:
-                size_bytes = excess_bytes[number] = memoryview(batch.buffer.obj).nbytes
-                requests[number] = _Memory(size_bytes, 0)
-            requests[number].views += 1
-            excess_bytes[number] -= 2 * len(batch.buffer) + _OVERHEAD_BYTES
+            request = id(batch.buffer.obj)
+            if request not in excess_bytes:
+                excess_bytes[request] = memoryview(batch.buffer.obj).nbytes
+            excess_bytes[request] -= 2 * len(batch.buffer) + _OVERHEAD_BYTES
+            last_batches[request] = batch
         for tail, batch in added:
-            number = id(batch.buffer.obj)
-            if excess_bytes[number] > 0:
-                size_bytes = len(batch.buffer)
-                tail.batches.append(read_batch(bytes(batch.buffer)))
-                tail.memories.append(_Memory(size_bytes, 1))
-            else:
-                size_bytes = 0
-                tail.batches.append(batch)
-                tail.memories.append(requests[number])
+            request = id(batch.buffer.obj)
+            size_bytes = _OVERHEAD_BYTES
+            kept = batch
+            if excess_bytes[request] > 0:
+                kept = read_batch(bytes(batch.buffer))
+                size_bytes += len(kept.buffer)
+            elif batch is last_batches[request]:
+                size_bytes += memoryview(batch.buffer.obj).nbytes
+            tail.batches.append(kept)
+            tail.sizes.append(size_bytes)
             tail.base_offsets.append(batch.base_offset)
             self._order.append(tail)
-            self.size_bytes += size_bytes + _OVERHEAD_BYTES
-        for number, request in requests.items():
-            if excess_bytes[number] <= 0:
-                self.size_bytes += request.size_bytes
+            self.size_bytes += size_bytes
         while self.size_bytes > self._limit_bytes and self._order:
             self.size_bytes -= self._order.popleft().evict_first()
-
-    def forget_below(self, tail: CachedTail, offset: int) -> None:
-        """Forget the batches of a tail that begin below `offset`."""
-        self.size_bytes -= tail.forget_below(offset)
 
 
 def _joined(buffers: list[Buffer], room: memoryview) -> Buffer:

@@ -31,13 +31,20 @@ class _Range:
 
     __slots__ = ("begun_s", "end", "future", "segment", "start", "was_used")
 
-    def __init__(self, segment: Segment, start: int, end: int, begun_s: float) -> None:
+    def __init__(
+        self,
+        segment: Segment,
+        start: int,
+        end: int,
+        begun_s: float,
+        future: Future[memoryview | None],
+    ) -> None:
         self.segment = segment
         self.start = start
         self.end = end
         self.begun_s = begun_s
         self.was_used = False
-        self.future: Future[memoryview | None]
+        self.future = future
 
     def holds(self, segment: Segment, start: int, end: int) -> bool:
         return self.segment is segment and self.start <= start and end <= self.end
@@ -144,12 +151,12 @@ class ReadAhead:
             now_s = self._now_s()
             if not self._make_room(now_s):
                 return
-            new = _Range(segment, start, min(start + self._range_bytes, size_bytes), now_s)
+            end = min(start + self._range_bytes, size_bytes)
             try:
-                new.future = self._submit(partial(self._read, segment, start, new.end - start))
+                future = self._submit(partial(self._read, segment, start, end - start))
             except RuntimeError:
                 return  # the backend is being closed
-            self._ranges.append(new)
+            self._ranges.append(_Range(segment, start, end, now_s, future))
 
     def _make_room(self, now_s: float) -> bool:
         """Let go of the oldest ranges that may go; whether there is memory for another one."""

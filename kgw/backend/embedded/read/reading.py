@@ -435,7 +435,7 @@ def _across_gap(log: SegmentedLog, offset: int, upper_bound: int) -> ReadResult:
     for gap in log.gaps:
         if gap.start_offset <= offset < gap.end_offset <= upper_bound:
             # Imported here to keep start-up fast: an unclean stop comes before it.
-            from kgw.records.cleaning import MAX_FILLER_OFFSETS, make_filler
+            from kgw.records.compaction import MAX_FILLER_OFFSETS, make_filler
 
             while next_offset < gap.end_offset:
                 end_offset = min(gap.end_offset, next_offset + MAX_FILLER_OFFSETS)

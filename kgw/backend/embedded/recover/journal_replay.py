@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.files.durability import sync_directory, sync_file
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.log.data_directory import DataDirectory
     from kgw.backend.embedded.log.journal import Redo
     from kgw.types import PartitionKey
-
-_REPLAY_FILES: Final = 128
-"""Segments that are held open at a time: a journal may know thousands."""
 
 
 def replay_journal(directory: DataDirectory, redos: Iterable[Redo]) -> dict[PartitionKey, int]:
@@ -51,7 +48,8 @@ def replay_journal(directory: DataDirectory, redos: Iterable[Redo]) -> dict[Part
                     if _is_below_log_start(directory, path, redo.segment_base_offset):
                         continue
                     directory.report(f"{segment.log_path} was gone; restored from the journal")
-                if len(files) >= _REPLAY_FILES:
+                if len(files) >= directory.options.open_files:
+                    # A journal may know thousands.
                     _sync_and_close(files)
                 file = files[segment.log_path] = fs.open(segment.log_path, create=True)
                 paths.add(path)
@@ -70,8 +68,7 @@ def replay_journal(directory: DataDirectory, redos: Iterable[Redo]) -> dict[Part
 def _last_segment(fs: FileSystem, path: str) -> int:
     """Return the base offset of a partition's last segment, -1 when there is none."""
     names = fs.listdir(path) if fs.is_directory(path) else []
-    stems = (layout.parse_stem(name, layout.LOG_SUFFIX) for name in names)
-    return max((stem for stem in stems if stem is not None), default=-1)
+    return max(layout.segment_bases(names), default=-1)
 
 
 def _sync_and_close(files: dict[str, File]) -> None:
@@ -92,6 +89,5 @@ def _is_below_log_start(directory: DataDirectory, path: str, base_offset: int) -
     """Whether a segment that is not there was removed on purpose."""
     state = read_log_state(directory.fs, path).state
     if state is None:
-        stems = (layout.parse_stem(name, layout.LOG_SUFFIX) for name in directory.fs.listdir(path))
-        return any(stem is not None and stem > base_offset for stem in stems)
+        return max(layout.segment_bases(directory.fs.listdir(path)), default=-1) > base_offset
     return base_offset < state.log_start_offset

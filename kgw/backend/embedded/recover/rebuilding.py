@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from kgw.backend.embedded.log.segment import SideFileDamagedError
 from kgw.backend.embedded.recover.repair import scan_and_repair
-from kgw.types import NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
     from kgw.backend.embedded.log.data_directory import DataDirectory
@@ -47,12 +46,7 @@ def rebuild_side(
         segment,
         epochs=log.epochs,
         proven_end=log.written_end,
-        position=0,
-        next_offset=segment.base_offset,
-        side_index=0,
-        largest_timestamp_ms=NO_TIMESTAMP_MS,
         segment_end=segment_end,
-        rewrite_from=None,
         # What a failed sync has left behind it is for the next start to make durable.
         vouch_below=log.written_end,
     )

@@ -28,7 +28,7 @@ from kgw.types import NO_LEADER_EPOCH, NO_TIMESTAMP_MS
 if TYPE_CHECKING:
     from kgw.backend.base import LogSettings
     from kgw.backend.embedded.log.data_directory import DataDirectory
-    from kgw.backend.embedded.recover.scan import SegmentScan, SegmentScanner
+    from kgw.backend.embedded.recover.scan import SegmentScan
     from kgw.offsets.recovery import Checkpoint, RecoveryPlan, ScanStart
     from kgw.offsets.registry import PartitionOffsetRegistry
     from kgw.types import PartitionKey, TopicName
@@ -45,7 +45,6 @@ class _Scanned(NamedTuple):
 
     end_offset: int
     """The offset after the last batch that is really there."""
-    proven_end: int
     ends_in_damage: bool
     damaged: list[DamagedRange]
     epochs: list[EpochStart]
@@ -61,13 +60,21 @@ class LogRecovery:
         key: PartitionKey,
         topic: TopicName,
         settings: LogSettings,
+        checkpoint: Checkpoint | None,
+        *,
+        checkpoint_damaged: bool,
+        clean_stop: bool,
         proven_end: int,
     ) -> None:
+        """Recover the directory of a partition, which exists."""
         self._directory = directory
         self._registry = registry
         self._key = key
         self._topic = topic
         self._settings = settings
+        self._checkpoint = checkpoint
+        self._checkpoint_damaged = checkpoint_damaged
+        self._clean_stop = clean_stop
         self._path = directory.partition_path(key)
         self._proven_end = proven_end
         self._segments: list[Segment] = []
@@ -80,21 +87,19 @@ class LogRecovery:
         self._gap: Gap | None = None
         """What this start leaves out."""
 
-    def run(
-        self, checkpoint: Checkpoint | None, *, checkpoint_damaged: bool, clean_stop: bool
-    ) -> SegmentedLog:
+    def run(self) -> SegmentedLog:
         """Recover. Raises OSError, SyncFailedError."""
+        checkpoint, clean_stop = self._checkpoint, self._clean_stop
         self._look()
-        was_clean_stop = clean_stop
         if not clean_stop:
             # What a killed process renamed or removed may be known to the kernel alone, and is
             # about to be shown: a log start must not go back at the next power loss.
             sync_directory(self._directory.fs, self._path)
         if self._state_is_lost:
             # The history of epochs has to be read from the batches: all of them.
-            checkpoint_floor, checkpoint, clean_stop = checkpoint, None, False
-            if checkpoint_floor is not None and self._is_own(checkpoint_floor):
-                self._take_floor(checkpoint_floor)
+            if checkpoint is not None and self._is_own(checkpoint):
+                self._take_floor(checkpoint)
+            checkpoint, clean_stop = None, False
         facts = LogFacts(
             topic_id=self._key.topic_id,
             partition=self._key.partition,
@@ -105,10 +110,10 @@ class LogRecovery:
             reserved_end=self._reserved_end,
         )
         offsets, recovered = self._registry.recover(
-            self._key, checkpoint, facts, self._scan, checkpoint_damaged=checkpoint_damaged
+            self._key, checkpoint, facts, self._scan, checkpoint_damaged=self._checkpoint_damaged
         )
         for anomaly in recovered.anomalies:
-            if anomaly.kind is AnomalyKind.CHECKPOINT_MISSING and not was_clean_stop:
+            if anomaly.kind is AnomalyKind.CHECKPOINT_MISSING and not self._clean_stop:
                 # Also the fate of every log that was killed before its first checkpoint.
                 continue
             finding = f"partition {self._key} of {self._topic}: {anomaly.detail}"
@@ -198,15 +203,9 @@ class LogRecovery:
         no damage, and the checkpoint may name one that is gone.
         """
         segments = self._segments
-        kept = 0
-        while (
-            kept + 1 < len(segments)
-            and segments[kept + 1].base_offset <= self._state.log_start_offset
-        ):
-            kept += 1
-        for segment in segments[:kept]:
-            segment.unlink(self._directory.fs)
-        del segments[:kept]
+        log_start_offset = self._state.log_start_offset
+        while len(segments) > 1 and segments[1].base_offset <= log_start_offset:
+            segments.pop(0).unlink(self._directory.fs)
 
     def _check_identity(self) -> None:
         path = f"{self._path}/{layout.PARTITION_NAME}"
@@ -236,7 +235,6 @@ class LogRecovery:
         )
         damaged: list[DamagedRange] = []
         epochs: list[EpochStart] = []
-        leader_epoch = NO_LEADER_EPOCH
         end_offset = plan.scan.next_offset
         ends_in_damage = False
         for number, segment in enumerate(self._segments):
@@ -249,10 +247,9 @@ class LogRecovery:
                 segment.side_is_dirty = True
                 end_offset = following.base_offset
                 continue
-            found, scanner = self._scan_segment(segment, plan.scan, following)
+            found = self._scan_segment(segment, plan.scan, following)
             damaged += found.damaged
-            epochs += scanner.found_epochs
-            leader_epoch = max(leader_epoch, found.leader_epoch)
+            epochs += found.epochs
             end_offset = found.next_offset
             ends_in_damage = bool(found.damaged) and (
                 found.damaged[-1].end_offset == found.next_offset
@@ -263,7 +260,8 @@ class LogRecovery:
                 end_offset = following.base_offset
         if end_offset < self._proven_end:
             damaged.append(DamagedRange(end_offset, self._proven_end))
-        self._scanned = _Scanned(end_offset, self._proven_end, ends_in_damage, damaged, epochs)
+        self._scanned = _Scanned(end_offset, ends_in_damage, damaged, epochs)
+        leader_epoch = max((one.leader_epoch for one in epochs), default=NO_LEADER_EPOCH)
         return ScanResult(max(end_offset, self._proven_end), leader_epoch)
 
     def _is_gap(self, start_offset: int, end_offset: int) -> bool:
@@ -281,15 +279,10 @@ class LogRecovery:
             return 0
         file = fs.open(segment.side_path)
         try:
-            index = file.size() // ENTRY_BYTES
-            while index > 0:
-                count = min(index, 64)
-                index -= count
-                data = file.pread(count * ENTRY_BYTES, index * ENTRY_BYTES)
-                for number in range(count - 1, -1, -1):
-                    entry = decode_entry(data, number * ENTRY_BYTES)
-                    if entry is not None:
-                        return entry.durable_end
+            for index in reversed(range(file.size() // ENTRY_BYTES)):
+                entry = decode_entry(file.pread(ENTRY_BYTES, index * ENTRY_BYTES))
+                if entry is not None:
+                    return entry.durable_end
         finally:
             file.close()
         return 0
@@ -303,7 +296,7 @@ class LogRecovery:
 
     def _scan_segment(
         self, segment: Segment, scan: ScanStart, following: Segment | None
-    ) -> tuple[SegmentScan, SegmentScanner]:
+    ) -> SegmentScan:
         position, next_offset = 0, segment.base_offset
         if segment.base_offset == scan.segment_base_offset:
             position, next_offset = scan.position, scan.next_offset
@@ -437,27 +430,7 @@ def _side_start(segment: Segment, position: int) -> tuple[int, int] | None:
                 return None
             if entry.end_position == position:
                 return middle + 1, entry.largest_timestamp_ms
-            if entry.end_position < position:
-                low = middle + 1
-            else:
-                high = middle
+            low, high = (middle + 1, high) if entry.end_position < position else (low, middle)
     finally:
         segment.pool.release(pooled)
     return None
-
-
-def recover_log(
-    directory: DataDirectory,
-    registry: PartitionOffsetRegistry,
-    key: PartitionKey,
-    topic: TopicName,
-    settings: LogSettings,
-    checkpoint: Checkpoint | None,
-    *,
-    checkpoint_damaged: bool,
-    clean_stop: bool,
-    proven_end: int,
-) -> SegmentedLog:
-    """Open a partition's directory that exists. Raises OSError, SyncFailedError."""
-    recovery = LogRecovery(directory, registry, key, topic, settings, proven_end)
-    return recovery.run(checkpoint, checkpoint_damaged=checkpoint_damaged, clean_stop=clean_stop)

@@ -11,6 +11,7 @@ from kgw.backend.embedded.files.durability import sync_file
 from kgw.backend.embedded.log.side import ENTRY_BYTES, decode_entry
 from kgw.backend.embedded.recover.scan import SegmentScan, SegmentScanner
 from kgw.offsets.manager import MAX_OFFSET
+from kgw.types import NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,16 +31,18 @@ def scan_and_repair(
     *,
     epochs: Sequence[EpochStart],
     proven_end: int,
-    position: int,
-    next_offset: int,
-    side_index: int,
-    largest_timestamp_ms: int,
     segment_end: int | None,
-    rewrite_from: int | None,
+    position: int = 0,
+    next_offset: int | None = None,
+    side_index: int = 0,
+    largest_timestamp_ms: int = NO_TIMESTAMP_MS,
+    rewrite_from: int | None = None,
     vouch_below: int = MAX_OFFSET,
-) -> tuple[SegmentScan, SegmentScanner]:
+) -> SegmentScan:
     """Read a segment from a batch boundary on; cut a torn tail; bring the side file into line.
 
+    It begins at `position`, where `next_offset` is expected and `side_index` entries are behind it,
+    or else with the segment.
     With `rewrite_from`, batches from that offset on are written again and the file is synced.
     Holds the directory's `scanned_entries` at a time. Raises OSError, SyncFailedError.
     """
@@ -58,7 +61,12 @@ def scan_and_repair(
             vouch_below=vouch_below,
             piece_entries=directory.options.scanned_entries,
         )
-        found = scanner.scan(position, next_offset, largest_timestamp_ms, segment_end=segment_end)
+        found = scanner.scan(
+            position,
+            segment.base_offset if next_offset is None else next_offset,
+            largest_timestamp_ms,
+            segment_end=segment_end,
+        )
         if found.is_torn:
             partition = segment.log_path.rsplit("/", 2)[1]
             directory.quarantine.keep(partition, segment.stem, log_file.file, found.end_position)
@@ -75,7 +83,7 @@ def scan_and_repair(
         segment.side = (found.entry_count, b"")
     segment.index_builder = None
     segment.side_is_dirty = True
-    return found, scanner
+    return found
 
 
 class _SideMending:

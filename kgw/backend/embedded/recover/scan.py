@@ -8,6 +8,7 @@ may no longer know.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kgw.backend.embedded.layout import DamagedRange, EpochStart
@@ -25,12 +26,13 @@ from kgw.records.crc import KEEP_GIL, crc32c
 from kgw.types import NO_LEADER_EPOCH, NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from kgw.backend.embedded.files.fs import File
 
 _WINDOW_BYTES: Final = 4 << 20
 _SIDE_WINDOW_ENTRIES: Final = 2048
+_EPOCH_AND_MAGIC: Final = re.compile(rb"(?=\x00...\x02)", re.DOTALL)
 
 
 class FoundBatch(NamedTuple):
@@ -52,15 +54,14 @@ class SegmentScan(NamedTuple):
     end_position: int
     """The end of the last thing that is kept: a whole batch, or damage that is not cut."""
     next_offset: int
-    leader_epoch: int
-    """The highest one met, NO_LEADER_EPOCH when there was no batch."""
+    epochs: list[EpochStart]
+    """Those met, each with its first batch."""
     largest_timestamp_ms: int
     entry_count: int
     """Entries in the side file now, from its beginning."""
     damaged: list[DamagedRange]
     is_torn: bool
-    """Whether bytes behind `end_position` are the rest of an unfinished write."""
-    batch_count: int
+    """Whether bytes behind `end_position` are the end of an unfinished write."""
 
 
 class _Window:
@@ -104,36 +105,28 @@ class _Window:
 class _Hints:
     """The entries of an old side file, in step with a scan of its segment."""
 
-    __slots__ = ("_entries", "_file", "_next_index")
+    __slots__ = ("_entries", "_next")
 
     def __init__(self, file: File | None, index: int) -> None:
-        self._file = file
-        self._next_index = index
-        self._entries: list[SideEntry] = []
+        self._entries = _intact_entries(file, index)
+        self._next = next(self._entries, None)
 
     def advance(self, position: int) -> SideEntry | None:
-        """Return the first intact entry at or above `position`."""
-        while True:
-            entries = self._entries
-            while entries and entries[-1].position < position:
-                entries.pop()
-            if entries:
-                return entries[-1]
-            if not self._fill():
-                return None
+        """Return the first intact entry at or above `position`, which never goes back."""
+        while self._next is not None and self._next.position < position:
+            self._next = next(self._entries, None)
+        return self._next
 
-    def _fill(self) -> bool:
-        if self._file is None:
-            return False
-        data = self._file.pread(_SIDE_WINDOW_ENTRIES * ENTRY_BYTES, self._next_index * ENTRY_BYTES)
-        count = len(data) // ENTRY_BYTES
-        if count == 0:
-            return False
-        self._next_index += count
-        found = (decode_entry(data, number * ENTRY_BYTES) for number in range(count))
-        self._entries = [entry for entry in found if entry is not None]
-        self._entries.reverse()
-        return True
+
+def _intact_entries(file: File | None, index: int) -> Iterator[SideEntry]:
+    if file is None:
+        return
+    while data := file.pread(_SIDE_WINDOW_ENTRIES * ENTRY_BYTES, index * ENTRY_BYTES):
+        index += _SIDE_WINDOW_ENTRIES
+        for at in range(0, len(data), ENTRY_BYTES):
+            entry = decode_entry(data, at)
+            if entry is not None:
+                yield entry
 
 
 class EntryTaker(Protocol):
@@ -148,7 +141,7 @@ class SegmentScanner:
 
     The side entries as they should be go to the taker piece by piece: a segment may have sixteen
     million of them. The last ones stay in `entries`, since only then it is known where
-    the segment ends. The epochs met are in `found_epochs`.
+    the segment ends.
     """
 
     def __init__(
@@ -170,6 +163,7 @@ class SegmentScanner:
         `proven_end` were durable once. Entries say that batches are durable, but none at or above
         `vouch_below`: unless the caller syncs what was read before it writes them.
         """
+        self._file = file
         self._window = _Window(file, file.size())
         self._hints = _Hints(side_file, side_index)
         self._taker = taker
@@ -180,7 +174,7 @@ class SegmentScanner:
         self._vouch_below = vouch_below
         self._last_epoch = NO_LEADER_EPOCH
         self.entries = bytearray()
-        self.found_epochs: list[EpochStart] = []
+        self._found_epochs: list[EpochStart] = []
 
     def scan(
         self, position: int, next_offset: int, largest_timestamp_ms: int, *, segment_end: int | None
@@ -192,7 +186,6 @@ class SegmentScanner:
         """
         damaged: list[DamagedRange] = []
         size_bytes = self._window.size_bytes
-        batch_count = 0
         is_torn = False
         while position < size_bytes:
             if len(self.entries) >= self._piece_bytes:
@@ -201,11 +194,9 @@ class SegmentScanner:
                 position, next_offset, largest_timestamp_ms
             )
             if count:
-                batch_count += count
                 continue
             batch = self._batch_at(position, next_offset)
             if batch is not None:
-                batch_count += 1
                 largest_timestamp_ms = max(largest_timestamp_ms, batch.max_timestamp_ms)
                 self._keep(batch, largest_timestamp_ms)
                 position += batch.size_bytes
@@ -226,12 +217,11 @@ class SegmentScanner:
         return SegmentScan(
             end_position=position,
             next_offset=next_offset,
-            leader_epoch=self._last_epoch,
+            epochs=self._found_epochs,
             largest_timestamp_ms=largest_timestamp_ms,
             entry_count=self._taken_count + len(self.entries) // ENTRY_BYTES,
             damaged=damaged,
             is_torn=is_torn,
-            batch_count=batch_count,
         )
 
     def _hand_over(self, end_position: int) -> None:
@@ -242,7 +232,7 @@ class SegmentScanner:
     def _keep(self, batch: FoundBatch, largest_timestamp_ms: int) -> None:
         if batch.leader_epoch > self._last_epoch:
             self._last_epoch = batch.leader_epoch
-            self.found_epochs.append(EpochStart(batch.leader_epoch, batch.base_offset))
+            self._found_epochs.append(EpochStart(batch.leader_epoch, batch.base_offset))
         self.entries += encode_entry(
             SideEntry(
                 batch.base_offset,
@@ -378,45 +368,32 @@ class SegmentScanner:
         return NO_LEADER_EPOCH
 
     def _resume(self, position: int, next_offset: int) -> tuple[int, int] | None:
-        """Return place and base offset of the next whole batch behind damage.
+        """Return position and base offset of the next whole batch behind damage.
 
-        The side file knows where batches begin. Where it is gone too, the bytes are searched for
-        an epoch and the format number, which stand side by side in every header.
+        The side file knows where batches begin. Where it is gone too, the bytes are searched.
         """
         after = position + 1
-        while True:
-            hint = self._hints.advance(after)
-            if hint is None:
-                break
-            if hint.base_offset > next_offset and self._is_batch(hint.position, hint.base_offset):
+        while hint := self._hints.advance(after):
+            if hint.base_offset > next_offset and self._batch_at(hint.position, hint.base_offset):
                 return hint.position, hint.base_offset
             after = hint.position + 1
-        return self._search(position + 1, next_offset)
-
-    def _is_batch(self, position: int, base_offset: int) -> bool:
-        return self._batch_at(position, base_offset) is not None
-
-    def _search(self, position: int, next_offset: int) -> tuple[int, int] | None:
-        known = {one.leader_epoch for one in (*self._epochs, *self.found_epochs)} or {0}
-        patterns = [
-            epoch.to_bytes(4, "big", signed=True) + bytes([MAGIC])
-            for epoch in known
-            if epoch >= self._last_epoch
-        ]
-        while position < self._window.size_bytes:
-            data = bytes(self._window.view(position, _WINDOW_BYTES))
-            candidates: list[int] = []
-            for pattern in patterns:
-                found = data.find(pattern, PREFIX_BYTES)
-                while found >= 0:
-                    candidates.append(found - PREFIX_BYTES)
-                    found = data.find(pattern, found + 1)
-            for candidate in sorted(candidates):
-                at = position + candidate
-                base_offset = int.from_bytes(self._window.view(at, 8), "big", signed=True)
-                if base_offset > next_offset and self._is_batch(at, base_offset):
-                    return at, base_offset
-            if len(data) < _WINDOW_BYTES:
-                return None
-            position += _WINDOW_BYTES - HEADER_BYTES
+        for found in find_batches(self._file, position + 1):
+            base_offset = int.from_bytes(self._window.view(found, 8), "big", signed=True)
+            if base_offset > next_offset and self._batch_at(found, base_offset):
+                return found, base_offset
         return None
+
+
+def find_batches(file: File, position: int) -> Iterator[int]:
+    """Yield where batches may begin at or behind `position`, by the bytes alone.
+
+    By the format number, behind an epoch below 2^24.
+    """
+    size_bytes = file.size()
+    while position < size_bytes:
+        data = file.pread(min(_WINDOW_BYTES, size_bytes - position), position)
+        for found in _EPOCH_AND_MAGIC.finditer(data, PREFIX_BYTES):
+            yield position + found.start() - PREFIX_BYTES
+        if len(data) < _WINDOW_BYTES:
+            return
+        position += _WINDOW_BYTES - HEADER_BYTES

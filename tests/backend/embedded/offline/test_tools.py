@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-import json
 import sqlite3
 from contextlib import closing
 from itertools import islice
+from posixpath import normpath
 from typing import TYPE_CHECKING
 
 import pytest
@@ -52,22 +52,17 @@ async def _make_directory(path: Path) -> Path:
     return path
 
 
+def _damage_rows(data_dir: Path, kind: str) -> None:
+    """Have all rows of a kind fail their checksums."""
+    with closing(sqlite3.connect(data_dir / "meta.sqlite")) as database, database:
+        database.execute("UPDATE state_entry SET checksum = checksum + 1 WHERE kind = ?", (kind,))
+
+
 def _driver_with_data() -> Driver:
     driver = Driver(settings=SMALL_SEGMENTS)
     for number in range(30):
         driver.append(b"record %03d" % number, timestamp_ms=1000 + number)
     return driver
-
-
-def test_the_check_finds_nothing_after_an_orderly_stop_and_after_a_kill() -> None:
-    """Both are normal."""
-    driver = _driver_with_data()
-    driver.store.abandon()
-    assert [] == driver.problems()
-    driver.kill()
-    driver.log()
-    driver.stop()
-    assert [] == driver.problems()
 
 
 @pytest.mark.damages_storage("a bit is flipped")
@@ -80,29 +75,18 @@ def test_the_check_finds_nothing_after_an_orderly_stop_and_after_a_kill() -> Non
         "00000000000000000000.checksums",
         "00000000000000000000.index",
         "00000000000000000000.timeindex",
+        "../../clean.json",
     ],
 )
 def test_the_check_finds_a_flipped_bit_in_any_file(name: str) -> None:
-    """Whichever file of a partition it is in."""
-    driver = _driver_with_data()
-    driver.stop()
-    driver.store.close()
-    driver.store.mark_clean()
-    driver.flip(driver.path(name), 5)
-    assert [] != driver.problems()
-
-
-@pytest.mark.damages_storage("a bit is flipped")
-def test_the_check_finds_a_flipped_bit_in_the_marker_of_an_orderly_stop() -> None:
-    """It says that nothing need be recovered, and is not believed then."""
+    """Whichever file of a partition it is in, or in the marker of an orderly stop."""
     driver = _driver_with_data()
     driver.stop()
     driver.store.close()
     driver.store.mark_clean()
     assert [] == driver.problems()
-    driver.flip(f"{ROOT}/clean.json", 5)
-    (problem,) = driver.problems()
-    assert "clean.json" in problem
+    driver.flip(normpath(driver.path(name)), 5)
+    assert any(name.rpartition("/")[2] in problem for problem in driver.problems())
 
 
 def test_the_check_finds_a_log_that_ends_below_its_checkpoint() -> None:
@@ -171,10 +155,7 @@ async def test_a_damaged_row_is_made_anew(tmp_path: Path) -> None:
     """One flipped bit keeps the gateway from starting, and adoption helps."""
     data_dir = await _make_directory(tmp_path / "data")
     await adopt(str(data_dir))
-    database = sqlite3.connect(data_dir / "meta.sqlite")
-    database.execute("UPDATE state_entry SET checksum = checksum + 1 WHERE kind = 'topic'")
-    database.commit()
-    database.close()
+    _damage_rows(data_dir, kinds.TOPIC)
     found, _ = await adopt(str(data_dir))
     assert [(TOPIC, (0, 1))] == [(one.topic, one.partitions) for one in found]
     async with opened_state(str(data_dir)) as state:
@@ -192,8 +173,7 @@ async def test_damaged_rows_that_stop_the_gateway_are_removed(tmp_path: Path, ki
     key = format_uuid(KEY.topic_id) if is_of_topic else CLUSTER
     async with opened_state(str(data_dir), may_create=True) as state:
         await state.apply([Change(kind, key, b"{}")])
-    with closing(sqlite3.connect(data_dir / "meta.sqlite")) as database, database:
-        database.execute("UPDATE state_entry SET checksum = checksum + 1 WHERE kind = ?", (kind,))
+    _damage_rows(data_dir, kind)
     backend = EmbeddedBackend(data_dir, OPTIONS)
     broken = Gateway(Config(), backend, SystemClock())
     with pytest.raises(StorageError, match="kgw log adopt"):
@@ -278,15 +258,3 @@ def test_a_dump_leaves_no_file_open(most: int | None, monkeypatch: pytest.Monkey
     for file in opened:
         with pytest.raises(OSError, match="closed"):
             file.size()
-
-
-def test_a_small_file_can_be_read_by_people() -> None:
-    """The first line is JSON."""
-    driver = _driver_with_data()
-    line = bytes(driver.fs.content(driver.path("partition.json"))).splitlines()[0]
-    assert {
-        "format": 1,
-        "topic": TOPIC,
-        "topic_id": format_uuid(KEY.topic_id),
-        "partition": 0,
-    } == json.loads(line)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from kgw.backend.base import HOT_BATCHES
 from kgw.backend.embedded.files.read_buffers import ReadBuffers
 from kgw.backend.embedded.read.cache import CachedTail, HotCache
@@ -44,11 +46,6 @@ def test_the_oldest_go_first_over_all_partitions() -> None:
     assert len(new.batches) < 2000
 
 
-def test_an_empty_tail_knows_nothing() -> None:
-    """Nothing cached is no answer, not an empty one."""
-    assert None is _offsets(CachedTail(), 0)
-
-
 def test_a_cache_of_no_bytes_keeps_nothing() -> None:
     """It can be turned off."""
     cache, tail = HotCache(0), CachedTail()
@@ -56,65 +53,46 @@ def test_a_cache_of_no_bytes_keeps_nothing() -> None:
     assert None is _offsets(tail, 2)
 
 
-def test_a_small_batch_does_not_keep_a_large_request_alive() -> None:
-    """What is cached is counted by its own bytes, and holds no others."""
-    cache, tail = HotCache(1 << 20), CachedTail()
-    stored = bytes(make_batch([b"small"]).buffer)
-    request = memoryview(bytearray(stored + bytes(1 << 20)))
-    cache.add([(tail, read_batch(request))])
-    result = tail.read(ReadBuffers(0), 0, 1 << 20, 1)
-    assert result is not None
-    assert [stored] == [bytes(buffer) for buffer in result.buffers]
-    assert len(stored) == memoryview(memoryview(result.buffers[0]).obj).nbytes
+@pytest.mark.parametrize(
+    ("value_bytes", "cached", "refused_bytes", "is_copied"),
+    [(1000, 1, 0, False), (1000, 4, 0, False), (1000, 2, 14_000, True), (1, 1, 1 << 20, True)],
+)
+def test_a_batch_does_not_keep_a_large_request_alive(
+    value_bytes: int, cached: int, refused_bytes: int, is_copied: bool
+) -> None:
+    """It is copied where less than half of its request is cached; the usual one is kept as it is.
 
-
-def test_a_batch_that_fills_its_request_is_not_copied() -> None:
-    """The usual request has one batch, which is cached as it came."""
-    cache, tail = HotCache(1 << 20), CachedTail()
-    batch = make_batch([b"v" * 1000])
-    cache.add([(tail, batch)])
-    assert [batch] == tail.batches
-
-
-def test_batches_that_fill_their_request_together_are_not_copied() -> None:
-    """A request with a batch for each of several partitions is cached as it came."""
-    cache, tails = HotCache(1 << 20), [CachedTail() for _ in range(4)]
-    stored = bytes(make_batch([b"v" * 1000]).buffer)
-    request = memoryview(bytearray(stored * 4))
-    batches = [read_batch(request, number * len(stored)) for number in range(4)]
+    A request with a batch for each of several partitions is the usual one, too.
+    """
+    cache, tails = HotCache(1 << 22), [CachedTail() for _ in range(cached)]
+    stored = bytes(make_batch([b"v" * value_bytes]).buffer)
+    request = memoryview(bytearray(stored * cached + bytes(refused_bytes)))
+    batches = [read_batch(request, number * len(stored)) for number in range(cached)]
     cache.add(list(zip(tails, batches, strict=True)))
-    assert [[batch] for batch in batches] == [tail.batches for tail in tails]
+    for tail in tails:
+        result = tail.read(ReadBuffers(0), 0, 1 << 20, 1)
+        assert result is not None
+        (buffer,) = result.buffers
+        assert stored == bytes(buffer)
+        kept_bytes = memoryview(memoryview(buffer).obj).nbytes
+        assert (len(stored) if is_copied else len(request)) == kept_bytes
 
 
-def test_a_request_is_counted_until_its_last_batch_is_forgotten() -> None:
+def test_a_request_is_counted_until_its_last_batch_is_evicted() -> None:
     """A small batch keeps the large one beside it in memory, and other batches make room for it."""
     cache, large, small = HotCache(10_000), CachedTail(), CachedTail()
     stored = [bytes(make_batch([b"v" * size]).buffer) for size in (3000, 1)]
-    kept = 0
     for offset in range(20):
         request = memoryview(bytearray(b"".join(stored)))
         batches = [read_batch(request), read_batch(request, len(stored[0]))]
         for batch in batches:
             batch.assign(offset, 0)
         cache.add(list(zip((large, small), batches, strict=True)))
-        cache.forget_below(large, offset + 1)
+        large.forget_below(offset + 1)
         kept = sum(batch is not None for batch in small.batches)
         assert kept * len(request) <= cache.size_bytes <= 10_000
     assert kept == 2
-    cache.forget_below(small, 20)
-    assert 0 == cache.size_bytes
-
-
-def test_a_part_of_a_request_is_copied() -> None:
-    """What is cached of a request is less than half of it: the rest was refused, perhaps."""
-    cache, tails = HotCache(1 << 20), [CachedTail() for _ in range(2)]
-    stored = bytes(make_batch([b"v" * 1000]).buffer)
-    request = memoryview(bytearray(stored * 16))
-    batches = [read_batch(request, number * len(stored)) for number in range(2)]
-    cache.add(list(zip(tails, batches, strict=True)))
-    assert request.obj not in [
-        batch.buffer.obj for tail in tails for batch in tail.batches if batch is not None
-    ]
+    assert None is _offsets(large, 19)
 
 
 def test_of_many_small_batches_some_are_read_at_a_time() -> None:

@@ -20,7 +20,7 @@ from kgw.backend.embedded.read.read_ahead import ReadAhead
 from kgw.backend.embedded.read.reading import Reader
 from kgw.backend.embedded.read.source import Files
 from kgw.errors import CorruptionError
-from kgw.records.cleaning import make_filler
+from kgw.records.compaction import make_filler
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.batches import make_batch
 from tests.backend.embedded.driver import (

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,12 +17,18 @@ from tests.backend.embedded.driver import (
     KEY,
     OTHER_KEY,
     ROOT,
+    SETTINGS,
     SMALL_SEGMENTS,
     TOPIC,
     Driver,
 )
 from tests.simulated_disk import CrashMode
 from tests.simulated_fs import Fault, FaultKind, SimulatedFs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kgw.backend.base import LogSettings
 
 VALUES = [b"record %03d" % number for number in range(20)]
 
@@ -63,15 +70,10 @@ def test_the_leader_epoch_rises_at_every_unclean_start_and_its_history_is_kept()
     assert end is not None
     assert 1 == end.end_offset
     assert log.epoch_end(7) is None
-
-
-def test_kafkas_own_file_holds_the_same_epochs() -> None:
-    """leader-epoch-checkpoint is in Kafka's text form."""
-    driver = Driver()
-    driver.append(b"a")
-    driver.kill()
-    driver.append(b"b")
-    assert b"0\n2\n0 0\n1 1\n" == bytes(driver.fs.content(driver.path("leader-epoch-checkpoint")))
+    driver.append(b"e")
+    # In Kafka's text form.
+    checkpoint = driver.fs.content(driver.path("leader-epoch-checkpoint"))
+    assert b"0\n3\n0 0\n1 1\n2 4\n" == bytes(checkpoint)
 
 
 @pytest.mark.parametrize("cut", [30, 61, 70, 79])
@@ -93,25 +95,8 @@ def test_a_torn_tail_is_cut_and_kept_aside(cut: int) -> None:
     assert 20 == driver.append(b"next").result.base_offset
 
 
-@pytest.mark.parametrize("options", [DIRECT, JOURNALED])
-def test_damage_below_the_durable_end_costs_only_itself(options: object) -> None:
-    """A flipped bit in an old batch: the batches before and after it are still served."""
-    driver = _filled(Driver(DIRECT))
-    size = len(driver.fs.content(driver.segment_path())) // 20
-    driver.flip(driver.segment_path(), 7 * size + 70)
-    driver.kill()
-    log = driver.log()
-    assert 20 == log.offsets.high_watermark
-    assert any("offsets 7 to 7 are damaged" in problem for problem in driver.store.problems)
-    with pytest.raises(CorruptionError):
-        driver.values()
-    driver.store.drop_before(log, 8)
-    assert VALUES[8:] == driver.values()
-    assert options is not None
-
-
-@pytest.mark.parametrize("position", [3, 7, 8, 11, 15, 16, 17, 22, 60])
-def test_a_flip_in_any_part_of_a_header_is_found(position: int) -> None:
+@pytest.mark.parametrize("position", [3, 7, 8, 11, 15, 16, 17, 22, 60, 70])
+def test_damage_below_the_durable_end_costs_only_itself(position: int) -> None:
     """Also where Kafka's CRC does not look: base offset, length, epoch and magic."""
     driver = _filled(Driver())
     size = len(driver.fs.content(driver.segment_path())) // 20
@@ -119,16 +104,26 @@ def test_a_flip_in_any_part_of_a_header_is_found(position: int) -> None:
     with pytest.raises(CorruptionError):
         driver.values()
     driver.kill()
+    log = driver.log()
+    assert 20 == log.offsets.high_watermark
+    assert any("offsets 5 to 5 are damaged" in problem for problem in driver.store.problems)
     with pytest.raises(CorruptionError):
         driver.values()
-    driver.store.drop_before(driver.log(), 6)
+    driver.store.drop_before(log, 6)
     assert VALUES[6:] == driver.values()
 
 
-def test_the_journal_repairs_what_the_segment_lost() -> None:
-    """A batch that rots before the next checkpoint is in the journal, too."""
+@pytest.mark.parametrize(
+    ("path", "position"),
+    [
+        ("{segment}", 100),
+        *((f"{ROOT}/journal/{FILE_NAMES[0]}", position) for position in (0, 20, 5000, 9000)),
+    ],
+)
+def test_segments_and_journal_repair_each_other(path: str, position: int) -> None:
+    """What rots before the next checkpoint is in both."""
     driver = _filled(Driver(JOURNALED))
-    driver.flip(driver.segment_path(), 100)
+    driver.flip(path.format(segment=driver.segment_path()), position)
     driver.kill()
     assert VALUES == driver.values()
 
@@ -151,33 +146,71 @@ def test_recovery_can_be_interrupted_anywhere_and_repeated() -> None:
             assert VALUES == again.values()
 
 
-@pytest.mark.parametrize("suffix", ["checksums", "index", "timeindex"])
-def test_a_derived_file_that_is_gone_is_made_again(suffix: str) -> None:
+def _flip(content: bytearray) -> None:
+    """Damage one entry."""
+    content[3] ^= 0x10
+
+
+def _garble(content: bytearray) -> None:
+    """Leave rubbish."""
+    content[:] = b"rubbish" * 50
+
+
+def _cut(content: bytearray) -> None:
+    """Leave less than an entry: to read before the beginning of a file fails."""
+    del content[25:]
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_killed"), [(SMALL_SEGMENTS, False), (SETTINGS, False), (SETTINGS, True)]
+)
+@pytest.mark.parametrize(
+    ("suffix", "spoil"),
+    [
+        ("index", None),
+        ("timeindex", None),
+        *(("checksums", spoil) for spoil in (None, _flip, _garble, _cut)),
+    ],
+)
+def test_a_derived_file_that_is_gone_or_damaged_is_made_again(
+    suffix: str,
+    spoil: Callable[[bytearray], None] | None,
+    settings: LogSettings,
+    is_killed: bool,
+) -> None:
     """Reads, and the next orderly stop's check, find everything in place."""
-    driver = _filled(Driver(settings=SMALL_SEGMENTS))
+    driver = _filled(Driver(settings=settings))
     driver.stop()
-    for path in driver.fs.files(ROOT):
-        if path.endswith(suffix):
-            driver.fs.unlink(path)
+    path = driver.segment_path(suffix=suffix)
+    if spoil is None:
+        driver.fs.unlink(path)
+    else:
+        spoil(driver.fs.content(path))
+    if is_killed:
+        driver.kill()
     assert VALUES == driver.values()
     driver.append(b"next")
     driver.stop()
     assert [*VALUES, b"next"] == driver.values()
-
-
-def test_a_garbled_side_file_is_rebuilt() -> None:
-    """One wrong entry, and then nothing but rubbish."""
-    driver = _filled(Driver())
-    driver.stop()
-    path = driver.segment_path(suffix="checksums")
-    driver.flip(path, 5 * 40 + 3)
-    assert VALUES == driver.values()
-    assert any("rebuilt" in problem for problem in driver.store.problems)
     driver.stop()
     assert [] == driver.problems()
-    driver.fs.content(path)[:] = b"rubbish" * 50
+
+
+@pytest.mark.parametrize("is_of_another", [False, True])
+def test_a_wrong_partition_file_is_rewritten(is_of_another: bool) -> None:
+    """Its content is known from the catalogue; whoever adopts the directory would be misled."""
+    driver = _filled(Driver())
+    driver.append(b"x", key=OTHER_KEY)
+    path, other = (driver.path("partition.json", key) for key in (KEY, OTHER_KEY))
+    own = driver.fs.read_bytes(path)
+    if is_of_another:
+        driver.fs.content(path)[:] = driver.fs.read_bytes(other)
+    else:
+        driver.flip(path, 20)
     driver.kill()
     assert VALUES == driver.values()
+    assert own == driver.fs.read_bytes(path)
+    assert any("partition.json: " in problem for problem in driver.store.problems)
 
 
 @pytest.mark.damages_storage("both copies are damaged")
@@ -194,30 +227,6 @@ def test_a_damaged_log_state_is_rebuilt_from_the_batches() -> None:
     assert epochs == log.epochs[: len(epochs)]
     assert log.leader_epoch > epochs[-1].leader_epoch
     assert [*VALUES, b"later"] == driver.values()
-
-
-def test_a_damaged_partition_file_is_rewritten() -> None:
-    """Its content is known from the catalogue."""
-    driver = _filled(Driver())
-    driver.flip(driver.path("partition.json"), 20)
-    driver.kill()
-    assert VALUES == driver.values()
-    assert any("partition.json" in problem for problem in driver.store.problems)
-    driver.stop()
-    assert [] == driver.problems()
-
-
-def test_the_partition_file_of_another_log_is_rewritten() -> None:
-    """It is whole, but not this log's: whoever adopts the directory would be misled."""
-    driver = _filled(Driver())
-    driver.append(b"x", key=OTHER_KEY)
-    path, other = (driver.path("partition.json", key) for key in (KEY, OTHER_KEY))
-    own = driver.fs.read_bytes(path)
-    driver.fs.content(path)[:] = driver.fs.read_bytes(other)
-    driver.kill()
-    assert VALUES == driver.values()
-    assert own == driver.fs.read_bytes(path)
-    assert any("partition.json: names orders" in problem for problem in driver.store.problems)
 
 
 def test_a_missing_directory_does_not_bring_offsets_back() -> None:
@@ -332,15 +341,6 @@ def test_another_logs_checkpoint_is_not_believed() -> None:
     assert any("another log" in problem for problem in driver.store.problems)
 
 
-@pytest.mark.parametrize("position", [0, 20, 5000, 9000])
-def test_a_damaged_journal_is_reported_and_harmless(position: int) -> None:
-    """The segments hold what the journal repeats."""
-    driver = _filled(Driver(JOURNALED))
-    driver.flip(f"{ROOT}/journal/{FILE_NAMES[0]}", position)
-    driver.kill()
-    assert VALUES == driver.values()
-
-
 def test_a_damaged_clean_marker_means_recovery() -> None:
     """It is not believed, and the start succeeds."""
     driver = _filled(Driver())
@@ -427,13 +427,3 @@ def test_every_cut_raises_the_epoch() -> None:
         ended = driver.log().epoch_end(epoch)
         assert ended is not None
         assert 20 == ended.end_offset
-
-
-@pytest.mark.parametrize("kept_bytes", [1, 25, 39])
-def test_a_side_file_cut_within_its_first_entry_is_rebuilt(kept_bytes: int) -> None:
-    """It cost every read of its segment once: a read before the beginning of a file fails."""
-    driver = _filled(Driver(settings=SMALL_SEGMENTS))
-    driver.stop()
-    del driver.fs.content(driver.segment_path(suffix="checksums"))[kept_bytes:]
-    assert VALUES == driver.values()
-    assert any("rebuilt" in problem for problem in driver.store.problems)

@@ -11,7 +11,7 @@ from kgw.backend.embedded.layout import DamagedRange
 from kgw.backend.embedded.read import reading
 from kgw.errors import CorruptionError
 from tests.backend.embedded.driver import ROOT, Driver
-from tests.backend.embedded.stops import is_stopped
+from tests.backend.embedded.stops import stopped_anywhere
 from tests.simulated_disk import CrashMode
 
 if TYPE_CHECKING:
@@ -95,14 +95,8 @@ def test_a_start_that_has_found_damage_at_the_end_may_be_interrupted_anywhere(
     file.pwrite((b"rot",), file.size() - 3)
     file.fdatasync()
     file.close()
-    stops = 0
-    is_done = False
-    while not is_done:
-        driver = Driver(fs=source.fs.clone())
-        is_done = not is_stopped(driver, stops, driver.log)
+    for stops, driver in stopped_anywhere(source, Driver.log, at_least=10):
         crash(driver)
         log = driver.log()
         assert (DamagedRange(2, 3),) == log.damaged, stops
         assert 3 == log.offsets.next_offset, stops
-        stops += 1
-    assert stops > 10

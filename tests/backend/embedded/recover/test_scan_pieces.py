@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,7 +18,7 @@ from kgw.errors import CorruptionError
 from kgw.testing.batches import make_batch, read_stored
 from kgw.types import NO_TIMESTAMP_MS
 from tests.backend.embedded.driver import DIRECT, RELAXED, Driver
-from tests.backend.embedded.stops import is_stopped
+from tests.backend.embedded.stops import stopped_anywhere
 from tests.simulated_disk import CrashMode
 
 if TYPE_CHECKING:
@@ -131,34 +130,20 @@ def test_a_recovery_in_pieces_may_be_interrupted_anywhere(mode: CrashMode) -> No
     file.close()
     expected = recovered(restarted(source.fs, 1 << 16))
     assert (DamagedRange(5, 8),) == expected.damaged
-    stops = 0
-    while True:
-        driver = Driver(source.options, fs=source.fs.clone())
-        if not stop_recovery(driver, stops):
-            break
+    for stops, driver in stopped_anywhere(source, Driver.log, at_least=20):
         driver.lose_power(mode, seed=stops)
         assert expected == recovered(driver), stops
-        stops += 1
-    assert stops > 20
-    assert expected == recovered(driver)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_no_entry_of_a_piece_is_ahead_of_the_sync_of_its_batches(seed: int) -> None:
     """Or what a second crash tears off would be called damaged, though nobody vouched for it."""
     source = filled(1, is_relaxed=True)
-    stops = 0
-    while True:
-        driver = Driver(source.options, RELAXED, fs=source.fs.clone())
-        if not stop_recovery(driver, stops):
-            break
+    for stops, driver in stopped_anywhere(source, Driver.log, at_least=len(VALUES)):
         driver.lose_power(CrashMode.RANDOM, seed=seed * 1000 + stops)
         assert () == driver.log().damaged, stops
         values = driver.values()
         assert VALUES[: len(values)] == values
-        stops += 1
-    assert stops > len(VALUES)
-    assert driver.values() == VALUES
 
 
 @pytest.mark.damages_storage("segments rot")
@@ -179,22 +164,18 @@ def test_a_rebuilding_in_pieces_may_be_interrupted_anywhere() -> None:
         file = source.fs.open(path)
         file.pwrite((data,), position)
         file.close()
-    stops = 0
-    is_done = False
-    while not is_done:
-        driver = Driver(source.options, fs=source.fs.clone())
-        driver.checkpoints = source.checkpoints
+
+    def rebuild(driver: Driver) -> None:
         log = driver.log()
-        rebuild = partial(rebuild_side, log.directory, log, log.segments[0])
-        is_done = not is_stopped(driver, stops, rebuild)
+        rebuild_side(log.directory, log, log.segments[0])
+
+    for stops, driver in stopped_anywhere(source, rebuild, at_least=10):
         driver.kill()
         driver.log()
         content = driver.fs.content(driver.segment_path(suffix="checksums"))
         entries = [decode_entry(content, at) for at in range(0, len(content), ENTRY_BYTES)]
         positions = [entry.position for entry in entries if entry is not None]
         assert sorted(set(positions)) == positions, stops
-        stops += 1
-    assert stops > 10
     assert len(VALUES) - 2 == len(positions)
 
 
@@ -270,11 +251,6 @@ def test_what_an_interrupted_recovery_has_begun_is_removed() -> None:
     driver.kill()
     driver.log()
     assert not driver.fs.exists(path)
-
-
-def stop_recovery(driver: Driver, countdown: int) -> bool:
-    """Stop opening the log before so many operations; False when there are fewer."""
-    return is_stopped(driver, countdown, driver.log)
 
 
 RECOVER = """

@@ -1,4 +1,4 @@
-"""Cleaning the sealed segments of one log: plain code over the file-system seam, for any process.
+"""Compacting the sealed segments of one log: plain code over the file-system seam, for any process.
 
 It reads segments that nothing changes any more, verifies what it reads, and writes those that come
 out different into the partition's `compaction` directory, durable and complete; putting them in
@@ -11,6 +11,7 @@ Neighbours are joined while they are small, so that their number does not only g
 from __future__ import annotations
 
 import errno
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -19,11 +20,11 @@ from kgw.backend.embedded import layout
 from kgw.backend.embedded.files.pool import FilePool
 from kgw.backend.embedded.log.index_files import write_indexes
 from kgw.backend.embedded.log.segment import Segment
-from kgw.backend.embedded.log.swap import CleanedSegment, begin_directory
+from kgw.backend.embedded.log.swap import CompactedSegment, begin_directory
 from kgw.backend.embedded.read.reading import verify
 from kgw.errors import CorruptionError
 from kgw.records.batch import read_batch
-from kgw.records.cleaning import CleaningRules, NewestOffsets, Tally, clean_batches
+from kgw.records.compaction import CompactionRules, NewestOffsets, Tally, compact_batches
 from kgw.records.errors import RecordError
 
 if TYPE_CHECKING:
@@ -51,8 +52,8 @@ class SourceSegment(NamedTuple):
     size_bytes: int
 
 
-class CleaningOrder(NamedTuple):
-    """All that cleaning needs to know."""
+class CompactionOrder(NamedTuple):
+    """All that compaction needs to know."""
 
     path: str
     """The partition's directory."""
@@ -74,25 +75,21 @@ class Pace:
         """What was written has been synced."""
 
 
+@dataclass
 class _Output:
     """What one or more sources become."""
 
-    __slots__ = ("end_offset", "is_changed", "replaced", "segment", "size_bytes")
-
-    def __init__(
-        self, segment: Segment, end_offset: int, size_bytes: int, *, is_changed: bool
-    ) -> None:
-        self.replaced = [segment.base_offset]
-        self.end_offset = end_offset
-        """The offset after its last batch, below the next segment's where there is a hole."""
-        self.segment = segment
-        """The source itself unless it is changed; in a dry run always."""
-        self.size_bytes = size_bytes
-        self.is_changed = is_changed
+    segment: Segment
+    """The source itself unless it is changed; in a dry run always."""
+    replaced: list[int]
+    end_offset: int
+    """The offset after its last batch, below the next segment's where there is a hole."""
+    size_bytes: int
+    is_changed: bool
 
 
-def plan_cleaning(log: SegmentedLog, job: CompactionJob, min_free_bytes: int) -> CleaningOrder:
-    """Say what is to be cleaned: the sealed segments that begin below the job's bound.
+def plan_compaction(log: SegmentedLog, job: CompactionJob, min_free_bytes: int) -> CompactionOrder:
+    """Say what is to be compacted: the sealed segments that begin below the job's bound.
 
     Between two groups of appends only.
     """
@@ -103,7 +100,7 @@ def plan_cleaning(log: SegmentedLog, job: CompactionJob, min_free_bytes: int) ->
         if segment.base_offset < job.upper_bound
     )
     end_offset = min(job.upper_bound, sources[-1].end_offset) if sources else 0
-    return CleaningOrder(
+    return CompactionOrder(
         log.path,
         sources,
         max(log.compacted_end, log.offsets.log_start_offset),
@@ -113,11 +110,10 @@ def plan_cleaning(log: SegmentedLog, job: CompactionJob, min_free_bytes: int) ->
     )
 
 
-class Cleaning:
+class Compaction:
     """One run."""
 
-    def __init__(self, fs: FileSystem, order: CleaningOrder, pace: Pace | None = None) -> None:
-        """Prepare a run."""
+    def __init__(self, fs: FileSystem, order: CompactionOrder, pace: Pace | None = None) -> None:
         self._fs = fs
         self._order = order
         self._job = order.job
@@ -125,6 +121,8 @@ class Cleaning:
         self._pool = FilePool(fs, _OPEN_FILES)
         self._tally = Tally()
         self._target_path = ""
+        self._pending: list[RecordBatch] = []
+        self._pending_bytes = 0
         self._unsynced_bytes = 0
         self._bytes_read = 0
         self._bytes_before = 0
@@ -133,8 +131,8 @@ class Cleaning:
         self._segments_after = 0
         self._end_offset = order.job.upper_bound
 
-    def run(self) -> Generator[CleanedSegment, None, None]:
-        """Clean, yielding each new segment once it is complete; they may be put in place at once.
+    def run(self) -> Generator[CompactedSegment, None, None]:
+        """Compact, yielding each new segment once it is complete; they may be put in place at once.
 
         Raises CorruptionError, SideFileDamagedError, OSError, SyncFailedError.
         """
@@ -143,7 +141,7 @@ class Cleaning:
             if not self._job.is_dry_run:
                 self._target_path = begin_directory(self._fs, self._order.path)
             job = self._job
-            rules = CleaningRules(
+            rules = CompactionRules(
                 newest.by_hash,
                 self._end_offset,
                 job.now_ms,
@@ -154,13 +152,13 @@ class Cleaning:
             for source in self._order.sources:
                 if source.base_offset >= self._end_offset:
                     break
-                cleaned = self._clean(source, rules)
-                if output is not None and self._may_join(output, cleaned):
-                    self._join(output, cleaned)
+                compacted = self._compact(source, rules)
+                if output is not None and self._may_join(output, compacted):
+                    self._join(output, compacted)
                     continue
                 if output is not None:
                     yield from self._finish(output)
-                output = cleaned
+                output = compacted
             if output is not None:
                 yield from self._finish(output)
         except RecordError as error:
@@ -202,38 +200,33 @@ class Cleaning:
                     return newest
         return newest
 
-    def _clean(self, source: SourceSegment, rules: CleaningRules) -> _Output:
+    def _compact(self, source: SourceSegment, rules: CompactionRules) -> _Output:
         original = self._open(source)
         output: Segment | None = None
         is_changed = False
         size_bytes = 0
         next_offset = source.base_offset
-        pending: list[RecordBatch] = []
-        pending_bytes = 0
-        for batch, is_same in clean_batches(
+        for batch, is_same in compact_batches(
             self._batches(original), rules, self._tally, self._job.limits
         ):
-            batch_bytes = len(batch.buffer)
             if not is_same and not is_changed:
                 is_changed = True
                 if not self._job.is_dry_run:
                     # All before it is as it was.
                     output = self._create(source.base_offset)
                     self._copy(original, output, batch.base_offset)
-            size_bytes += batch_bytes
+            size_bytes += len(batch.buffer)
             next_offset = batch.next_offset
             if output is not None:
-                pending.append(batch)
-                pending_bytes += batch_bytes
-                if pending_bytes >= _WINDOW_BYTES:
-                    self._write(output, pending)
-                    pending, pending_bytes = [], 0
-        if output is not None and pending:
-            self._write(output, pending)
+                self._append(output, batch)
+        if output is not None:
+            self._write(output)
         self._segments_before += 1
         self._bytes_before += source.size_bytes
         self._bytes_after += size_bytes
-        return _Output(output or original, next_offset, size_bytes, is_changed=is_changed)
+        return _Output(
+            output or original, [source.base_offset], next_offset, size_bytes, is_changed
+        )
 
     def _may_join(self, before: _Output, output: _Output) -> bool:
         """Whether a segment may go into the same file as what comes before it.
@@ -265,7 +258,7 @@ class Cleaning:
         before.end_offset = output.end_offset
         before.size_bytes += output.size_bytes
 
-    def _finish(self, output: _Output) -> Generator[CleanedSegment, None, None]:
+    def _finish(self, output: _Output) -> Generator[CompactedSegment, None, None]:
         """Make an output durable and complete, unless it is what it was."""
         self._segments_after += 1
         if self._job.is_dry_run or not output.is_changed:
@@ -274,7 +267,7 @@ class Cleaning:
         segment.sync()
         segment.sync_side()
         write_indexes(self._fs, segment, self._order.settings.index_interval_bytes, is_final=True)
-        yield CleanedSegment(
+        yield CompactedSegment(
             segment.base_offset,
             tuple(output.replaced),
             segment.size_bytes,
@@ -324,21 +317,24 @@ class Cleaning:
 
     def _copy(self, source: Segment, target: Segment, upper_bound: int | None = None) -> None:
         """Copy the batches that begin below `upper_bound`, all of them without one."""
-        pending: list[RecordBatch] = []
-        pending_bytes = 0
         for batch in self._batches(source):
             if upper_bound is not None and batch.base_offset >= upper_bound:
                 break
-            pending.append(batch)
-            pending_bytes += len(batch.buffer)
-            if pending_bytes >= _WINDOW_BYTES:
-                self._write(target, pending)
-                pending, pending_bytes = [], 0
-        if pending:
-            self._write(target, pending)
+            self._append(target, batch)
+        self._write(target)
 
-    def _write(self, target: Segment, batches: list[RecordBatch]) -> None:
-        size_bytes = sum(len(batch.buffer) for batch in batches)
+    def _append(self, target: Segment, batch: RecordBatch) -> None:
+        self._pending.append(batch)
+        self._pending_bytes += len(batch.buffer)
+        if self._pending_bytes >= _WINDOW_BYTES:
+            self._write(target)
+
+    def _write(self, target: Segment) -> None:
+        """Write what has been appended since the last write."""
+        batches, size_bytes = self._pending, self._pending_bytes
+        self._pending, self._pending_bytes = [], 0
+        if not batches:
+            return
         free_bytes = self._fs.free_bytes(self._order.path)
         if free_bytes < self._order.min_free_bytes + size_bytes:
             raise OSError(errno.ENOSPC, f"only {free_bytes} bytes are free", target.log_path)

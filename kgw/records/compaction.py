@@ -7,34 +7,21 @@ it leaves a gap in the offsets, one empty batch (Kafka's own form of a batch wit
 the run of removed batches, so that batches still follow each other without a gap.
 
 Tombstones stay for consumers to see until the delete horizon (KIP-534): when a batch with a
-tombstone is first cleaned, attribute bit 6 is set and the base timestamp becomes the horizon;
+tombstone is first compacted, attribute bit 6 is set and the base timestamp becomes the horizon;
 records' timestamps are relative to it from then on.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kgw.errors import ErrorCode
-from kgw.records.batch import (
-    COMPRESSION_MASK,
-    CRC_START,
-    DELETE_HORIZON_FLAG,
-    HEADER,
-    HEADER_BYTES,
-    LOG_APPEND_TIME_FLAG,
-    MAGIC,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    NO_SEQUENCE,
-    PREFIX_BYTES,
-    read_batch,
-)
-from kgw.records.compression import compress, decompress
-from kgw.records.crc import crc32c
-from kgw.records.errors import RecordError
+from kgw.records.batch import COMPRESSION_MASK, DELETE_HORIZON_FLAG, read_batch
+from kgw.records.builder import encode_batch
+from kgw.records.compression import compress
 from kgw.records.limits import DEFAULT_LIMITS, DecompressionLimits
+from kgw.records.reader import RecordFields, unpack, walk
 from kgw.records.record import MAX_TIMESTAMP_MS, append_varint, as_int64, read_varint
 from kgw.types import NO_TIMESTAMP_MS
 
@@ -51,23 +38,6 @@ _HASH_BYTES: Final = 16
 _MAX_OFFSET_DELTA: Final = (1 << 31) - 1
 MAX_FILLER_OFFSETS: Final = 1 << 31
 """What one empty batch can stand for."""
-_NO_KEY: Final = -1
-_NULL_LENGTH: Final = 1
-"""-1 as a varint: the length of a value that is null."""
-
-
-class _Place(NamedTuple):
-    """Where a record lies in a batch's payload, and what compaction asks of it."""
-
-    start: int
-    end: int
-    times: int
-    """Where its timestamp's delta begins."""
-    offset_delta: int
-    key_start: int
-    key_end: int
-    """_NO_KEY for a null key."""
-    is_tombstone: bool
 
 
 class NewestOffsets:
@@ -98,26 +68,20 @@ class NewestOffsets:
         """
         if batch.is_control or not batch.record_count:
             return None
-        data = _payload(batch, limits)
+        payload = unpack(batch, limits)
         offsets = self._offsets
         is_full = len(offsets) + batch.record_count > self._limit
-        base_offset = batch.base_offset
-        for place in _walk(data, batch):
-            if place.key_end == _NO_KEY:
+        for one in walk(payload, batch):
+            if one.key_length < 0 or not start_offset <= one.offset < end_offset:
                 continue
-            offset = base_offset + place.offset_delta
-            if not start_offset <= offset < end_offset:
-                continue
-            digest = blake2b(
-                data[place.key_start : place.key_end], digest_size=_HASH_BYTES
-            ).digest()
+            digest = _hash_of_key(payload, one)
             if is_full and digest not in offsets and len(offsets) >= self._limit:
-                return offset
-            offsets[digest] = offset
+                return one.offset
+            offsets[digest] = one.offset
         return None
 
 
-class CleaningRules(NamedTuple):
+class CompactionRules(NamedTuple):
     """What is decided for a whole run."""
 
     newest: Mapping[bytes, int]
@@ -130,20 +94,18 @@ class CleaningRules(NamedTuple):
     """Base offsets of batches whose headers stay although no record does."""
 
 
+@dataclass
 class Tally:
     """What a run has done so far."""
 
-    __slots__ = ("records_after", "records_before", "tombstones_removed")
-
-    def __init__(self) -> None:
-        self.records_before = 0
-        self.records_after = 0
-        self.tombstones_removed = 0
+    records_before: int = 0
+    records_after: int = 0
+    tombstones_removed: int = 0
 
 
-def clean_batches(
+def compact_batches(
     batches: Iterable[RecordBatch],
-    rules: CleaningRules,
+    rules: CompactionRules,
     tally: Tally,
     limits: DecompressionLimits = DEFAULT_LIMITS,
 ) -> Iterator[tuple[RecordBatch, bool]]:
@@ -155,8 +117,8 @@ def clean_batches(
     run: _EmptyRun | None = None
     for batch in batches:
         tally.records_before += batch.record_count
-        cleaned = clean_batch(batch, rules, tally, limits)
-        if cleaned is None:
+        compacted = compact_batch(batch, rules, tally, limits)
+        if compacted is None:
             if run is None or not run.extend(batch):
                 if run is not None:
                     yield from run.batches()
@@ -165,8 +127,8 @@ def clean_batches(
         if run is not None:
             yield from run.batches()
             run = None
-        tally.records_after += cleaned.record_count
-        yield cleaned, cleaned is batch
+        tally.records_after += compacted.record_count
+        yield compacted, compacted is batch
     if run is not None:
         yield from run.batches()
 
@@ -214,29 +176,19 @@ def is_filler(batch: RecordBatch) -> bool:
 
 def make_filler(start_offset: int, end_offset: int, leader_epoch: int) -> RecordBatch:
     """Return an empty batch over offsets; at most 2^31 of them."""
-    return _build(
-        (
-            start_offset,
-            0,
-            leader_epoch,
-            MAGIC,
-            0,
-            0,
-            end_offset - start_offset - 1,
-            NO_TIMESTAMP_MS,
-            NO_TIMESTAMP_MS,
-            NO_PRODUCER_ID,
-            NO_PRODUCER_EPOCH,
-            NO_SEQUENCE,
-            0,
-        ),
-        b"",
+    return read_batch(
+        encode_batch(
+            b"",
+            base_offset=start_offset,
+            leader_epoch=leader_epoch,
+            last_offset_delta=end_offset - start_offset - 1,
+        )
     )
 
 
-def clean_batch(
+def compact_batch(
     batch: RecordBatch,
-    rules: CleaningRules,
+    rules: CompactionRules,
     tally: Tally,
     limits: DecompressionLimits = DEFAULT_LIMITS,
 ) -> RecordBatch | None:
@@ -249,9 +201,9 @@ def clean_batch(
     is_kept = batch.base_offset in rules.kept_batches
     if not batch.record_count:
         return batch if is_kept and batch.has_producer_id else None
-    data = _payload(batch, limits)
-    places = _walk(data, batch)
-    kept, has_tombstones = _kept_records(batch, data, places, rules, tally)
+    payload = unpack(batch, limits)
+    records = list(walk(payload, batch))
+    kept, has_tombstones = _kept_records(batch, payload, records, rules, tally)
     if not kept:
         return _emptied(batch) if is_kept else None
     needs_horizon = (
@@ -261,190 +213,116 @@ def clean_batch(
         # records may lie yet, would have less time. The next run begins inside and sets it.
         and batch.next_offset <= rules.end_offset
     )
-    if len(kept) == len(places) and not needs_horizon:
+    if len(kept) == len(records) and not needs_horizon:
         return batch
-    return _rewritten(batch, data, kept, rules, needs_horizon=needs_horizon)
+    return _rewritten(batch, payload, kept, rules, needs_horizon=needs_horizon)
 
 
 def _kept_records(
     batch: RecordBatch,
-    data: bytes | bytearray,
-    places: list[_Place],
-    rules: CleaningRules,
+    payload: bytes | bytearray,
+    records: list[RecordFields],
+    rules: CompactionRules,
     tally: Tally,
-) -> tuple[list[_Place], bool]:
+) -> tuple[list[RecordFields], bool]:
     """Return the records that stay, and whether one of them is a tombstone."""
-    newest, end_offset, base_offset = rules.newest, rules.end_offset, batch.base_offset
+    newest, end_offset = rules.newest, rules.end_offset
     horizon_ms = batch.delete_horizon_ms
     is_past_horizon = horizon_ms is not None and rules.now_ms >= horizon_ms
-    kept: list[_Place] = []
+    kept: list[RecordFields] = []
     has_tombstones = False
-    for place in places:
-        offset = base_offset + place.offset_delta
-        if offset < end_offset:
-            if place.key_end == _NO_KEY:
+    for one in records:
+        if one.offset < end_offset:
+            if one.key_length < 0:
                 # From before the topic was compacted: nothing could ever take its place.
                 continue
-            digest = blake2b(
-                data[place.key_start : place.key_end], digest_size=_HASH_BYTES
-            ).digest()
-            if newest.get(digest, offset) > offset:
+            if newest.get(_hash_of_key(payload, one), one.offset) > one.offset:
                 continue
-            if place.is_tombstone:
+            if one.value_length < 0:
                 if is_past_horizon:
                     tally.tombstones_removed += 1
                     continue
                 has_tombstones = True
-        kept.append(place)
+        kept.append(one)
     return kept, has_tombstones
+
+
+def _hash_of_key(payload: bytes | bytearray, one: RecordFields) -> bytes:
+    key = payload[one.key_start : one.key_start + one.key_length]
+    return blake2b(key, digest_size=_HASH_BYTES).digest()
 
 
 def _rewritten(
     batch: RecordBatch,
-    data: bytes | bytearray,
-    kept: list[_Place],
-    rules: CleaningRules,
+    payload: bytes | bytearray,
+    kept: list[RecordFields],
+    rules: CompactionRules,
     *,
     needs_horizon: bool,
 ) -> RecordBatch:
+    """Return a batch with the records that stay, and with a delete horizon where it needs one."""
     attributes = batch.attributes
     base_timestamp_ms = batch.base_timestamp_ms
-    deltas_ms = [read_varint(data, place.times, 64) for place in kept]
-    payload = bytearray()
+    records = bytearray()
     if needs_horizon:
         attributes |= DELETE_HORIZON_FLAG
         # A time that never comes is one that a header can hold.
         base_timestamp_ms = min(rules.now_ms + rules.delete_retention_ms, MAX_TIMESTAMP_MS)
         moved_ms = batch.base_timestamp_ms - base_timestamp_ms
-        for place, (delta_ms, position) in zip(kept, deltas_ms, strict=True):
-            head = bytearray(data[place.times - 1 : place.times])
+        for one in kept:
+            delta_ms, position = read_varint(payload, one.time_start, 64)
+            head = bytearray(payload[one.time_start - 1 : one.time_start])
             append_varint(head, as_int64(delta_ms + moved_ms))
-            append_varint(payload, len(head) + place.end - position)
-            payload += head
-            payload += data[position : place.end]
+            append_varint(records, len(head) + one.end - position)
+            records += head
+            records += payload[position : one.end]
     else:
-        for place in kept:
-            payload += data[place.start : place.end]
-    if attributes & LOG_APPEND_TIME_FLAG:
-        max_timestamp_ms = batch.max_timestamp_ms
-    else:
-        max_timestamp_ms = max(
-            as_int64(batch.base_timestamp_ms + delta_ms) for delta_ms, _ in deltas_ms
-        )
-    return _build(
-        (
-            batch.base_offset,
-            0,
-            batch.leader_epoch,
-            MAGIC,
-            0,
-            attributes,
-            batch.last_offset_delta,
-            base_timestamp_ms,
-            max_timestamp_ms,
-            batch.producer_id,
-            batch.producer_epoch,
-            batch.base_sequence,
-            len(kept),
-        ),
-        compress(batch.compression, payload),
+        for one in kept:
+            records += payload[one.start : one.end]
+    return _replaced(
+        batch,
+        compress(batch.compression, records),
+        attributes=attributes,
+        base_timestamp_ms=base_timestamp_ms,
+        max_timestamp_ms=max(one.timestamp_ms for one in kept),
+        record_count=len(kept),
     )
 
 
 def _emptied(batch: RecordBatch) -> RecordBatch:
     """Return a batch's header without its records, as Kafka's cleaner writes it."""
-    return _build(
-        (
-            batch.base_offset,
-            0,
-            batch.leader_epoch,
-            MAGIC,
-            0,
-            batch.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON_FLAG),
-            batch.last_offset_delta,
-            NO_TIMESTAMP_MS,
-            batch.max_timestamp_ms,
-            batch.producer_id,
-            batch.producer_epoch,
-            batch.base_sequence,
-            0,
-        ),
+    return _replaced(
+        batch,
         b"",
+        attributes=batch.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON_FLAG),
+        base_timestamp_ms=NO_TIMESTAMP_MS,
+        max_timestamp_ms=batch.max_timestamp_ms,
+        record_count=0,
     )
 
 
-def _build(
-    fields: tuple[int, int, int, int, int, int, int, int, int, int, int, int, int], payload: Buffer
+def _replaced(
+    batch: RecordBatch,
+    payload: Buffer,
+    *,
+    attributes: int,
+    base_timestamp_ms: int,
+    max_timestamp_ms: int,
+    record_count: int,
 ) -> RecordBatch:
-    """Return a batch from its header, in which length and CRC are filled in, and its payload."""
-    base_offset, _, leader_epoch, magic, _, *rest = fields
-    length = HEADER_BYTES - PREFIX_BYTES + len(payload)
-    covered = HEADER.pack(base_offset, length, leader_epoch, magic, 0, *rest)[CRC_START:]
-    crc = crc32c(payload, crc32c(covered))
-    header = HEADER.pack(base_offset, length, leader_epoch, magic, crc, *rest)
-    return read_batch(header + payload)
-
-
-def _payload(batch: RecordBatch, limits: DecompressionLimits) -> bytes | bytearray:
-    payload = decompress(batch.compression, batch.records, limits)
-    # A view is slow to index.
-    return bytes(payload) if isinstance(payload, memoryview) else payload
-
-
-def _walk(data: bytes | bytearray, batch: RecordBatch) -> list[_Place]:
-    """Return where the records are. Raises RecordError when they are not what the header says.
-
-    The variable-length numbers are read in place: calls for them would take most of the time.
-    """
-    places: list[_Place] = []
-    position = 0
-    size_bytes = len(data)
-    previous_delta = -1
-    try:
-        for _ in range(batch.record_count):
-            start = position
-            length, position = (
-                (data[position] >> 1, position + 1)
-                if data[position] < 0x80
-                else read_varint(data, position)
-            )
-            end = position + length
-            times = position = position + 1  # behind the attributes, which have no meaning yet
-            while data[position] >= 0x80:
-                position += 1
-            position += 1
-            offset_delta, position = (
-                (data[position] >> 1, position + 1)
-                if data[position] < 0x80
-                else read_varint(data, position)
-            )
-            length = data[position]
-            if length == _NULL_LENGTH:
-                key_start = position = position + 1
-                key_end = _NO_KEY
-            else:
-                key_length, key_start = (
-                    (length >> 1, position + 1) if length < 0x80 else read_varint(data, position)
-                )
-                key_end = position = key_start + key_length
-            is_tombstone = data[position] == _NULL_LENGTH
-            if not (
-                previous_delta < offset_delta <= batch.last_offset_delta
-                and key_start <= position < end <= size_bytes
-            ):
-                _refuse(len(places), batch)
-            previous_delta = offset_delta
-            places.append(_Place(start, end, times, offset_delta, key_start, key_end, is_tombstone))
-            position = end
-    except IndexError:
-        _refuse(len(places), batch)
-    if position != size_bytes:
-        _refuse(len(places), batch)
-    return places
-
-
-def _refuse(number: int, batch: RecordBatch) -> None:
-    raise RecordError(
-        f"record {number} of the batch at offset {batch.base_offset} does not fit in with the rest",
-        ErrorCode.INVALID_RECORD,
+    """Return a batch over the same offsets, of the same epoch and producer."""
+    return read_batch(
+        encode_batch(
+            payload,
+            base_offset=batch.base_offset,
+            leader_epoch=batch.leader_epoch,
+            attributes=attributes,
+            last_offset_delta=batch.last_offset_delta,
+            base_timestamp_ms=base_timestamp_ms,
+            max_timestamp_ms=max_timestamp_ms,
+            producer_id=batch.producer_id,
+            producer_epoch=batch.producer_epoch,
+            base_sequence=batch.base_sequence,
+            record_count=record_count,
+        )
     )
