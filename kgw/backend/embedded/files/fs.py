@@ -40,27 +40,19 @@ class File(ABC):
 
     def pread(self, size: int, position: int) -> bytes:
         """Return `size` bytes from `position`; fewer only where the file ends."""
-        data = self._read_some(size, position)
-        if len(data) == size or not data:
-            return data
-        parts = [data]
-        done = len(data)
-        while done < size:
-            data = self._read_some(size - done, position + done)
-            if not data:
+        data = self.read_once(size, position)
+        while len(data) < size:
+            more = self.read_once(size - len(data), position + len(data))
+            if not more:
                 break
-            parts.append(data)
-            done += len(data)
-        return b"".join(parts)
+            data += more
+        return data
 
     def pread_into(self, buffer: memoryview, position: int) -> int:
         """Fill a buffer from `position` on; returns how much, less only where the file ends."""
         done = 0
         while done < len(buffer):
-            try:
-                read_bytes = self.read_into_once(buffer[done:], position + done)
-            except InterruptedError:
-                continue
+            read_bytes = self.read_into_once(buffer[done:], position + done)
             if not read_bytes:
                 break
             done += read_bytes
@@ -101,49 +93,18 @@ class File(ABC):
 
         Raises OSError when that was not possible; any part of the bytes may then be in the file.
         """
-        if not buffers:
-            return
-        if len(buffers) <= _IOV_MAX:
-            total = sum(map(len, buffers))
-            written = self._write_some(buffers, position)
-            if written == total:
-                return
-        else:
-            written = 0
-        self._write_rest(buffers, position, written)
-
-    def _write_rest(self, buffers: Sequence[Buffer], position: int, written: int) -> None:
-        """Go on after a short write, or in chunks where one call cannot take all buffers."""
-        pending = [memoryview(buffer) for buffer in buffers if len(buffer)]
-        pending.reverse()
-        position += written
-        while True:
-            while pending and written >= len(pending[-1]):
-                written -= len(pending.pop())
-            if not pending:
-                return
-            if written:
-                pending[-1] = pending[-1][written:]
-            chunk = pending[: -_IOV_MAX - 1 : -1]
-            written = self._write_some(chunk, position)
-            if written <= 0:
-                # No progress and no reason: a retry could spin for ever.
-                raise OSError(errno.EIO, "write made no progress", self.path)
-            position += written
-
-    def _read_some(self, size: int, position: int) -> bytes:
-        while True:
-            try:
-                return self.read_once(size, position)
-            except InterruptedError:
-                continue
-
-    def _write_some(self, buffers: Sequence[Buffer], position: int) -> int:
-        while True:
-            try:
-                return self.write_once(buffers, position)
-            except InterruptedError:
-                continue
+        for start in range(0, len(buffers), _IOV_MAX):
+            rest = buffers[start : start + _IOV_MAX]
+            rest_bytes = sum(map(len, rest))
+            while rest_bytes:
+                written = self.write_once(rest, position)
+                if written <= 0:
+                    # No progress and no reason: a retry could spin for ever.
+                    raise OSError(errno.EIO, "write made no progress", self.path)
+                position += written
+                rest_bytes -= written
+                if rest_bytes:
+                    rest = (b"".join(rest)[written:],)
 
     @abstractmethod
     def read_once(self, size: int, position: int) -> bytes:
