@@ -79,9 +79,7 @@ class Store:
         """Whether the directory was left in order when this store opened it."""
         self.on_disk: set[PartitionKey] = set()
         """Partitions whose directories were there at the start."""
-        self.removals = Removals(
-            fs, self.pool, root, self.writes.journal, self.writes.journaled.switch
-        )
+        self.removals = Removals(fs, root, self.writes.journal, self.writes.journaled.switch)
         self._proven: dict[PartitionKey, int] = {}
         self.rest: Callable[[], None] | None = None
         """What a checkpoint does between two turns of long work; a shell leaves the interpreter to
@@ -537,7 +535,7 @@ class Store:
     def finish_checkpoint(self, plan: CheckpointPlan) -> list[Checkpoint]:
         """Sync what a checkpoint is about. Raises StorageError."""
         try:
-            sync_all_files(self.fs, [segment for _, segment in plan.segments])
+            sync_all_files([segment for _, segment in plan.segments])
             for log, segment in plan.segments:
                 if not segment.is_removed:
                     self._write_indexes(log, segment, is_clean=plan.is_clean)

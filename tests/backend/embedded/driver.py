@@ -79,7 +79,7 @@ class Driver:
         """Sync what a relaxed partition has answered, as the timer does."""
         relaxed = self.store.writes.relaxed
         flushes = relaxed.begin_flush([self.log(key)])
-        outcomes = sync_segments(self.fs, [flush.mark.segment for flush in flushes])
+        outcomes = sync_segments([flush.mark.segment for flush in flushes])
         for log, end_offset in relaxed.finish_flush(flushes, outcomes):
             log.offsets.advance_durable(end_offset)
 

@@ -99,9 +99,7 @@ class FlushTimer:
         logs = self._schedule.begin(self._loop.time())
         flushes = await self._run_in_flusher(partial(self._relaxed.begin_flush, logs))
         segments = [flush.mark.segment for flush in flushes]
-        outcomes = await self._loop.run_in_executor(
-            self._executor, sync_segments, self._relaxed.directory.fs, segments
-        )
+        outcomes = await self._loop.run_in_executor(self._executor, sync_segments, segments)
         moved = await self._run_in_flusher(partial(self._relaxed.finish_flush, flushes, outcomes))
         for log, end_offset in moved:
             if end_offset > log.offsets.durable_end:

@@ -100,7 +100,7 @@ class JournaledSegments:
         try:
             # Side by side: until they are done each group of other partitions syncs its segments.
             left = [segment for segment in retirement.segments if not segment.is_removed]
-            for failure in sync_segments(directory.fs, left):
+            for failure in sync_segments(left):
                 if failure is not None:
                     raise failure
             self._journal.retire(retirement.journal_number)

@@ -17,6 +17,7 @@ from kgw.backend.append import Append as BaseAppend
 from kgw.backend.append import AppendResult
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.failures import SyncFailedError, storage_error
+from kgw.backend.embedded.files.durability import sync_directories
 from kgw.backend.embedded.log.journal import Journal
 from kgw.backend.embedded.log.segment import SideFileDamagedError
 from kgw.backend.embedded.recover.rebuilding import rebuild_side
@@ -311,7 +312,7 @@ class WritePath:
         logs = [log for log in shares if log.has_new_names]
         if not logs or directory.failure is not None:
             return
-        outcomes = directory.pool.sync_directories([log.path for log in logs])
+        outcomes = sync_directories(directory.fs, [log.path for log in logs])
         for log, outcome in zip(logs, outcomes, strict=True):
             if isinstance(outcome, OSError):
                 del shares[log]
@@ -349,7 +350,7 @@ class WritePath:
             by_segment += by_journal
             by_journal = []
         if by_segment:
-            outcomes = sync_segments(directory.fs, [log.segments[-1] for log in by_segment])
+            outcomes = sync_segments([log.segments[-1] for log in by_segment])
             for log, failure in zip(by_segment, outcomes, strict=True):
                 if failure is not None:
                     directory.fail(failure)

@@ -178,7 +178,7 @@ def test_a_failed_sync_is_known_when_the_file_is_opened_again() -> None:
     pool.forget(PATH)
     again = pool.acquire(PATH)
     assert again is not pooled
-    assert not pool.begin_sync(again)
+    assert {} == pool.sync_together([again])
     with pytest.raises(SyncFailedError):
         pool.sync(again)
 
@@ -202,7 +202,7 @@ def test_one_thread_syncs_a_file_at_a_time() -> None:
     first = Thread(target=pool.sync, args=(pooled,))
     first.start()
     assert has_begun.wait(10)
-    assert not pool.begin_sync(pooled)
+    assert {} == pool.sync_together([pooled])
 
     def sync_too() -> None:
         pool.sync(pooled)
@@ -226,7 +226,7 @@ def test_a_journal_is_not_voided_after_another_sync_of_its_segments_has_failed()
     with pytest.raises(SyncFailedError):
         driver.store.pool.sync(pooled)
     driver.store.pool.release(pooled)
-    outcomes = sync_segments(driver.fs, [segment])
+    outcomes = sync_segments([segment])
     assert [True] == [isinstance(outcome, SyncFailedError) for outcome in outcomes]
 
 
