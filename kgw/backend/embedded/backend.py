@@ -144,9 +144,9 @@ class EmbeddedBackend(Backend):
             await threads.aclose()
             raise
         for problem in self.state.problems:
-            self._store.report(problem)
+            self._store.directory.report(problem)
         for row_key in self._checkpoints.unreadable_keys:
-            self._store.report(f"the checkpoint row {row_key!r} belongs to no partition")
+            self._store.directory.report(f"the checkpoint row {row_key!r} belongs to no partition")
         writes.journaled.retire_soon = self._retire_soon
         writes.relaxed.reserve_soon = self._reserve_soon
         writes.write_back_soon = WriteBack(threads.write_back.submit).note
@@ -228,7 +228,7 @@ class EmbeddedBackend(Backend):
             await self.state.aclose()
             await self.threads.run_in_flusher(self._store.mark_clean)
         except StorageError as error:
-            self._store.report(f"the directory was not left in order: {error}")
+            self._store.directory.report(f"the directory was not left in order: {error}")
 
     async def _stop(self) -> None:
         creator, self._creator = self._creator, None
@@ -373,8 +373,7 @@ class EmbeddedBackend(Backend):
                 for save in saves:
                     save.cancel()
                 await asyncio.gather(*saves, return_exceptions=True)
-                for log in plan.logs:
-                    log.is_changed = True
+                plan.give_up()
                 raise
 
     async def _save_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> None:
@@ -394,7 +393,7 @@ class EmbeddedBackend(Backend):
             if self._is_open:  # closing makes one of its own
                 await self.checkpoint()
         except StorageError as error:
-            self._store.report(str(error))
+            self._store.directory.report(str(error))
         finally:
             self._checkpoint_task = None
 

@@ -141,7 +141,7 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
                 except SideFileDamagedError as damage:
                     await self._rebuild(damage.segment, damage)
         except CorruptionError as error:
-            self._store.report(str(error))
+            self._store.directory.report(str(error))
             raise
         except (OSError, SyncFailedError) as error:
             raise StorageError(f"cannot read partition {self.key}: {error}") from error

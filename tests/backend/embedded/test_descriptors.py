@@ -103,7 +103,7 @@ def test_a_want_of_descriptors_passes() -> None:
         driver.append(b"first", key=key)
     logs = [driver.log(key) for key in _keys()]
     fs.limit = 0
-    driver.store.pool.close()
+    driver.store.directory.pool.close()
     appends = [driver.store.writes.submit(log, [make_batch([b"refused"])]) for log in logs[:20]]
     while driver.store.writes.pending:
         driver.store.writes.flush_group()

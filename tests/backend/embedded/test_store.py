@@ -355,8 +355,8 @@ def test_every_problem_is_announced_and_the_first_are_kept() -> None:
     announced: list[str] = []
     driver.store.directory.announce = announced.append
     for number in range(250):
-        driver.store.report(f"problem {number}")
-        driver.store.report(f"problem {number}")
+        driver.store.directory.report(f"problem {number}")
+        driver.store.directory.report(f"problem {number}")
     assert [f"problem {number}" for number in range(250)] == announced
     assert [f"problem {number}" for number in range(100)] == driver.store.problems[:100]
     assert ["150 more are in the log"] == driver.store.problems[100:]

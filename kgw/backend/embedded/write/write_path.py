@@ -275,7 +275,7 @@ class WritePath:
             before = log.mark() if may_wait and log.durable is None else None
             return _Share(log.write(batches), before, may_wait)
         except OSError as error:
-            self._undo(log, appends, error)
+            self._refuse_share(log, appends, error)
         except SyncFailedError as error:
             directory.fail(error)
         return None
@@ -291,13 +291,16 @@ class WritePath:
             except SideFileDamagedError as error:
                 rebuild_side(self.directory, log, error.segment)
 
-    def _undo(self, log: SegmentedLog, appends: list[Append], error: OSError) -> None:
-        """Take back what was written of one log, and refuse it."""
+    def undo(self, log: SegmentedLog) -> None:
+        """Take back what was done to a log since `begin_write`; a failure of that is final."""
         try:
             log.undo()
-        except (OSError, SyncFailedError) as undoing:
-            self.directory.fail(undoing)
-            return
+        except (OSError, SyncFailedError) as error:
+            self.directory.fail(error)
+
+    def _refuse_share(self, log: SegmentedLog, appends: list[Append], error: OSError) -> None:
+        """Take back what was written of one log, and refuse it."""
+        self.undo(log)
         _refuse(appends, storage_error(error, f"cannot append to partition {log.key}"))
         log.refused_attempt = appends[0].attempt
 
@@ -316,7 +319,7 @@ class WritePath:
         for log, outcome in zip(logs, outcomes, strict=True):
             if isinstance(outcome, OSError):
                 del shares[log]
-                self._undo(log, by_log[log], outcome)
+                self._refuse_share(log, by_log[log], outcome)
             elif outcome is not None:
                 del shares[log]
                 directory.fail(outcome)

@@ -224,5 +224,5 @@ def test_a_look_into_a_segment_closes_no_file(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(SimulatedFile, "close", lambda file: closed.append(file.path))
     segment.peek_bytes(memoryview(bytearray(10)), 0)
     assert segment.log_path not in closed
-    driver.store.pool.forget(OTHER)
+    driver.store.directory.pool.forget(OTHER)
     assert segment.log_path in closed

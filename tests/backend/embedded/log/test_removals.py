@@ -28,7 +28,7 @@ def _delete(driver: Driver) -> str | None:
 
 def _fail_to_delete(driver: Driver, fs: CountingFs) -> None:
     """Delete while there is no descriptor to sync a directory with."""
-    driver.store.pool.close()
+    driver.store.directory.pool.close()
     fs.limit = 0
     with pytest.raises(StorageError, match="too many open files"):
         _delete(driver)

@@ -62,7 +62,7 @@ def test_a_file_that_another_syncs_is_waited_for_when_the_others_are_free() -> N
     """So that two who sync several cannot wait for each other."""
     driver = _driver(3)
     segments = [log.segments[-1] for log in driver.store.logs.values()]
-    pooled = driver.store.pool.acquire(segments[0].log_path)
+    pooled = driver.store.directory.pool.acquire(segments[0].log_path)
     pooled.syncing.acquire()
     synced: list[str] = []
 
@@ -124,11 +124,11 @@ def test_a_synced_segment_needs_no_descriptor(monkeypatch: pytest.MonkeyPatch) -
     segments = [log.segments[-1] for log in driver.store.logs.values()]
     assert [None] * 2 == sync_segments(segments)
     for segment in segments:
-        driver.store.pool.forget(segment.log_path)
+        driver.store.directory.pool.forget(segment.log_path)
 
     monkeypatch.setattr(SimulatedFs, "open", _refuse_to_open)
     assert [None] * 2 == sync_segments(segments)
-    driver.store.pool.sync_failure = SyncFailedError("gone")
+    driver.store.directory.pool.sync_failure = SyncFailedError("gone")
     assert all(sync_segments(segments))
 
 
@@ -165,7 +165,7 @@ def test_a_side_file_that_cannot_be_opened_is_synced_later(monkeypatch: pytest.M
     """For want of a descriptor no sync was tried."""
     driver, segments = _driver_with_side_files()
     for segment in segments:
-        driver.store.pool.forget(segment.side_path)
+        driver.store.directory.pool.forget(segment.side_path)
     with monkeypatch.context() as patch:
         patch.setattr(SimulatedFs, "open", _refuse_to_open)
         with pytest.raises(OSError, match="too many open files"):

@@ -144,7 +144,7 @@ def test_bytes_written_while_a_sync_runs_keep_their_file_open() -> None:
     """A sync that begins in the middle of a write covers a part, also of one that fails."""
     driver = Driver(DIRECT)
     driver.append(b"first")
-    pool, segment = driver.store.pool, driver.log().segments[-1]
+    pool, segment = driver.store.directory.pool, driver.log().segments[-1]
     batch = make_batch([b"second"])
     for fault in (None, Fault(FaultKind.EIO, 1, spared=frozenset({"open", "fdatasync"}))):
         driver.fs.inject(fault)
@@ -222,10 +222,10 @@ def test_a_journal_is_not_voided_after_another_sync_of_its_segments_has_failed()
     driver.append(b"first", key=KEY)
     driver.fs.inject(NEXT_SYNC_FAILS)
     segment = driver.log().segments[-1]
-    pooled = driver.store.pool.acquire(segment.log_path)
+    pooled = driver.store.directory.pool.acquire(segment.log_path)
     with pytest.raises(SyncFailedError):
-        driver.store.pool.sync(pooled)
-    driver.store.pool.release(pooled)
+        driver.store.directory.pool.sync(pooled)
+    driver.store.directory.pool.release(pooled)
     outcomes = sync_segments([segment])
     assert [True] == [isinstance(outcome, SyncFailedError) for outcome in outcomes]
 
@@ -268,7 +268,7 @@ def test_a_write_back_that_failed_behind_a_closed_side_file_costs_no_record(
     """
     for seed in range(8):
         driver, values = _with_side_entries(options._replace(open_files=2))
-        side_path, pool = driver.segment_path(suffix="checksums"), driver.store.pool
+        side_path, pool = driver.segment_path(suffix="checksums"), driver.store.directory.pool
         driver.log().segments[-1].write_side(at_least_bytes=1)
         driver.fs.fail_write_back(side_path)
         for number in range(4):

@@ -179,7 +179,7 @@ def test_a_segment_that_is_being_removed_is_not_kept_open(monkeypatch: pytest.Mo
     segment.forget()
     segment.write_back()
     assert [] == spans
-    assert driver.store.pool.acquire_open(segment.log_path) is None
+    assert driver.store.directory.pool.acquire_open(segment.log_path) is None
 
 
 def test_one_job_hands_on_all_that_has_grown() -> None:
