@@ -63,14 +63,6 @@ class JournalFindings(NamedTuple):
     problems: list[str]
 
 
-class _Place(NamedTuple):
-    """A place in the order in which entries were written."""
-
-    generation: int
-    frame: int
-    entry: int
-
-
 class _Frame(NamedTuple):
     """A frame that is whole, and where it lies."""
 
@@ -137,9 +129,7 @@ class Journal:
             frames += _read_frames(self._fs.read_bytes(path), path, name, problems)
         frames.sort(key=lambda frame: frame.order)
         # The last deletion of each partition.
-        deleted = {
-            key: _Place(*frame.order, number) for frame in frames for number, key in frame.deleted
-        }
+        deleted = {key: (*frame.order, number) for frame in frames for number, key in frame.deleted}
         return JournalFindings(_Redos(self._fs, frames, deleted), problems)
 
     def void(self) -> None:
@@ -233,18 +223,11 @@ class Journal:
         """Write a frame, without a sync. Raises OSError; it is as if nothing had been written."""
         table: list[bytes] = []
         buffers: list[Buffer] = []
-        for redo in redos:
+        for (topic_id, partition), base_offset, position, data, size_bytes in redos:
             table.append(
-                _ENTRY.pack(
-                    redo.key.topic_id,
-                    redo.key.partition,
-                    _KIND_WRITE,
-                    redo.segment_base_offset,
-                    redo.position,
-                    redo.size_bytes,
-                )
+                _ENTRY.pack(topic_id, partition, _KIND_WRITE, base_offset, position, size_bytes)
             )
-            buffers += redo.buffers
+            buffers += data
         self._write_frame(table, buffers)
 
     def append_deletion(self, key: PartitionKey) -> None:
@@ -283,8 +266,12 @@ class _Redos:
     """What the frames hold; each time it is gone through, they are read again."""
 
     def __init__(
-        self, fs: FileSystem, frames: Sequence[_Frame], deleted: Mapping[PartitionKey, _Place]
+        self,
+        fs: FileSystem,
+        frames: Sequence[_Frame],
+        deleted: Mapping[PartitionKey, tuple[int, int, int]],
     ) -> None:
+        """`deleted` has generation, frame and entry of the last deletion of a partition."""
         self._fs = fs
         self._frames = frames
         self._deleted = deleted
@@ -390,21 +377,19 @@ def _read_frames(content: bytes, path: str, name: str, problems: list[str]) -> l
 
 
 def _read_deletions(header: _Header, payload: memoryview) -> list[tuple[int, PartitionKey]]:
-    found: list[tuple[int, PartitionKey]] = []
-    for number in range(header.entry_count):
-        topic_id, partition, kind, *_ = _ENTRY.unpack_from(payload, number * _ENTRY.size)
-        if kind == _KIND_DELETED:
-            found.append((number, PartitionKey(TopicId(topic_id), partition)))
-    return found
+    table = _ENTRY.iter_unpack(payload[: header.entry_count * _ENTRY.size])
+    return [
+        (number, PartitionKey(TopicId(topic_id), partition))
+        for number, (topic_id, partition, kind, *_) in enumerate(table)
+        if kind == _KIND_DELETED
+    ]
 
 
 def _read_entries(header: _Header, payload: memoryview) -> Iterator[tuple[int, Redo]]:
     """Yield what is to be written again, with the number of its entry."""
     data_position = header.entry_count * _ENTRY.size
-    for number in range(header.entry_count):
-        topic_id, partition, kind, base_offset, position, size_bytes = _ENTRY.unpack_from(
-            payload, number * _ENTRY.size
-        )
+    table = _ENTRY.iter_unpack(payload[:data_position])
+    for number, (topic_id, partition, kind, base_offset, position, size_bytes) in enumerate(table):
         if kind == _KIND_DELETED:
             continue
         key = PartitionKey(TopicId(topic_id), partition)

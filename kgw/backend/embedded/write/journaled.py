@@ -9,7 +9,7 @@ whoever writes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.embedded.failures import SyncFailedError, is_out_of_space
 from kgw.backend.embedded.write.segment_syncs import sync_segments
@@ -22,14 +22,11 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.log.segment import Segment
 
 
-class Retirement:
+class Retirement(NamedTuple):
     """A journal file that is full, and the segments whose bytes it vouches for."""
 
-    __slots__ = ("journal_number", "segments")
-
-    def __init__(self, journal_number: int, segments: list[Segment]) -> None:
-        self.journal_number = journal_number
-        self.segments = segments
+    journal_number: int
+    segments: list[Segment]
 
 
 class JournaledSegments:
