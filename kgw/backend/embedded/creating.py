@@ -6,8 +6,7 @@ thousand logs.
 
 from __future__ import annotations
 
-from asyncio import Future, Task, gather, get_running_loop, to_thread
-from concurrent.futures import ThreadPoolExecutor
+from asyncio import Future, Task, gather, get_running_loop
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -15,13 +14,14 @@ from kgw.backend.embedded.failures import storage_error
 from kgw.errors import KgwError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from kgw.backend.base import LogSettings
     from kgw.backend.embedded.log.new_directories import NewDirectories
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
     from kgw.backend.embedded.store import Store
+    from kgw.backend.embedded.threads import Threads
     from kgw.types import PartitionKey, TopicName
 
 GROUP_LOGS: Final = 256
@@ -47,13 +47,12 @@ class LogCreator:
     def __init__(
         self,
         store: Store,
-        run_in_flusher: Callable[[Callable[[], object]], Awaitable[object]],
+        threads: Threads,
     ) -> None:
         self._store = store
-        self._run_in_flusher = run_in_flusher
+        self._threads = threads
         self._waiting: list[_Order] = []
         self._group: list[_Order] = []
-        self._executor: ThreadPoolExecutor | None = None
         self._task: Task[None] | None = None
 
     async def create(
@@ -71,25 +70,20 @@ class LogCreator:
         return await order.done
 
     async def aclose(self) -> None:
-        """Give up what has not been created, once the threads have finished what they began."""
+        """Give up what has not been created."""
         if self._task is None:
             return
         self._task.cancel()
         await gather(self._task, return_exceptions=True)
-        if self._executor is not None:
-            await to_thread(self._executor.shutdown)
         for order in (*self._group, *self._waiting):
             order.fail(StorageError("the backend is closed"))
 
     async def _run(self) -> None:
-        # Made for the occasion: topics are created seldom, and a thread would stay.
-        executor = self._executor = ThreadPoolExecutor(1, "kgw-create")
         while self._waiting:
             self._group = self._take_group()
-            await self._create(self._group, executor)
+            await self._create(self._group)
         self._group = []
-        executor.shutdown(wait=False)
-        self._task = self._executor = None
+        self._task = None
 
     def _take_group(self) -> list[_Order]:
         count = 0
@@ -101,15 +95,15 @@ class LogCreator:
         group, self._waiting = self._waiting, []
         return group
 
-    async def _create(self, group: list[_Order], executor: ThreadPoolExecutor) -> None:
+    async def _create(self, group: list[_Order]) -> None:
         """Make the logs of a group and tell everybody; of a bug, too."""
         loop = get_running_loop()
         places = [(key, order.topic) for order in group for key in order.keys]
         try:
-            await self._run_in_flusher(partial(self._store.begin_creation, places))
-            made = await loop.run_in_executor(executor, self._make_directories, places)
+            await self._threads.run_in_flusher(partial(self._store.begin_creation, places))
+            made = await self._threads.run_in_io(partial(self._make_directories, places))
             ready = [order for order in group if not _fail(order, made.failures)]
-            await self._run_in_flusher(
+            await self._threads.run_in_flusher(
                 partial(self._take_in, ready, made.new, loop.call_soon_threadsafe)
             )
         except OSError as error:

@@ -310,3 +310,30 @@ async def test_disagreements_are_counted(tmp_path: Path) -> None:
     assert 1 == backend.recovery_anomalies["checkpoint-ahead"]
     assert "checkpoint-missing" not in backend.recovery_anomalies
     await backend.aclose()
+
+
+async def test_a_bug_keeps_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a stop comes across, threads end and the directory can be opened again."""
+    backend = EmbeddedBackend(tmp_path / "data", OPTIONS._replace(checkpoint_bytes=1_000))
+    await backend.open()
+
+    async def before_checkpoint() -> None:
+        raise ZeroDivisionError("a first bug")
+
+    def prepare_journal(_: Store) -> None:
+        raise ZeroDivisionError("a second bug")
+
+    backend.before_checkpoint = before_checkpoint
+    monkeypatch.setattr(Store, "prepare_journal", prepare_journal)
+    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+    await log.append([make_batch([b"x" * 4_000])])
+    with pytest.raises(ZeroDivisionError, match="a second bug"):
+        await backend.aclose()
+    assert any("a first bug" in one for one in backend.health.problems)
+    with pytest.raises(StorageError, match="not open"):
+        await backend.threads.run_in_flusher(int)
+    monkeypatch.undo()
+    again = EmbeddedBackend(tmp_path / "data", OPTIONS)
+    await again.open()
+    assert 1 == (await again.open_partition(KEY, TOPIC, SETTINGS)).end_offset
+    await again.aclose()

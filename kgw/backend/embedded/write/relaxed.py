@@ -6,8 +6,8 @@ lie in a block that was reserved, durably, before the first of them was answered
 start goes on above it. Where no reservation is in place, an append is made durable as in a strict
 log. So nothing ever waits for one.
 
-Plain code without threads. `FlushSchedule` belongs to the event loop, `reserve` to a thread that
-may wait for the disk, all else to the flusher.
+Plain code without threads. `reserve` belongs to a thread that may wait for the disk, all else to
+the flusher.
 """
 
 from __future__ import annotations
@@ -160,44 +160,3 @@ class RelaxedLogs:
                 self.directory.fail(error)
         finally:
             log.is_reserving = False
-
-
-class FlushSchedule:
-    """When which log is synced. Time is an argument, in seconds of a clock that never goes back."""
-
-    def __init__(self) -> None:
-        self._since_s: dict[SegmentedLog, float] = {}
-        """Since when each log has held what no sync has begun to cover."""
-        self._flushing: dict[SegmentedLog, float] = {}
-
-    def note(self, log: SegmentedLog, now_s: float) -> float:
-        """Note that a log holds what is not durable; returns when it must be synced."""
-        return self._since_s.setdefault(log, now_s) + _interval_s(log)
-
-    def next_due_s(self) -> float | None:
-        """Return when the next sync must begin, None while there is nothing to sync."""
-        return min(
-            (since_s + _interval_s(log) for log, since_s in self._since_s.items()),
-            default=None,
-        )
-
-    def begin(self, now_s: float) -> list[SegmentedLog]:
-        """Return the logs to be synced now: those that are due, and those that are half-way."""
-        for log, since_s in list(self._since_s.items()):
-            if now_s - since_s >= _interval_s(log) / 2:
-                self._flushing[log] = self._since_s.pop(log)
-        return list(self._flushing)
-
-    def finish(self) -> None:
-        """Note that what `begin` returned is durable."""
-        self._flushing.clear()
-
-    def age_s(self, now_s: float) -> float:
-        """Return for how long the oldest of what is not durable has been so; 0.0 for nothing."""
-        oldest_s = min((*self._since_s.values(), *self._flushing.values()), default=now_s)
-        return now_s - oldest_s
-
-
-def _interval_s(log: SegmentedLog) -> float:
-    """Return how long a log may hold what is not durable: not at all once it is strict."""
-    return log.settings.flush_interval_ms / 1000 if log.settings.is_relaxed else 0.0

@@ -18,7 +18,7 @@ from kgw.testing.faults import Fault, FaultKind, SimulatedFs
 from tests.backend.embedded.driver import JOURNALED, KEY, OTHER_KEY, SETTINGS, TOPIC, Driver
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from kgw.backend.embedded.write.write_path import Append
@@ -35,16 +35,12 @@ class Writing:
         self.logs = [self.driver.log(key) for key in (KEY, OTHER_KEY)]
         self.told: list[Append] = []
         self.writes = self.driver.store.writes
-        self.flusher = Flusher(asyncio.get_running_loop(), self.writes, self.answer)
-
-    def answer(self, group: list[Append]) -> None:
-        self.writes.complete_group(group)
-        for append in group:
-            append.finish()
-            self.told.append(append)
+        self.flusher = Flusher(asyncio.get_running_loop(), self.writes, lambda _, __: None)
 
     def append(self, value: bytes = b"value", number: int = 0) -> Append:
-        return self.flusher.append(self.logs[number], [make_batch([value])])
+        append = self.flusher.append(self.logs[number], [make_batch([value])])
+        append.when_done(self.told.append)
+        return append
 
     async def hold(self) -> Event:
         """Keep the thread busy until the event is set."""
@@ -148,13 +144,11 @@ async def test_a_large_group_is_answered_in_turns_although_the_thread_has_more(
 ) -> None:
     """What the thread ends while a part is answered does not bring a second part into a turn."""
     appends = await writing.append_many()
-    jobs: list[Coroutine[object, None, object]] = []
 
     def end_two_jobs(_: Append) -> None:
         ended = Event()
         for job in (int, ended.set):
-            jobs.append(writing.flusher.run(job))
-            jobs[-1].send(None)
+            writing.flusher.run(job)
         assert ended.wait(10)
 
     appends[0].when_done(end_two_jobs)
@@ -163,8 +157,6 @@ async def test_a_large_group_is_answered_in_turns_although_the_thread_has_more(
         before = len(writing.told)
         await asyncio.sleep(0)
         turns.append(len(writing.told) - before)
-    for job in jobs:
-        job.close()
     assert ANSWERED_PER_TURN == max(turns)
 
 

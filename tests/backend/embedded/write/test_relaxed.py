@@ -5,7 +5,6 @@ from kgw.backend.embedded.layout import EpochStart, Gap
 from kgw.backend.embedded.log.snapshots import load_snapshot, save_snapshot
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.read import lookups, reading
-from kgw.backend.embedded.write.relaxed import FlushSchedule
 from kgw.offsets.recovery import AnomalyKind
 from kgw.records.batch import split_batches
 from kgw.testing.faults import Fault, FaultKind
@@ -534,21 +533,3 @@ def test_unsynced_bytes_are_counted() -> None:
     assert driver.log().size_bytes == driver.store.writes.relaxed.unsynced_bytes > 0
     driver.flush()
     assert 0 == driver.store.writes.relaxed.unsynced_bytes
-
-
-def test_the_schedule_syncs_what_is_due_and_what_nearly_is() -> None:
-    """A log waits for its own interval at most; one that is half-way comes along."""
-    driver = Driver(DIRECT, RELAXED._replace(flush_interval_ms=1_000))
-    slow, quick = driver.log(KEY), driver.log(OTHER_KEY)
-    quick.settings = RELAXED._replace(flush_interval_ms=250)
-    schedule = FlushSchedule()
-    assert (None, 0.0) == (schedule.next_due_s(), schedule.age_s(5.0))
-    assert [9.0, 9.0] == [schedule.note(slow, now_s) for now_s in (8.0, 8.25)]
-    assert 8.75 == schedule.note(quick, 8.5)
-    assert 8.75 == schedule.next_due_s()
-    assert [slow, quick] == schedule.begin(8.75)
-    schedule.note(slow, 8.75)
-    assert 1.5 == schedule.age_s(9.5)
-    schedule.finish()
-    assert (0.75, 9.75) == (schedule.age_s(9.5), schedule.next_due_s())
-    assert [] == schedule.begin(9.0)
