@@ -50,20 +50,16 @@ class JournaledSegments:
         """Note that a segment has been synced, or is no more."""
         self._dirty.pop(segment, None)
 
-    def suits(self, count: int, size_bytes: int) -> bool:
-        """Whether so many pieces of a group are small enough to go through the journal."""
-        most_bytes = count * self._directory.options.journal_append_bytes
-        return self._journal.is_ready and size_bytes <= most_bytes
-
     def append(self, redos: Sequence[Redo]) -> bool:
         """Have one sync make a group of small appends durable; False when it is not the way."""
         journal = self._journal
         size_bytes = 0
         for redo in redos:
             size_bytes += redo.size_bytes
-        if not self.suits(len(redos), size_bytes):
+        options = self._directory.options
+        if not journal.is_ready or size_bytes > len(redos) * options.journal_append_bytes:
             return False
-        crowded = len(self._dirty) >= self._directory.options.dirty_segments
+        crowded = len(self._dirty) >= options.dirty_segments
         if (crowded or not journal.has_room(len(redos), size_bytes)) and not (
             self.switch() and journal.has_room(len(redos), size_bytes)
         ):

@@ -177,7 +177,11 @@ class WritePath:
         for append in group:
             size_bytes += append.size_bytes
         by_log = self._admit(group, size_bytes)
-        shares = self._write(by_log)
+        shares: dict[SegmentedLog, _Share] = {}
+        for log, appends in by_log.items():
+            share = self._write_share(log, appends)
+            if share is not None:
+                shares[log] = share
         self._sync_new_names(by_log, shares)
         durable = self._sync(by_log, shares)
         failure = self.directory.failure
@@ -227,32 +231,6 @@ class WritePath:
         if not self._is_disk_full:
             return None
         return DiskFullError(f"{free_bytes} bytes are free where {needed_bytes} are needed")
-
-    def _write(self, by_log: dict[SegmentedLog, list[Append]]) -> dict[SegmentedLog, _Share]:
-        """Write a group into its segments, without a sync; returns what succeeded.
-
-        The disk begins with the first segments of a large group while the others are written.
-        """
-        begins_early = len(by_log) > 1 and self._syncs_segments(by_log)
-        shares: dict[SegmentedLog, _Share] = {}
-        for log, appends in by_log.items():
-            share = self._write_share(log, appends)
-            if share is None:
-                continue
-            shares[log] = share
-            segment = log.segments[-1]
-            if begins_early and not share.may_wait and segment.unsent_bytes >= WRITE_BACK_BYTES:
-                segment.write_back()
-        return shares
-
-    def _syncs_segments(self, by_log: dict[SegmentedLog, list[Append]]) -> bool:
-        """Whether a group syncs several segments, as far as can be told before it is written.
-
-        Those that the journal is about to vouch for would be in the way of its sync.
-        """
-        strict = [appends for log, appends in by_log.items() if not log.settings.is_relaxed]
-        size_bytes = sum(append.size_bytes for appends in strict for append in appends)
-        return len(strict) > 1 and not self.journaled.suits(len(strict), size_bytes)
 
     def _write_share(self, log: SegmentedLog, appends: list[Append]) -> _Share | None:
         """Write one log's share into its segments; None when that failed and has been undone.

@@ -11,14 +11,12 @@ from kgw.backend.embedded.files.real_fs import RealFs
 from kgw.backend.embedded.log.segment import Segment, SegmentMark
 from kgw.backend.embedded.write.write_back import WRITE_BACK_BYTES, WriteBack
 from kgw.testing.faults import SimulatedFile
-from kgw.types import PartitionKey
 from tests.backend.embedded.driver import DIRECT, JOURNALED, KEY, RELAXED, SETTINGS, Driver
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
-    from kgw.types import Buffer
 
 PAGE_BYTES = 4096
 
@@ -80,69 +78,6 @@ def test_a_segment_that_is_synced_anyway_is_not_handed_on(monkeypatch: pytest.Mo
     segment = grow(driver, 2 * WRITE_BACK_BYTES)
     assert [] == spans
     assert 0 == segment.unsent_bytes
-
-
-def test_the_disk_begins_with_a_large_group_before_all_of_it_is_written(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Only what is synced next, and nothing small."""
-    driver = Driver(DIRECT, RELAXED)
-    keys = [PartitionKey(KEY.topic_id, number) for number in range(4)]
-    driver.append(b"asks for a reservation", key=keys[3])
-    driver.settings = SETTINGS
-    large, small = WRITE_BACK_BYTES + 5_000, WRITE_BACK_BYTES - 5_000
-    order: list[str] = []
-    pwrite = SimulatedFile.pwrite
-
-    def note_write(file: SimulatedFile, buffers: Sequence[Buffer], position: int) -> None:
-        order.append(f"write {file.path}")
-        pwrite(file, buffers, position)
-
-    monkeypatch.setattr(SimulatedFile, "pwrite", note_write)
-    monkeypatch.setattr(
-        SimulatedFile, "begin_write_back", lambda file, *_: order.append(f"begin {file.path}")
-    )
-    for key, size_bytes in zip(keys, (large, small, large, large), strict=True):
-        driver.submit(b"x" * size_bytes, key=key)
-    driver.store.writes.flush_group()
-    first, second, third, relaxed = (driver.log(key).segments[-1].log_path for key in keys)
-    wanted = [f"write {first}", f"begin {first}", f"write {second}"]
-    wanted += [f"write {third}", f"begin {third}", f"write {relaxed}"]
-    assert wanted == [one for one in order if one.endswith(".log")]
-
-
-def test_the_disk_does_not_begin_with_what_the_journal_vouches_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """One large share among many small ones goes there, and its sync is what is waited for.
-
-    However much is written to relaxed logs in the same group.
-    """
-    driver = Driver(JOURNALED._replace(journal_bytes=1 << 20), RELAXED)
-    relaxed = PartitionKey(KEY.topic_id, 10)
-    driver.append(b"asks for a reservation", key=relaxed)
-    driver.settings = SETTINGS
-    spans = Spans(monkeypatch)
-    driver.submit(b"x" * (1 << 20), key=relaxed)
-    for number in range(10):
-        size_bytes = WRITE_BACK_BYTES + 5_000 if number == 0 else 10
-        driver.submit(b"x" * size_bytes, key=PartitionKey(KEY.topic_id, number))
-    driver.store.writes.flush_group()
-    assert driver.log().segments[-1].unsent_bytes > WRITE_BACK_BYTES
-    assert [] == spans
-
-
-def test_the_disk_does_not_begin_with_what_a_roll_has_synced(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Of a large share that fills a segment little may be left to write."""
-    driver = Driver(DIRECT, SETTINGS._replace(segment_bytes=WRITE_BACK_BYTES + 5_000))
-    spans = Spans(monkeypatch)
-    driver.submit(b"x" * WRITE_BACK_BYTES)
-    driver.submit(b"x" * 20_000)
-    driver.store.writes.flush_group()
-    assert 2 == len(driver.log().segments)
-    assert [] == spans
 
 
 @pytest.mark.damages_storage("a segment goes back, its files do not")
