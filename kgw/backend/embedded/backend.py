@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kgw.backend.base import Backend, Health, Unsynced
 from kgw.backend.embedded.files.lock import DirectoryLock
+from kgw.backend.embedded.files.pool import check_descriptors
 from kgw.backend.embedded.files.read_buffers import ReadBuffers
 from kgw.backend.embedded.files.real_fs import RealFs
-from kgw.backend.embedded.machine import check_descriptors
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
 from kgw.backend.embedded.read.cache import HotCache
@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.files.fs import FileSystem
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
     from kgw.backend.embedded.state_place import ServerState
-    from kgw.backend.embedded.write.journaled import Retirement
-    from kgw.backend.embedded.write.write_path import Append
+    from kgw.backend.embedded.write.write_path import Append, Retirement
     from kgw.clock import Clock
     from kgw.offsets.recovery import Checkpoint
     from kgw.offsets.storage import LoadedCheckpoints

@@ -8,6 +8,7 @@ checkpoint's syncs in another; opening and reading anywhere.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.embedded import layout
@@ -277,51 +278,32 @@ class Store:
         log = self.logs.get(key)
         if log is not None:
             return log
-        path = self.directory.partition_path(key)
+        recover = partial(
+            recover_log, self.directory, self.registry, key, topic, settings, checkpoint
+        )
         try:
-            if not self.fs.is_directory(path):
+            if not self.fs.is_directory(self.directory.partition_path(key)):
                 log = self._create_log(key, topic, settings)
                 problem = f"partition {key} of {topic} has no directory; it was created empty"
-                if checkpoint is not None and checkpoint.next_offset > 0:
-                    log = self._go_on_without_log(log, checkpoint)
-                else:
+                if checkpoint is None or checkpoint.next_offset == 0:
                     self.registry.count((Anomaly(AnomalyKind.LOG_MISSING, problem),))
+                else:
+                    # Its offsets must not come back with other values.
+                    del self.logs[key]
+                    self.registry.remove(key)
+                    log = recover(checkpoint_damaged=False, clean_stop=False, proven_end=0)
                 self.directory.report(problem)
-                return log
-            log = recover_log(
-                self.directory,
-                self.registry,
-                key,
-                topic,
-                settings,
-                checkpoint,
-                checkpoint_damaged=checkpoint_damaged,
-                clean_stop=self.clean_stop,
-                proven_end=self._proven.get(key, 0),
-            )
+            else:
+                log = recover(
+                    checkpoint_damaged=checkpoint_damaged,
+                    clean_stop=self.clean_stop,
+                    proven_end=self._proven.get(key, 0),
+                )
         except (OSError, SyncFailedError) as error:
             self.registry.remove(key)
             raise StorageError(f"cannot open partition {key} of {topic}: {error}") from error
         self.logs[key] = log
         return log
-
-    def _go_on_without_log(self, log: SegmentedLog, checkpoint: Checkpoint) -> SegmentedLog:
-        """The directory of a log is gone: its offsets must not come back with other values."""
-        self.registry.remove(log.key)
-        del self.logs[log.key]
-        recovered = recover_log(
-            self.directory,
-            self.registry,
-            log.key,
-            log.topic,
-            log.settings,
-            checkpoint,
-            checkpoint_damaged=False,
-            clean_stop=False,
-            proven_end=0,
-        )
-        self.logs[log.key] = recovered
-        return recovered
 
     def retire_log(self, key: PartitionKey) -> SegmentedLog | None:
         """Take a log out of use, so that no append reaches it any more."""

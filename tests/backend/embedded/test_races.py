@@ -13,7 +13,7 @@ from kgw.backend.embedded.log.segment import Segment, SegmentMark, SideFileDamag
 from kgw.backend.embedded.log.side import ENTRY_BYTES
 from kgw.backend.embedded.read import lookups
 from kgw.backend.embedded.recover.rebuilding import rebuild_side
-from kgw.backend.embedded.write.journaled import Retirement
+from kgw.backend.embedded.write.write_path import Retirement
 from kgw.testing.batches import make_batch
 from kgw.testing.faults import Fault, FaultKind
 from kgw.testing.simulated_disk import CrashMode

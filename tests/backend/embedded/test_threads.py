@@ -13,9 +13,9 @@ from kgw.backend.base import LogSettings
 from kgw.backend.embedded import partition_log
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.files.durability import replace_all_durably
+from kgw.backend.embedded.files.pool import LEAST_DESCRIPTORS
 from kgw.backend.embedded.log import log_state
 from kgw.backend.embedded.log.journal import FILE_NAMES
-from kgw.backend.embedded.machine import LEAST_DESCRIPTORS
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
 from kgw.backend.embedded.recover.rebuilding import rebuild_side

@@ -14,18 +14,36 @@ that nobody opens it a second time, and that whoever removes it meanwhile finds 
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from itertools import islice
 from threading import Lock
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from kgw.backend.embedded.failures import SyncFailedError
 from kgw.backend.embedded.files.durability import sync_file
+from kgw.errors import DataDirectoryError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kgw.backend.embedded.files.fs import File, FileSystem
+
+LEAST_DESCRIPTORS: Final = 256
+"""Half of them for files with unsynced bytes, which stay open."""
+
+
+def check_descriptors() -> None:
+    """Raise DataDirectoryError where this process may not open enough files."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit != resource.RLIM_INFINITY and limit < LEAST_DESCRIPTORS:
+        raise DataDirectoryError(
+            f"this process may open {limit} files, and needs {LEAST_DESCRIPTORS}; see ulimit -n"
+        )
 
 
 class PooledFile:

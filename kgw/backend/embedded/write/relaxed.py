@@ -45,16 +45,11 @@ class RelaxedLogs:
     # --- answering before a sync ---------------------------------------------------------------
 
     def may_wait(self, log: SegmentedLog, end_offset: int) -> bool:
-        """Whether an append that ends at `end_offset` may be answered before it is durable."""
-        settings = log.settings
-        if not settings.is_relaxed:
-            if log.reserved_end:
-                self._release(log)
-            return False
+        """Whether a relaxed log may answer an append up to `end_offset` before it is durable."""
         self._reserve_ahead(log, end_offset)
         return (
             end_offset <= log.reserved_end
-            and end_offset - log.durable_end < settings.flush_interval_messages
+            and end_offset - log.durable_end < log.settings.flush_interval_messages
             and (log in self._unsynced or len(self._unsynced) < self._options.unsynced_segments)
         )
 
@@ -136,7 +131,7 @@ class RelaxedLogs:
             log.is_reserving = True
             self.reserve_soon(log, end_offset + count)
 
-    def _release(self, log: SegmentedLog) -> None:
+    def release(self, log: SegmentedLog) -> None:
         """Take back the reservation of a log that is strict by now: it would leave out offsets."""
         if log.durable is not None or log.is_reserving:
             return
