@@ -58,56 +58,6 @@ async def test_a_checkpoint_by_size_comes_after_the_snapshots(tmp_path: Path) ->
     assert ["snapshots", "checkpoint"] == steps
 
 
-async def test_closing_waits_for_the_snapshots_of_a_checkpoint() -> None:
-    """They are written with the threads and the files that closing takes away."""
-    steps: list[str] = []
-
-    class Told(MemoryStateStore):
-        async def aclose(self) -> None:
-            steps.append("closed")
-
-    options = OPTIONS._replace(checkpoint_bytes=5_000)
-    backend = EmbeddedBackend("/data", options, fs=SimulatedFs(), state=Told())
-    await backend.open()
-    begun = asyncio.Event()
-
-    async def before_checkpoint() -> None:
-        begun.set()
-        for _ in range(100):  # as long as threads that nothing holds back need to close it
-            if not steps:
-                await asyncio.sleep(0.001)
-        steps.append("snapshots")
-
-    backend.before_checkpoint = before_checkpoint
-    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
-    await log.append([make_batch([b"x" * 8_000])])
-    await begun.wait()
-    await backend.aclose()
-    assert "snapshots" == steps[0]
-
-
-async def test_a_start_that_fails_closes_the_state_that_it_opened() -> None:
-    """A connection to a database would stay, and its lock be held against the next start."""
-
-    class Unreadable(MemoryStateStore):
-        is_open = False
-
-        async def open(self) -> None:
-            self.is_open = True
-
-        async def load(self, kind: str) -> dict[str, Row]:
-            raise StorageError(f"{kind} cannot be read")
-
-        async def aclose(self) -> None:
-            self.is_open = False
-
-    state = Unreadable()
-    backend = EmbeddedBackend("/data", OPTIONS, fs=SimulatedFs(), state=state)
-    with pytest.raises(StorageError, match="cannot be read"):
-        await backend.open()
-    assert not state.is_open
-
-
 class NotingState(MemoryStateStore):
     """Notes that it is closed; it cannot be read while it is told so."""
 

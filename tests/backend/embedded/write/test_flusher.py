@@ -12,10 +12,18 @@ import pytest
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.write.flusher import ANSWERED_PER_TURN, Flusher
 from kgw.errors import DiskFullError, StorageError
-from kgw.state.memory import MemoryStateStore
 from kgw.testing.batches import make_batch
-from kgw.testing.faults import Fault, FaultKind, SimulatedFs
-from tests.backend.embedded.driver import JOURNALED, KEY, OTHER_KEY, SETTINGS, TOPIC, Driver
+from kgw.testing.faults import Fault, FaultKind
+from tests.backend.embedded.driver import (
+    JOURNALED,
+    KEY,
+    OTHER_KEY,
+    ROOT,
+    SETTINGS,
+    TOPIC,
+    Driver,
+    opened,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -91,16 +99,12 @@ async def test_an_append_is_shown_and_answered_once_it_is_synced(writing: Writin
 
 async def test_what_gathers_while_the_thread_is_busy_shares_one_sync(writing: Writing) -> None:
     """However many appends and logs it is about."""
-    syncs: list[str] = []
-    writing.driver.fs.on_operation = lambda call, path: (
-        syncs.append(path) if call == "fdatasync" else None
-    )
-    go_on = await writing.hold()
-    appends = [writing.append(b"%d" % number, number % 2) for number in range(20)]
-    go_on.set()
-    await asyncio.gather(*appends)
-    writing.driver.fs.on_operation = None
-    assert 1 == len(syncs)
+    with writing.driver.noting("fdatasync", "sync_directory") as syncs:
+        go_on = await writing.hold()
+        appends = [writing.append(b"%d" % number, number % 2) for number in range(20)]
+        go_on.set()
+        await asyncio.gather(*appends)
+    assert [f"{ROOT}/journal/0.journal"] == syncs
     assert appends == writing.told
 
 
@@ -212,18 +216,6 @@ async def test_offsets_of_a_large_group_that_was_refused_are_given_again(writing
     assert 2 == writing.logs[0].offsets.next_offset
 
 
-async def test_a_write_that_fails_is_refused_alone(writing: Writing) -> None:
-    """The others of its group are answered, and its offset is given to the next."""
-    go_on = await writing.hold()
-    appends = [writing.append(b"value", number) for number in range(2)]
-    writing.driver.fs.inject(Fault(FaultKind.EIO, 1))
-    go_on.set()
-    with pytest.raises(StorageError):
-        await appends[0]
-    assert 1 == (await appends[1]).base_offset
-    assert 1 == (await writing.append()).base_offset
-
-
 def _broken(*_: object) -> NoReturn:
     raise ZeroDivisionError("a bug")
 
@@ -247,28 +239,25 @@ async def test_who_fails_to_take_news_of_an_advance_keeps_nobody_waiting(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The records are stored: they are answered, and the fault is logged."""
-    backend = EmbeddedBackend("/data", JOURNALED, fs=SimulatedFs(), state=MemoryStateStore())
-    await backend.open()
-    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
-    log.on_advance = _broken
-    assert 0 == (await log.append([make_batch([b"a"])])).base_offset
-    assert "told of an advance, it failed" in caplog.text
-    assert backend.health.writable
-    log.on_advance = None
-    await backend.aclose()
+    async with opened(options=JOURNALED) as backend:
+        log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+        log.on_advance = _broken
+        assert 0 == (await log.append([make_batch([b"a"])])).base_offset
+        assert "told of an advance, it failed" in caplog.text
+        assert backend.health.writable
+        log.on_advance = None
 
 
 @pytest.mark.parametrize("is_kill", [False, True])
 async def test_appends_in_flight_are_answered_by_a_stop(*, is_kill: bool) -> None:
     """With success or an error, in order; those after it are refused."""
-    backend = EmbeddedBackend("/data", JOURNALED, fs=SimulatedFs(), state=MemoryStateStore())
-    await backend.open()
-    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
-    appends = [log.append([make_batch([b"%d" % number])]) for number in range(MANY)]
-    await (backend.abandon() if is_kill else backend.aclose())
-    assert all(append.is_done for append in appends)
-    with pytest.raises(StorageError):
-        await log.append([make_batch([b"late"])])
+    async with opened(options=JOURNALED) as backend:
+        log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+        appends = [log.append([make_batch([b"%d" % number])]) for number in range(MANY)]
+        await (backend.abandon() if is_kill else backend.aclose())
+        assert all(append.is_done for append in appends)
+        with pytest.raises(StorageError):
+            await log.append([make_batch([b"late"])])
 
 
 async def test_answered_records_are_there_after_a_start_without_a_clean_stop(

@@ -26,18 +26,6 @@ RESERVED = 101
 """Where the first block ends after an append of one record."""
 
 
-def _syncs(driver: Driver) -> list[str]:
-    """Return, as it grows, what is synced from now on."""
-    synced: list[str] = []
-
-    def observe(call: str, path: str) -> None:
-        if call == "fdatasync":
-            synced.append(path)
-
-    driver.fs.on_operation = observe
-    return synced
-
-
 def _lost_tail(options: EmbeddedOptions = SMALL_BLOCKS) -> Driver:
     """Return a log that had five records, two of them unsynced, when the power went."""
     driver = Driver(options, RELAXED)
@@ -57,11 +45,9 @@ def test_a_relaxed_append_is_answered_and_shown_without_a_sync() -> None:
     """The system has it: that is all that is waited for (rule 6)."""
     driver = Driver(SMALL_BLOCKS, RELAXED)
     driver.append(b"first")
-    synced = _syncs(driver)
-    append = driver.append(b"second")
-    assert append.error is None
-    assert not append.is_durable
-    assert [] == synced
+    with driver.noting("fdatasync") as synced:
+        append = driver.append(b"second")
+    assert (None, False, []) == (append.error, append.is_durable, synced)
     assert [b"first", b"second"] == driver.values()
     offsets = driver.log().offsets
     assert (0, 2) == (offsets.durable_end, offsets.high_watermark)
@@ -486,9 +472,8 @@ def test_a_failed_write_takes_back_nothing_that_was_shown() -> None:
     driver = Driver(SMALL_BLOCKS, RELAXED)
     driver.append(b"a")
     driver.append(b"shown")
-    driver.fs.inject(Fault(FaultKind.EIO, 1, spared=frozenset({"fdatasync", "open"})))
-    assert driver.append(b"refused").error is not None
-    driver.fs.inject(None)
+    with driver.failing(Fault(FaultKind.EIO, 1, spared=frozenset({"fdatasync", "open"}))):
+        assert driver.append(b"refused").error is not None
     assert 2 == driver.append(b"next").result.base_offset
     assert [b"a", b"shown", b"next"] == driver.values()
     driver.flush()

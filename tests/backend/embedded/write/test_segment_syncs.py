@@ -19,39 +19,26 @@ MANY = 70
 """More than are synced together."""
 
 
-def _driver(partitions: int) -> Driver:
+def _segments(partitions: int) -> tuple[Driver, list[Segment]]:
+    """Return segments of a store that are not synced: the journal vouches for them."""
     driver = Driver(JOURNALED)
     for number in range(partitions):
         driver.append(b"value", key=PartitionKey(KEY.topic_id, number))
-    return driver
-
-
-def _synced(driver: Driver, suffix: str) -> list[str]:
-    """Return the paths of the files that are synced from now on."""
-    paths: list[str] = []
-
-    def operation(call: str, path: str) -> None:
-        if call == "fdatasync" and path.endswith(suffix):
-            paths.append(path)
-
-    driver.fs.on_operation = operation
-    return paths
+    return driver, [log.segments[-1] for log in driver.store.logs.values()]
 
 
 def test_each_of_many_segments_is_synced_once() -> None:
     """However many there are, and each has its outcome; their files are free afterwards."""
-    driver = _driver(MANY)
-    segments = [log.segments[-1] for log in driver.store.logs.values()]
-    synced = _synced(driver, ".log")
-    assert [None] * MANY == sync_segments(segments)
+    driver, segments = _segments(MANY)
+    with driver.noting("fdatasync", suffix=".log") as synced:
+        assert [None] * MANY == sync_segments(segments)
     assert [segment.log_path for segment in segments] == synced
     assert [None] * MANY == sync_segments(segments)
 
 
 def test_one_that_fails_is_told_apart() -> None:
     """The others have been synced, and no later sync is believed."""
-    driver = _driver(3)
-    segments = [log.segments[-1] for log in driver.store.logs.values()]
+    driver, segments = _segments(3)
     driver.fs.inject(Fault(FaultKind.EIO, 2, spared=frozenset({"open", "write"})))
     outcomes = sync_segments(segments)
     assert [False, True, False] == [isinstance(one, SyncFailedError) for one in outcomes]
@@ -60,8 +47,7 @@ def test_one_that_fails_is_told_apart() -> None:
 
 def test_a_file_that_another_syncs_is_waited_for_when_the_others_are_free() -> None:
     """So that two who sync several cannot wait for each other."""
-    driver = _driver(3)
-    segments = [log.segments[-1] for log in driver.store.logs.values()]
+    driver, segments = _segments(3)
     pooled = driver.store.directory.pool.acquire(segments[0].log_path)
     pooled.syncing.acquire()
     synced: list[str] = []
@@ -79,8 +65,7 @@ def test_a_file_that_another_syncs_is_waited_for_when_the_others_are_free() -> N
 
 def test_a_bug_leaves_no_file_locked() -> None:
     """Whoever syncs them next does not wait for ever."""
-    driver = _driver(2)
-    segments = [log.segments[-1] for log in driver.store.logs.values()]
+    driver, segments = _segments(2)
 
     def operation(call: str, _: str) -> None:
         if call == "fdatasync":
@@ -95,20 +80,18 @@ def test_a_bug_leaves_no_file_locked() -> None:
 
 def test_all_files_of_segments_are_synced_but_of_removed_ones() -> None:
     """Side files only where something was written to them."""
-    driver = _driver(3)
-    segments = [log.segments[-1] for log in driver.store.logs.values()]
+    driver, segments = _segments(3)
     segments[0].write_side(at_least_bytes=1)
     segments[1].forget()
-    synced = _synced(driver, "")
-    sync_all_files(segments)
+    with driver.noting("fdatasync") as synced:
+        sync_all_files(segments)
     assert [segments[0].log_path, segments[2].log_path, segments[0].side_path] == synced
     assert not segments[0].side_is_dirty
 
 
 def test_a_failed_sync_of_all_files_is_raised() -> None:
     """A checkpoint must not note what may be on no disk."""
-    driver = _driver(2)
-    segments = [log.segments[-1] for log in driver.store.logs.values()]
+    driver, segments = _segments(2)
     driver.fs.inject(Fault(FaultKind.EIO, 1, spared=frozenset({"open", "write"})))
     with pytest.raises(SyncFailedError):
         sync_all_files(segments)
@@ -120,8 +103,7 @@ def _refuse_to_open(_: SimulatedFs, path: str, *, create: bool = False) -> Simul
 
 def test_a_synced_segment_needs_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
     """What has unsynced bytes is open; for want of a descriptor no data directory ends."""
-    driver = _driver(2)
-    segments = [log.segments[-1] for log in driver.store.logs.values()]
+    driver, segments = _segments(2)
     assert [None] * 2 == sync_segments(segments)
     for segment in segments:
         driver.store.directory.pool.forget(segment.log_path)
@@ -133,16 +115,15 @@ def test_a_synced_segment_needs_no_descriptor(monkeypatch: pytest.MonkeyPatch) -
 
 
 def _driver_with_side_files() -> tuple[Driver, list[Segment]]:
-    driver = _driver(2)
-    segments = [log.segments[-1] for log in driver.store.logs.values()]
+    driver, segments = _segments(2)
     for segment in segments:
         segment.write_side(at_least_bytes=1)
     return driver, segments
 
 
 def _assert_side_files_are_synced(driver: Driver, segments: list[Segment]) -> None:
-    synced = _synced(driver, layout.SIDE_SUFFIX)
-    sync_all_files(segments)
+    with driver.noting("fdatasync", suffix=layout.SIDE_SUFFIX) as synced:
+        sync_all_files(segments)
     assert [segment.side_path for segment in segments] == synced
     assert not any(segment.side_is_dirty for segment in segments)
 

@@ -13,7 +13,6 @@ from kgw.backend.embedded.failures import SyncFailedError
 from kgw.backend.embedded.files.durability import sync_file
 from kgw.backend.embedded.files.pool import FilePool
 from kgw.backend.embedded.read import lookups
-from kgw.backend.embedded.write.segment_syncs import sync_segments
 from kgw.errors import StorageError
 from kgw.testing.batches import make_batch
 from kgw.testing.faults import Fault, FaultKind, SimulatedFile, SimulatedFs
@@ -214,20 +213,6 @@ def test_one_thread_syncs_a_file_at_a_time() -> None:
     first.join()
     second.join()
     assert ["first", "second"] == order
-
-
-def test_a_journal_is_not_voided_after_another_sync_of_its_segments_has_failed() -> None:
-    """What it vouches for may be nowhere else."""
-    driver = Driver()
-    driver.append(b"first", key=KEY)
-    driver.fs.inject(NEXT_SYNC_FAILS)
-    segment = driver.log().segments[-1]
-    pooled = driver.store.directory.pool.acquire(segment.log_path)
-    with pytest.raises(SyncFailedError):
-        driver.store.directory.pool.sync(pooled)
-    driver.store.directory.pool.release(pooled)
-    outcomes = sync_segments([segment])
-    assert [True] == [isinstance(outcome, SyncFailedError) for outcome in outcomes]
 
 
 # --- side files, which may be closed with unsynced bytes ------------------------------------------
