@@ -107,9 +107,8 @@ def _open_together(
     first, may_open = _begin_opening(fs, pool, got, create=first_creates)
     second = Thread(target=_acquire, args=(pool, got, not first_creates))
     second.start()
-    # It is about to wait, which nothing public tells.
-    while pool._files[PATH].users < 2:  # noqa: SLF001
-        second.join(0.001)
+    # It waits for the first one by then.
+    second.join(0.05)
     may_open.set()
     first.join()
     second.join()
