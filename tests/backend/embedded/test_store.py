@@ -18,7 +18,6 @@ from tests.backend.embedded.driver import (
     OTHER_KEY,
     ROOT,
     SMALL_SEGMENTS,
-    TOPIC,
     Driver,
 )
 
@@ -268,15 +267,6 @@ def test_a_deleted_partition_is_gone_for_good() -> None:
     assert not driver.fs.exists(removed)
 
 
-def test_a_closed_store_takes_nothing() -> None:
-    """After close an append is refused."""
-    driver = Driver()
-    log = driver.log()
-    driver.store.close()
-    with pytest.raises(StorageError):
-        driver.store.writes.submit(log, driver.submit(b"x").batches)
-
-
 def test_a_partition_without_a_topic_is_named() -> None:
     """A directory that nobody opens stays and is reported."""
     driver = Driver()
@@ -285,16 +275,6 @@ def test_a_partition_without_a_topic_is_named() -> None:
     assert [KEY] == driver.store.unclaimed
     driver.log()
     assert [] == driver.store.unclaimed
-
-
-def test_create_returns_the_log_that_exists() -> None:
-    """Creating twice is opening."""
-    driver = Driver()
-    driver.append(b"x")
-    driver.kill()
-    log = driver.store.create_log(KEY, TOPIC, driver.settings)
-    assert 1 == log.offsets.high_watermark
-    assert log is driver.store.create_log(KEY, TOPIC, driver.settings)
 
 
 def test_drop_before_moves_the_start_and_removes_whole_segments() -> None:

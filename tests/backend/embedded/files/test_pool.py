@@ -39,14 +39,17 @@ class WatchedFs(SimulatedFs):
         return super().open(path, create=create)
 
 
-def test_a_write_goes_on_byte_by_byte_while_it_gets_on() -> None:
-    """A call that has written one byte has not failed."""
+def test_a_write_goes_on_while_it_gets_on() -> None:
+    """With more buffers than a call takes; and a call that has written some has not failed."""
     fs = WatchedFs()
     file = fs.open(PATH, create=True)
-    fs.inject(Fault(FaultKind.SHORT, 1, persistent=True))
-    file.pwrite((b"ab", b"c"), 0)
-    fs.inject(None)
-    assert b"abc" == fs.read_bytes(PATH)
+    buffers = [b"%04d" % number for number in range(2 * 1024 + 3)]
+    for fault in (None, Fault(FaultKind.SHORT, 1, persistent=True)):
+        fs.inject(fault)
+        file.truncate(0)
+        file.pwrite(buffers, 5)
+        fs.inject(None)
+        assert bytes(5) + b"".join(buffers) == fs.read_bytes(PATH)
     file.close()
 
 

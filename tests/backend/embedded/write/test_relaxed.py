@@ -70,21 +70,6 @@ def test_a_flush_makes_durable_what_was_answered() -> None:
     assert [b"x"] * 120 == driver.values()
 
 
-def test_what_comes_during_a_flush_waits_for_the_next() -> None:
-    """A sync covers what was written before it began, and nothing else."""
-    driver = Driver(SMALL_BLOCKS, RELAXED)
-    driver.append(b"first")
-    driver.append(b"covered")
-    log = driver.log()
-    (flush,) = driver.store.writes.relaxed.begin_flush([log])
-    flush.mark.segment.sync()
-    driver.append(b"late")
-    assert [(log, 2)] == driver.store.writes.relaxed.finish_flush([flush], [None])
-    assert 2 == log.durable_end
-    driver.lose_power()
-    assert 2 == len(driver.values())
-
-
 def test_a_checkpoint_writes_side_entries_of_durable_batches_alone() -> None:
     """Others call batches durable that a power loss takes, which would be damage then."""
     driver = Driver(SMALL_BLOCKS, RELAXED)
