@@ -11,8 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kgw.backend.embedded import options
-from kgw.backend.embedded.files.fs import FileSystem
-from kgw.backend.embedded.files.real_fs import RealFile, RealFs
+from kgw.backend.embedded.files.fs import FileSystem, RealFile, RealFs
 from kgw.backend.embedded.files.sync_batch import SyncBatch
 from kgw.backend.embedded.log.journal import Journal
 from kgw.backend.embedded.write import flush_timer

@@ -11,10 +11,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kgw.backend.base import Backend, Health, Unsynced
+from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.files.lock import DirectoryLock
 from kgw.backend.embedded.files.pool import check_descriptors
 from kgw.backend.embedded.files.read_buffers import ReadBuffers
-from kgw.backend.embedded.files.real_fs import RealFs
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
 from kgw.backend.embedded.read.cache import HotCache
@@ -26,7 +26,6 @@ from kgw.backend.embedded.store import Store
 from kgw.backend.embedded.threads import Threads
 from kgw.backend.embedded.write.flush_timer import FlushTimer
 from kgw.backend.embedded.write.flusher import nothing
-from kgw.backend.embedded.write.write_back import WriteBack
 from kgw.clock import SystemClock
 from kgw.config.paths import absolute_path
 from kgw.errors import DataDirectoryError, StorageError
@@ -152,7 +151,7 @@ class EmbeddedBackend(Backend):
         self._flush_timer = FlushTimer(loop, relaxed, threads.run_in_flusher, threads.relaxed)
         relaxed.reserve_soon = self._reserve_soon
         store.writes.journaled.retire_soon = self._retire_soon
-        store.writes.write_back_soon = WriteBack(threads.write_back.submit).note
+        store.writes.write_back_soon = threads.write_back.submit
         store.rest = partial(sleep, self._options.rest_s)
         self._preparing = None
         self._is_open = True

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.backend.embedded.backend import EmbeddedBackend
-from kgw.backend.embedded.files.real_fs import RealFs
+from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.offline.opening import opened_state
 from kgw.backend.embedded.offline.state_copy import COPYING_KEY, SAMPLES_PER_SET, copy_state
 from kgw.backend.embedded.state_place import BINDING_KIND, read_place

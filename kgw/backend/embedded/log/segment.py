@@ -81,6 +81,8 @@ class Segment:
         self.sent_bytes = 0
         """What the system has been asked to bring to the disk; a hint, and no mark of durability.
         """
+        self.is_handed_on = False
+        """Whether a thread is about to `write_back`: its queue does not grow with the segment."""
         self.is_removed = False
         self.may_hold_rest = False
         """Whether a write failed that may have left bytes behind `size_bytes`."""
@@ -408,6 +410,7 @@ class Segment:
 
     def write_back(self) -> None:
         """Have the system begin to write what it has not been asked to. In any thread."""
+        self.is_handed_on = False
         start = self.sent_bytes
         # The page that the next batch goes on in would be written twice.
         end = self.size_bytes - self.size_bytes % _PAGE_BYTES

@@ -9,5 +9,5 @@
 4. In the event loop the high watermark moves and the appends succeed, group after group.
 
 A relaxed log is answered without step 3 (`relaxed`), and `flush_timer` has it synced a little
-later. `write_back` has the system begin with what a later sync would have to write.
+later. The system is asked to begin with what a later sync would have to write.
 """

@@ -11,7 +11,7 @@ Plain code without threads, so that a simulator can stop it after any operation.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.append import Append as BaseAppend
 from kgw.backend.append import AppendResult
@@ -23,7 +23,6 @@ from kgw.backend.embedded.log.segment import SideFileDamagedError
 from kgw.backend.embedded.recover.rebuilding import rebuild_side
 from kgw.backend.embedded.write.relaxed import RelaxedLogs
 from kgw.backend.embedded.write.segment_syncs import sync_segments
-from kgw.backend.embedded.write.write_back import WRITE_BACK_BYTES
 from kgw.errors import DiskFullError, StorageError
 
 if TYPE_CHECKING:
@@ -34,6 +33,12 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.log.segment import Segment
     from kgw.backend.embedded.log.segmented_log import DurableMark, SegmentedLog
     from kgw.records.batch import RecordBatch
+
+
+WRITE_BACK_BYTES: Final = 256 << 10
+"""A segment is handed to the system when so much of it is new: left to the sync that it needs some
+time, it would go to the disk in one piece, and other syncs would wait behind it
+(docs/decisions/0071-writing-back-as-segments-grow.md)."""
 
 
 class Append(BaseAppend):
@@ -173,8 +178,9 @@ class WritePath:
         self.journaled = JournaledSegments(directory, self.journal)
         self.relaxed = RelaxedLogs(directory)
         directory.when_failed = self._stop
-        self.write_back_soon: Callable[[Segment], object] = _leave_it
-        """Told of segments that have grown, and that nobody is about to sync."""
+        self.write_back_soon: Callable[[Callable[[], None]], object] = _leave_it
+        """Has a function run in a thread that may wait for the disk: it hands the system a segment
+        that has grown and that nobody is about to sync."""
         self.is_closed = False
         """Whether nothing more is taken: the store is being closed, or is."""
         self.appended_bytes = 0
@@ -280,8 +286,9 @@ class WritePath:
             elif appends[0].error is None:
                 log.written_end = appends[-1].result.last_offset + 1
                 segment = log.segments[-1]
-                if segment.unsent_bytes >= WRITE_BACK_BYTES:
-                    self.write_back_soon(segment)
+                if segment.unsent_bytes >= WRITE_BACK_BYTES and not segment.is_handed_on:
+                    segment.is_handed_on = True
+                    self.write_back_soon(segment.write_back)
         self.appended_bytes += size_bytes
 
     def _admit(self, group: list[Append], size_bytes: int) -> dict[SegmentedLog, list[Append]]:
@@ -467,7 +474,7 @@ class WritePath:
             self.directory.report(at_risk)
 
 
-def _leave_it(_segment: Segment) -> None:
+def _leave_it(_write_back: Callable[[], None]) -> None:
     """Do without a thread: what is synced later is written then."""
 
 

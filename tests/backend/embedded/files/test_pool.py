@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.files.pool import FilePool, PooledFile
-from kgw.backend.embedded.files.real_fs import RealFs
 from kgw.testing.faults import Fault, FaultKind, SimulatedFile, SimulatedFs
 from tests.backend.embedded.driver import DIRECT, ROOT, Driver
 

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.backend.embedded.files import page_cache
-from kgw.backend.embedded.files.fs import DIRECT_BLOCK_BYTES
+from kgw.backend.embedded.files.fs import DIRECT_BLOCK_BYTES, RealFs
 from kgw.backend.embedded.files.read_buffers import BUFFER_BYTES, ReadBuffers
-from kgw.backend.embedded.files.real_fs import RealFs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from kgw.backend.embedded.files.real_fs import RealFile
+    from kgw.backend.embedded.files.fs import RealFile
 
 DATA = os.urandom(3 * DIRECT_BLOCK_BYTES + 100)
 _open, _preadv = os.open, os.preadv

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.backend.embedded.files.real_fs import RealFile, RealFs
+from kgw.backend.embedded.files.fs import RealFile, RealFs
 from kgw.backend.embedded.files.sync_batch import MOST_TOGETHER, SyncBatch
 
 if TYPE_CHECKING:

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.backend.embedded.files import page_cache
-from kgw.backend.embedded.files.pool import FilePool
-from kgw.backend.embedded.files.real_fs import RealFs
+from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.log.segment import Segment, SegmentMark
-from kgw.backend.embedded.write.write_back import WRITE_BACK_BYTES, WriteBack
+from kgw.backend.embedded.write.write_path import WRITE_BACK_BYTES
 from kgw.testing.faults import SimulatedFile
 from tests.backend.embedded.driver import DIRECT, JOURNALED, KEY, RELAXED, SETTINGS, Driver
 
@@ -50,7 +49,7 @@ def test_a_segment_that_the_journal_vouches_for_is_handed_on_as_it_grows(
     """Whole pages, each once, and only when there are many of them."""
     driver = Driver(JOURNALED._replace(journal_bytes=4 << 20))
     spans = Spans(monkeypatch)
-    driver.store.writes.write_back_soon = Segment.write_back
+    driver.store.writes.write_back_soon = lambda hand_on: hand_on()
     segment = grow(driver, WRITE_BACK_BYTES - 20_000)
     assert [] == spans
     grow(driver, 40_000)
@@ -67,7 +66,7 @@ def test_a_relaxed_segment_is_handed_on_as_it_grows(monkeypatch: pytest.MonkeyPa
     driver = Driver(DIRECT, RELAXED)
     driver.append(b"asks for a reservation")
     spans = Spans(monkeypatch)
-    driver.store.writes.write_back_soon = Segment.write_back
+    driver.store.writes.write_back_soon = lambda hand_on: hand_on()
     grow(driver, WRITE_BACK_BYTES + 20_000)
     assert 1 == len(spans)
 
@@ -76,7 +75,7 @@ def test_a_segment_that_is_synced_anyway_is_not_handed_on(monkeypatch: pytest.Mo
     """Nothing is left to write then."""
     driver = Driver(DIRECT, SETTINGS)
     spans = Spans(monkeypatch)
-    driver.store.writes.write_back_soon = Segment.write_back
+    driver.store.writes.write_back_soon = lambda hand_on: hand_on()
     segment = grow(driver, 2 * WRITE_BACK_BYTES)
     assert [] == spans
     assert 0 == segment.unsent_bytes
@@ -112,32 +111,15 @@ def test_a_removed_segment_is_left_alone(
     assert driver.store.directory.pool.acquire_open(segment.log_path) is None
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_one_job_hands_on_all_that_has_grown(fails: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """However fast segments grow, no queue does; and what is noted later gets a job of its own.
-
-    A failure, which nobody has reckoned with, is logged once: syncs do without the hint.
-    """
+def test_a_segment_is_handed_on_once_however_fast_it_grows() -> None:
+    """The thread's queue does not grow with it; what comes later is handed on again."""
+    driver = Driver(JOURNALED._replace(journal_bytes=4 << 20))
     jobs: list[Callable[[], None]] = []
-    handed_on: list[str] = []
-
-    class Growing(Segment):
-        def write_back(self) -> None:
-            handed_on.append(self.stem_path)
-            if fails:
-                raise ZeroDivisionError("a bug")
-
-    pool = FilePool(Driver().fs, 1)
-    segments = [Growing(f"/data/{number}", 0, pool) for number in range(3)]
-    write_back = WriteBack(jobs.append)
-    for segment in (*segments, *segments):
-        write_back.note(segment)
-    assert 1 == len(jobs)
-    jobs.pop()()
-    assert [one.stem_path for one in segments] == handed_on
-    assert fails == len(caplog.records)
-    write_back.note(segments[0])
-    assert 1 == len(jobs)
+    driver.store.writes.write_back_soon = jobs.append
+    for count in (1, 2):
+        grow(driver, 2 * WRITE_BACK_BYTES)
+        assert count == len(jobs)
+        jobs[-1]()
 
 
 def test_real_files_know_the_hint_where_the_system_does(
