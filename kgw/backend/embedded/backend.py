@@ -345,22 +345,14 @@ class EmbeddedBackend(Backend):
         self._check_open()
         async with self.threads.sealed_segments:
             plan = await self.threads.run_in_flusher(self._store.begin_checkpoint)
-            saves: list[asyncio.Task[None]] = []
             try:
-                checkpoints: list[Checkpoint] = await self._loop.run_in_executor(
+                checkpoints = await self._loop.run_in_executor(
                     self.threads.maintenance, self._store.finish_checkpoint, plan
                 )
-                while checkpoints:
-                    some = checkpoints[-self._options.checkpoints_per_turn :]
-                    del checkpoints[-self._options.checkpoints_per_turn :]
-                    saves.append(self._loop.create_task(self._save_checkpoints(some)))
-                    await asyncio.sleep(0)
-                await asyncio.gather(*saves)
+                for start in range(0, len(checkpoints), self._options.checkpoints_per_turn):
+                    end = start + self._options.checkpoints_per_turn
+                    await self._save_checkpoints(checkpoints[start:end])
             except BaseException:
-                # The next one must not leave out what this one has not noted, nor be overtaken.
-                for save in saves:
-                    save.cancel()
-                await asyncio.gather(*saves, return_exceptions=True)
                 plan.give_up()
                 raise
 

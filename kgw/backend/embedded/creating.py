@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from kgw.backend.base import LogSettings
-    from kgw.backend.embedded.log.new_directories import NewDirectories
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
     from kgw.backend.embedded.store import Store
     from kgw.backend.embedded.threads import Threads
@@ -89,7 +88,7 @@ class LogCreator:
         """Make the logs of a group and tell whoever waits for them."""
         places = [(key, order.topic) for order in group for key in order.keys]
         await self._threads.run_in_flusher(partial(self._store.begin_creation, places))
-        made = await self._threads.run_in_io(partial(self._make_directories, places))
+        made = await self._threads.run_in_io(partial(self._store.make_directories, places))
         for order in group:
             for key in order.keys:
                 if key in made.failures:
@@ -102,11 +101,6 @@ class LogCreator:
                 order.fail(logs)
             else:
                 order.done.set_result(logs)
-
-    def _make_directories(self, places: Sequence[tuple[PartitionKey, TopicName]]) -> NewDirectories:
-        made = self._store.make_directories(places)
-        self._store.sync_partition_names()
-        return made
 
     def _take_in(
         self, orders: Sequence[_Order], new: AbstractSet[PartitionKey]

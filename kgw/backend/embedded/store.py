@@ -235,23 +235,19 @@ class Store:
             made = self.make_directories([(key, topic)])
             if made.failures:
                 raise made.failures[key]
-            self.sync_partition_names()
         except OSError as error:
             raise storage_error(error, f"cannot create partition {key} of {topic}") from error
         return self.take_in(key, topic, settings, is_new=key in made.new)
 
     def make_directories(self, places: Sequence[tuple[PartitionKey, TopicName]]) -> NewDirectories:
-        """Make the directories of empty logs where there is none that holds a log.
+        """Make the directories of empty logs where there is none that holds a log, durably.
 
-        Their own names are not durable before `sync_partition_names`. In any thread.
+        In any thread. Raises OSError when none of them may be used.
         """
         made = NewDirectories(self.fs, self.directory.partition_path)
         made.make(places)
-        return made
-
-    def sync_partition_names(self) -> None:
-        """Make durable which partitions have a directory. In any thread. Raises OSError."""
         self.fs.sync_directory(f"{self.directory.root}/{layout.PARTITIONS_DIRECTORY}")
+        return made
 
     def take_in(
         self, key: PartitionKey, topic: TopicName, settings: LogSettings, *, is_new: bool

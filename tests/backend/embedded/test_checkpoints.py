@@ -174,16 +174,10 @@ async def test_a_checkpoint_that_fails_leaves_nothing_behind(
     """Its other rows are not written behind its back, and the next one notes all logs."""
     keys = {PartitionKey(KEY.topic_id, number) for number in range(3)}
     begun: list[Change] = []
-    ended: list[Change] = []
 
     async def apply(changes: Sequence[Change]) -> None:
         begun.extend(changes)
-        try:
-            if len(begun) < len(keys):
-                await asyncio.Event().wait()
-            raise ending
-        finally:
-            ended.extend(changes)
+        raise ending
 
     async with opened(options=OPTIONS._replace(checkpoints_per_turn=1)) as backend:
         for key in keys:
@@ -193,7 +187,7 @@ async def test_a_checkpoint_that_fails_leaves_nothing_behind(
             failing.setattr(backend.state, "apply", apply)
             with pytest.raises(ending):
                 await backend.checkpoint()
-        assert len(keys) == len(begun) == len(ended)
+        assert 1 == len(begun)
 
         await backend.checkpoint()
         assert keys == set((await OffsetStorage(backend.state).load()).checkpoints)

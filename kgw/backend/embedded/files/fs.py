@@ -71,35 +71,30 @@ class File(ABC):
             done += read_bytes
         return done
 
+    @abstractmethod
     def peek_into(self, buffer: memoryview, position: int) -> int:
         """Put into a buffer what can be had without waiting for a disk; returns how much.
 
         Never raises: 0 says that nothing is known.
         """
-        try:
-            return self.read_into_once(buffer, position)
-        except OSError:
-            return 0
 
+    @abstractmethod
     def uncached_bytes(self, position: int, size_bytes: int) -> int:
         """Return how much of a range would have to come from a disk; 0 where nothing can tell.
 
         It brings nothing into memory, and never raises.
         """
-        return 0
 
+    @abstractmethod
     def pread_direct(self, buffer: memoryview, position: int) -> int:
         """Fill a buffer as `pread_into`, past the page cache where the system lets one.
 
         Position, length and memory are multiples of `DIRECT_BLOCK_BYTES`.
         """
-        return self.pread_into(buffer, position)
 
+    @abstractmethod
     def read_into_once(self, buffer: memoryview, position: int) -> int:
         """One call: may read less than the buffer holds, nothing only at the end of the file."""
-        data = self.read_once(len(buffer), position)
-        buffer[: len(data)] = data
-        return len(data)
 
     def pwrite(self, buffers: Sequence[Buffer], position: int) -> None:
         """Write all of the buffers back to back from `position`.

@@ -130,7 +130,7 @@ class Journal:
         frames.sort(key=lambda frame: frame.order)
         # The last deletion of each partition.
         deleted = {key: (*frame.order, number) for frame in frames for number, key in frame.deleted}
-        return JournalFindings(_Redos(self._fs, frames, deleted), problems)
+        return JournalFindings(_read_redos(self._fs, frames, deleted), problems)
 
     def void(self) -> None:
         """Make every frame void, durably; all segments must be durable. Raises OSError.
@@ -262,40 +262,31 @@ class Journal:
         self._files = []
 
 
-class _Redos:
-    """What the frames hold; each time it is gone through, they are read again."""
+def _read_redos(
+    fs: FileSystem,
+    frames: Sequence[_Frame],
+    deleted: Mapping[PartitionKey, tuple[int, int, int]],
+) -> Iterator[Redo]:
+    """Yield what the frames hold, from the files, and was written after the last deletion.
 
-    def __init__(
-        self,
-        fs: FileSystem,
-        frames: Sequence[_Frame],
-        deleted: Mapping[PartitionKey, tuple[int, int, int]],
-    ) -> None:
-        """`deleted` has generation, frame and entry of the last deletion of a partition."""
-        self._fs = fs
-        self._frames = frames
-        self._deleted = deleted
-
-    def __iter__(self) -> Iterator[Redo]:
-        files: dict[str, File] = {}
-        try:
-            for frame in self._frames:
-                if frame.path not in files:
-                    files[frame.path] = self._fs.open(frame.path)
-                yield from self._read(files[frame.path], frame)
-        finally:
-            for file in files.values():
-                file.close()
-
-    def _read(self, file: File, frame: _Frame) -> Iterator[Redo]:
-        header = frame.header
-        payload = file.pread(header.payload_bytes, frame.position + _HEADER_BYTES)
-        if crc32c(payload) != header.payload_crc:
-            raise OSError(errno.EIO, "a frame is not what it was", frame.path)
-        for number, redo in _read_entries(header, memoryview(payload)):
-            deleted = self._deleted.get(redo.key)
-            if deleted is None or deleted < (*frame.order, number):
-                yield redo
+    `deleted` has generation, frame and entry of the last deletion of a partition.
+    """
+    files: dict[str, File] = {}
+    try:
+        for frame in frames:
+            path, header = frame.path, frame.header
+            if path not in files:
+                files[path] = fs.open(path)
+            payload = files[path].pread(header.payload_bytes, frame.position + _HEADER_BYTES)
+            if crc32c(payload) != header.payload_crc:
+                raise OSError(errno.EIO, "a frame is not what it was", path)
+            for number, redo in _read_entries(header, memoryview(payload)):
+                deletion = deleted.get(redo.key)
+                if deletion is None or deletion < (*frame.order, number):
+                    yield redo
+    finally:
+        for file in files.values():
+            file.close()
 
 
 def _write_page(file: File, generation: int) -> None:
