@@ -10,7 +10,7 @@ import pytest
 from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.files.pool import FilePool, PooledFile
 from kgw.testing.faults import Fault, FaultKind, SimulatedFile, SimulatedFs
-from tests.backend.embedded.driver import DIRECT, ROOT, Driver
+from tests.backend.embedded.driver import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -209,22 +209,3 @@ def test_files_are_closed_without_the_pools_lock(monkeypatch: pytest.MonkeyPatch
     pool.forget(OTHER)
     pool.release(watched)
     assert [False] * 3 == held
-
-
-def test_a_look_into_a_segment_closes_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The event loop looks, and the flusher may remove the segment just then."""
-    driver = Driver(DIRECT)
-    driver.append(b"value")
-    segment = driver.log().segments[-1]
-    closed: list[str] = []
-
-    def remove_meanwhile(_: SimulatedFile, __: memoryview, ___: int) -> int:
-        segment.forget()
-        return 0
-
-    monkeypatch.setattr(SimulatedFile, "peek_into", remove_meanwhile)
-    monkeypatch.setattr(SimulatedFile, "close", lambda file: closed.append(file.path))
-    segment.peek_bytes(memoryview(bytearray(10)), 0)
-    assert segment.log_path not in closed
-    driver.store.directory.pool.forget(OTHER)
-    assert segment.log_path in closed

@@ -10,7 +10,6 @@ from kgw.records.batch import split_batches
 from kgw.testing.faults import Fault, FaultKind
 from kgw.testing.simulated_disk import CrashMode
 from tests.backend.embedded.driver import (
-    DIRECT,
     JOURNALED,
     KEY,
     OTHER_KEY,
@@ -493,13 +492,3 @@ def test_a_deleted_log_is_forgotten() -> None:
     assert [] == driver.store.writes.relaxed.finish_flush(flushes, [None])
     assert [] == driver.store.writes.relaxed.begin_flush([log])
     assert (0, []) == (driver.store.writes.relaxed.unsynced_bytes, driver.store.problems)
-
-
-def test_unsynced_bytes_are_counted() -> None:
-    """What metrics show: from the first unsynced byte to the end."""
-    driver = Driver(DIRECT._replace(reserved_offsets=100), RELAXED)
-    driver.append(b"a")
-    driver.append(b"b")
-    assert driver.log().size_bytes == driver.store.writes.relaxed.unsynced_bytes > 0
-    driver.flush()
-    assert 0 == driver.store.writes.relaxed.unsynced_bytes

@@ -7,7 +7,6 @@ import pytest
 
 from kgw.backend.embedded.files import page_cache
 from kgw.backend.embedded.files.fs import RealFs
-from kgw.backend.embedded.log.segment import Segment, SegmentMark
 from kgw.backend.embedded.write.write_path import WRITE_BACK_BYTES
 from kgw.testing.faults import SimulatedFile
 from tests.backend.embedded.driver import DIRECT, JOURNALED, KEY, RELAXED, SETTINGS, Driver
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kgw.backend.embedded.files.fs import FileSystem
+    from kgw.backend.embedded.log.segment import Segment
 
 
 PAGE_BYTES = 4096
@@ -79,22 +79,6 @@ def test_a_segment_that_is_synced_anyway_is_not_handed_on(monkeypatch: pytest.Mo
     segment = grow(driver, 2 * WRITE_BACK_BYTES)
     assert [] == spans
     assert 0 == segment.unsent_bytes
-
-
-@pytest.mark.damages_storage("a segment goes back, its files do not")
-def test_bytes_that_were_taken_back_are_handed_on_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others stand in their place."""
-    driver = Driver(JOURNALED)
-    segment = grow(driver, 20_000)
-    mark = SegmentMark(segment)
-    grow(driver, 20_000)
-    spans = Spans(monkeypatch)
-    segment.write_back()
-    segment.go_back(mark)
-    assert mark.size_bytes == segment.sent_bytes
-    grow(driver, 20_000)
-    segment.write_back()
-    assert mark.size_bytes == spans[-1][0]
 
 
 @pytest.mark.parametrize("remove", [lambda one, fs: one.unlink(fs), lambda one, _: one.forget()])
