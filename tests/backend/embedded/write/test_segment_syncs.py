@@ -63,6 +63,25 @@ def test_a_file_that_another_syncs_is_waited_for_when_the_others_are_free() -> N
     assert [segments[number].log_path for number in (1, 2, 0)] == synced
 
 
+def test_a_bug_leaves_no_file_locked_and_each_open() -> None:
+    """Whoever syncs them next does not wait for ever, and finds what is not synced."""
+    driver, segments = _segments(2)
+
+    def operation(call: str, _: str) -> None:
+        if call == "fdatasync":
+            raise ValueError("a bug")
+
+    driver.fs.on_operation = operation
+    with pytest.raises(ValueError, match="a bug"):
+        sync_segments(segments)
+    driver.fs.on_operation = None
+    pool = driver.store.directory.pool
+    for segment in segments:
+        with pool.acquire(segment.log_path) as pooled:
+            assert pooled.dirty
+    assert [None] * 2 == sync_segments(segments)
+
+
 def test_all_files_of_segments_are_synced_but_of_removed_ones() -> None:
     """Side files only where something was written to them."""
     driver, segments = _segments(3)
