@@ -45,9 +45,6 @@ class _Loop:
     def has_due(self) -> bool:
         return bool(self._due)
 
-    def count_due(self) -> int:
-        return len(self._due)
-
     def run_once(self) -> None:
         """Run one of them."""
         callback, arguments = self._due.popleft()
@@ -141,8 +138,8 @@ class FlusherMachine(Machine):
         def run(*arguments: object, **named: object) -> object:
             assert not self._thread.is_running
             result = function(*arguments, **named)
-            # The loop hears of it behind all that was due before.
-            for _ in range(self._loop.count_due()):
+            # The loop hears of it behind all that was written before, a group a turn.
+            while self._loop.has_due:
                 self._loop.run_once()
             return result
 
