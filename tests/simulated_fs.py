@@ -50,7 +50,6 @@ class FaultKind(Enum):
     EIO = "EIO"
     ENOSPC = "ENOSPC"
     SHORT = "short"
-    EINTR = "EINTR"
 
 
 _READS: Final = frozenset({"read", "read_into", "peek", "direct"})
@@ -62,7 +61,6 @@ _APPLICABLE: Final = {
     # Delayed allocation lets a full disk show as late as in the sync.
     FaultKind.ENOSPC: frozenset(("write", "fdatasync", "extend", "rename", "mkdir", "create")),
     FaultKind.SHORT: _READS | {"write"},
-    FaultKind.EINTR: _READS | {"write"},
 }
 
 _CRASH_MODES: Final = (
@@ -75,10 +73,7 @@ _CRASH_MODES: Final = (
 
 
 class Fault(NamedTuple):
-    """The n-th call (from 1) that can fail this way does, and with `persistent` every later one.
-
-    A persistent EINTR hits every other call, a persistent short write every call.
-    """
+    """The n-th call (from 1) that can fail this way does, and with `persistent` every later one."""
 
     kind: FaultKind
     nth: int
@@ -157,8 +152,6 @@ class SimulatedFile(File):
             try:
                 if self._fs.strike("write", self.path) is FaultKind.SHORT:
                     data = data[: max(1, len(data) // 2)]
-            except InterruptedError:
-                raise
             except OSError as error:
                 if error.errno == errno.EIO:
                     # Some of it may have arrived before the call failed.
@@ -440,14 +433,10 @@ class SimulatedFs(FileSystem):
         self.strikes += 1
         if self.strikes < fault.nth or (self.strikes > fault.nth and not fault.persistent):
             return None
-        if fault.kind is FaultKind.EINTR and (self.strikes - fault.nth) % 2:
-            return None
         self.struck.append((call, path))
         match fault.kind:
             case FaultKind.SHORT:
                 return FaultKind.SHORT
-            case FaultKind.EINTR:
-                raise InterruptedError(errno.EINTR, "interrupted", path)
             case FaultKind.ENOSPC:
                 raise OSError(errno.ENOSPC, "no space left", path)
             case FaultKind.EIO:

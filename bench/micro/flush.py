@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kgw.backend.base import LogSettings
-from kgw.backend.embedded.files.real_fs import RealFs
+from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.store import Store
 from kgw.testing.batches import make_batch

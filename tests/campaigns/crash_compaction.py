@@ -11,7 +11,7 @@ from kgw.backend.embedded.files.durability import sync_directory
 from kgw.backend.embedded.layout import COMPACTION_DIRECTORY
 from kgw.backend.embedded.log import swap
 from kgw.backend.embedded.log.segment import Segment, SideFileDamagedError
-from kgw.backend.embedded.log.swap import remove_directory, swap_segment
+from kgw.backend.embedded.log.swap import remove_directory
 from kgw.backend.embedded.recover import journal_replay
 from kgw.backend.embedded.recover.rebuilding import rebuild_side
 from kgw.errors import StorageError
@@ -126,7 +126,7 @@ class CompactingMachine(Machine):
                     return compaction.report.compacted_end
                 # A run takes longer than relaxed records are left without a sync.
                 self.flushes.pass_time(store, self.appending_beside, self._make_durable)
-                paths = swap_segment(store, log, compacted)
+                paths = store.swap_segment(log, compacted)
                 if self.random.random() < 0.5:
                     store.remove_files(paths)
                 if self.random.random() < 0.1:

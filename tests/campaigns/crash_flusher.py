@@ -10,13 +10,13 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
 from kgw.backend.embedded.write import flusher as flusher_module
-from kgw.backend.embedded.write.flusher import Flusher
+from kgw.backend.embedded.write.flusher import Flusher, nothing
 from tests.campaigns.crash_model import Machine
 from tests.campaigns.support import replaced
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable
     from random import Random
 
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
@@ -30,19 +30,6 @@ MOST_BESIDE = 30
 """Appends beside what another does in one step."""
 
 
-class _Future:
-    """What becomes of a job that nobody waits for."""
-
-    def __await__(self) -> Any:
-        yield self
-
-    def done(self) -> bool:
-        return False
-
-    def set_result(self, _: object) -> None:
-        """Nobody asks for it."""
-
-
 class _Loop:
     """Calls that are due, in order."""
 
@@ -54,15 +41,9 @@ class _Loop:
 
     call_soon_threadsafe = call_soon
 
-    def create_future(self) -> _Future:
-        return _Future()
-
     @property
     def has_due(self) -> bool:
         return bool(self._due)
-
-    def count_due(self) -> int:
-        return len(self._due)
 
     def run_once(self) -> None:
         """Run one of them."""
@@ -128,9 +109,7 @@ class FlusherMachine(Machine):
             replaced(flusher_module, "Thread", thread.make),
             replaced(flusher_module, "SimpleQueue", lambda: thread),
         ):
-            self._flusher = Flusher(
-                cast("AbstractEventLoop", self._loop), store.writes, self._finish
-            )
+            self._flusher = Flusher(cast("AbstractEventLoop", self._loop), store.writes, self._show)
         self._guard(store)
         return found
 
@@ -158,8 +137,8 @@ class FlusherMachine(Machine):
         def run(*arguments: object, **named: object) -> object:
             assert not self._thread.is_running
             result = function(*arguments, **named)
-            # The loop hears of it behind all that was due before.
-            for _ in range(self._loop.count_due()):
+            # The loop hears of it behind all that was written before, a group a turn.
+            while self._loop.has_due:
                 self._loop.run_once()
             return result
 
@@ -211,7 +190,7 @@ class FlusherMachine(Machine):
             self._submit(store, self.random.choice(list(self.partitions)))
             if self.random.random() < 0.04:
                 # Somebody has something to be done between two groups.
-                _begin(self._flusher.run(_nothing))
+                self._flusher.run(nothing)
             while self.random.random() < 0.5 and self.turn():
                 pass
         while self.random.random() < 0.7 and self.turn():
@@ -237,16 +216,14 @@ class FlusherMachine(Machine):
         with self.appending_beside():
             self._thread.run()
 
-    def _finish(self, group: list[Append]) -> None:
-        """Answer a group, as the backend does."""
-        self.started().writes.complete_group(group)
+    def _show(self, group: list[Append], _moved: list[SegmentedLog]) -> None:
+        """Look at a group that is about to be answered."""
         for append in group:
             if append.error is None:
                 last = self._answered.get(append.log, -1)
                 assert last < append.result.base_offset, f"{append.log} answers out of order"
                 self._answered[append.log] = append.result.last_offset
-            append.finish()
-            self._answer(append)
+            append.when_done(self._answer)
 
     def _answer(self, append: Append) -> None:
         if append.log.is_deleted:
@@ -313,17 +290,10 @@ class HastyFlusherMachine(FlusherMachine):
 
     def _settling(self, write: Callable[[list[Append]], None]) -> Callable[[list[Append]], None]:
         def run(group: list[Append]) -> None:
-            self._finish(group)
+            self._show(group, self.started().writes.complete_group(group))
+            for append in group:
+                append.finish()
             write(group)
             group.clear()
 
         return super()._settling(run)
-
-
-def _begin(work: Coroutine[Any, Any, object]) -> None:
-    """Begin what nobody waits for."""
-    work.send(None)
-
-
-def _nothing() -> None:
-    """Wait for one's turn."""

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.files.fs import FileSystem
     from kgw.backend.embedded.layout import Gap
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
-    from kgw.backend.embedded.write.journaled import Retirement
-    from kgw.backend.embedded.write.write_path import Append
+    from kgw.backend.embedded.write.write_path import Append, Retirement
     from kgw.offsets.recovery import Checkpoint
     from kgw.records.batch import RecordBatch
     from kgw.testing.batches import StoredRecord

@@ -15,7 +15,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from kgw.backend.append import Append
-from kgw.backend.embedded.files.real_fs import RealFile, RealFs
+from kgw.backend.embedded.files.fs import RealFile, RealFs
 from kgw.cli.main import main
 
 if TYPE_CHECKING:

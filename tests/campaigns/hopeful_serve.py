@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from kgw.backend.embedded.files.real_fs import RealFile
+from kgw.backend.embedded.files.fs import RealFile
 from kgw.cli.main import main
 
 

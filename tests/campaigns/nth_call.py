@@ -68,7 +68,6 @@ MOST_READS = 40
 AFTER_A_FAULT = 3
 JOURNAL = ".journal"
 SEGMENT = ".log"
-_HARMLESS = (FaultKind.EINTR, FaultKind.SHORT)
 
 
 class FaultyMachine(Machine):
@@ -309,7 +308,7 @@ def _check_service(
     struck: list[tuple[str, str]],
 ) -> None:
     """Say whether appends work again where they must."""
-    if fault is None or fault.kind in _HARMLESS:
+    if fault is None or fault.kind is FaultKind.SHORT:
         if machine.errors:
             report.fail(f"{machine.errors} errors where nothing was wrong for good")
         return
@@ -424,7 +423,7 @@ class ReadFaults:
             report.count("reads_answered_with_an_error")
             if part.error_code is not ErrorCode.KAFKA_STORAGE_ERROR:
                 report.fail(f"{fault}: a failed read is answered with {part.error_code}: {error}")
-            if fault.kind in _HARMLESS or len(fs.struck) == struck:
+            if fault.kind is FaultKind.SHORT or len(fs.struck) == struck:
                 report.fail(f"{fault}: a read fails for nothing: {error}")
             if fault.persistent:
                 return
@@ -469,7 +468,7 @@ class ReadFaults:
 
 def fail_reads(report: Report, seed: int, *, full: bool) -> None:
     """Let calls that read fail: the first, the second and so on of what readers make."""
-    for kind in (FaultKind.EIO, FaultKind.SHORT, FaultKind.EINTR):
+    for kind in (FaultKind.EIO, FaultKind.SHORT):
         for persistent in (False, True):
             faults = ReadFaults(report, seed * 10 + persistent)
             for nth in range(1, 120 if full else 20):

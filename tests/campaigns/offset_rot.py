@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.backend import EmbeddedBackend
-from kgw.backend.embedded.files.real_fs import RealFs
+from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.offline.check import check_directory
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.errors import KgwError

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.backend import EmbeddedBackend
-from kgw.backend.embedded.files.real_fs import RealFile, RealFs
+from kgw.backend.embedded.files.fs import RealFile, RealFs
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.client import Connection
 from kgw.config.load import load_config

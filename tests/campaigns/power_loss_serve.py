@@ -11,11 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kgw.backend.embedded import options
-from kgw.backend.embedded.files.fs import FileSystem
-from kgw.backend.embedded.files.real_fs import RealFile, RealFs
+from kgw.backend.embedded.files.fs import FileSystem, RealFile, RealFs
 from kgw.backend.embedded.files.sync_batch import SyncBatch
 from kgw.backend.embedded.log.journal import Journal
-from kgw.backend.embedded.write import relaxed
+from kgw.backend.embedded.write import flush_timer
 from kgw.cli.main import main
 from kgw.state.sql import sqlite_file
 
@@ -75,8 +74,8 @@ def normal_database() -> None:
 def late_flush_timer() -> None:
     """Have relaxed logs synced a second later than they ask for, and by no checkpoint before."""
     sys.argv += ["--set", "kgw.checkpoint.interval.ms=60000"]
-    interval_s = relaxed._interval_s
-    plant(relaxed, "_interval_s", lambda log: interval_s(log) + log.settings.is_relaxed)
+    interval_s = flush_timer._interval_s
+    plant(flush_timer, "_interval_s", lambda log: interval_s(log) + log.settings.is_relaxed)
 
 
 BUGS: dict[str, Callable[[], None]] = {

@@ -22,7 +22,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kgw.backend.embedded.files.real_fs import RealFile, RealFs
+from kgw.backend.embedded.files.fs import RealFile, RealFs
 from kgw.backend.embedded.files.sync_batch import SyncBatch
 from kgw.cli.main import main
 from kgw.gateway import Gateway

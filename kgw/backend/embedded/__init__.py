@@ -14,6 +14,5 @@ one builds on the other:
 `store` puts them together, as plain code without threads: all logs of a data directory. `backend`
 and `partition_log` are what the gateway sees, in the event loop; `threads` are the ways from there
 to the disk and back, and `shell` is what else logs ask of the backend that has opened them.
-`machine` is what a machine must have before a directory is opened on it. `offline` is what people
-run on a stopped directory: check, dump, adopt, copy.
+`offline` is what people run on a stopped directory: check, dump, adopt, copy.
 """

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import AsyncExitStack
 from functools import partial
 from time import sleep
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kgw.backend.base import Backend, Health, Unsynced
+from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.files.lock import DirectoryLock
+from kgw.backend.embedded.files.pool import check_descriptors
 from kgw.backend.embedded.files.read_buffers import ReadBuffers
-from kgw.backend.embedded.files.real_fs import RealFs
-from kgw.backend.embedded.machine import check_descriptors
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
 from kgw.backend.embedded.read.cache import HotCache
@@ -24,7 +25,7 @@ from kgw.backend.embedded.state_place import open_state
 from kgw.backend.embedded.store import Store
 from kgw.backend.embedded.threads import Threads
 from kgw.backend.embedded.write.flush_timer import FlushTimer
-from kgw.backend.embedded.write.write_back import WriteBack
+from kgw.backend.embedded.write.flusher import nothing
 from kgw.clock import SystemClock
 from kgw.config.paths import absolute_path
 from kgw.errors import DataDirectoryError, StorageError
@@ -42,8 +43,7 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.files.fs import FileSystem
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
     from kgw.backend.embedded.state_place import ServerState
-    from kgw.backend.embedded.write.journaled import Retirement
-    from kgw.backend.embedded.write.write_path import Append
+    from kgw.backend.embedded.write.write_path import Append, Retirement
     from kgw.clock import Clock
     from kgw.offsets.recovery import Checkpoint
     from kgw.offsets.storage import LoadedCheckpoints
@@ -84,6 +84,8 @@ class EmbeddedBackend(Backend):
         self._partitions: dict[PartitionKey, PartitionLog] = {}
         self._logs: dict[SegmentedLog, EmbeddedPartitionLog] = {}
         self._is_open = False
+        self._opened = AsyncExitStack()
+        """Lets go of what `open` has taken."""
         # Set by `open`.
         self._loop: asyncio.AbstractEventLoop
         self.reader: Reader
@@ -93,7 +95,6 @@ class EmbeddedBackend(Backend):
         self._checkpoints: LoadedCheckpoints
         self._preparing: asyncio.Future[None] | None = None
         self._checkpoint_task: asyncio.Task[None] | None = None
-        self._switch_interval_s: float | None = None
         self._long_tasks: set[asyncio.Task[Any]] = set()
         self._creator: LogCreator | None = None
 
@@ -119,8 +120,26 @@ class EmbeddedBackend(Backend):
             self._cache = HotCache(self._options.cache_bytes)
         self._loop = loop = asyncio.get_running_loop()
         check_descriptors()
-        writes = self._store.writes
-        self.threads = threads = Threads(loop, self._options, writes, self._answer)
+        store = self._store
+        async with AsyncExitStack() as opened:
+            opened.callback(self._lock.release)
+            opened.callback(store.abandon)
+            opened.callback(self._partitions.clear)
+            opened.callback(self._logs.clear)
+            self.threads = threads = Threads(loop, self._options, store.writes, self._show)
+            opened.push_async_callback(threads.aclose)
+            await threads.run_in_io(self._open_directory)
+            self.state = await self._open_state()
+            opened.push_async_callback(self.state.aclose)
+            self._offset_storage = OffsetStorage(self.state)
+            self._checkpoints = await self._offset_storage.load()
+            opened.callback(sys.setswitchinterval, sys.getswitchinterval())
+            sys.setswitchinterval(self._options.switch_interval_s)
+            self._opened = opened.pop_all()
+        for problem in self.state.problems:
+            store.directory.report(problem)
+        for row_key in self._checkpoints.unreadable_keys:
+            store.directory.report(f"the checkpoint row {row_key!r} belongs to no partition")
         source = ReadAhead(
             Files(self.read_buffers),
             self._options.read_ahead,
@@ -128,31 +147,12 @@ class EmbeddedBackend(Backend):
             self._clock.monotonic_s,
         )
         self.reader = Reader(source, self._options.read_places)
-        self._flush_timer = FlushTimer(
-            loop, writes.relaxed, threads.run_in_flusher, threads.relaxed
-        )
-        state: StateStore | None = None
-        try:
-            await threads.run_in_io(self._open_directory)
-            self.state = state = await self._open_state()
-            self._offset_storage = OffsetStorage(self.state)
-            self._checkpoints = await self._offset_storage.load()
-        except BaseException:
-            if state is not None:
-                await state.aclose()
-            self._lock.release()
-            await threads.aclose()
-            raise
-        for problem in self.state.problems:
-            self._store.report(problem)
-        for row_key in self._checkpoints.unreadable_keys:
-            self._store.report(f"the checkpoint row {row_key!r} belongs to no partition")
-        writes.journaled.retire_soon = self._retire_soon
-        writes.relaxed.reserve_soon = self._reserve_soon
-        writes.write_back_soon = WriteBack(threads.write_back.submit).note
-        self._store.rest = partial(sleep, self._options.rest_s)
-        self._switch_interval_s = sys.getswitchinterval()
-        sys.setswitchinterval(self._options.switch_interval_s)
+        relaxed = store.writes.relaxed
+        self._flush_timer = FlushTimer(loop, relaxed, threads.run_in_flusher, threads.relaxed)
+        relaxed.reserve_soon = self._reserve_soon
+        store.writes.journaled.retire_soon = self._retire_soon
+        store.writes.write_back_soon = threads.write_back.submit
+        store.rest = partial(sleep, self._options.rest_s)
         self._preparing = None
         self._is_open = True
 
@@ -194,33 +194,40 @@ class EmbeddedBackend(Backend):
 
         What was submitted and not answered may or may not be there after the next start.
         """
-        self._is_open = False
-        self._store.writes.is_closed = True
-        await self._end_long_tasks()
-        await self._stop()
+        async with self._opened:
+            await self._end_tasks()
 
     async def aclose(self) -> None:
         if not self._is_open:
             return
-        self._is_open = False
-        self._store.writes.is_closed = True
-        await self._end_long_tasks()
-        if self._checkpoint_task is not None:
-            await self._checkpoint_task
-        await self._flush_timer.aclose()
-        try:
+        async with self._opened:
+            await self._end_tasks()
+            if self._checkpoint_task is not None:
+                await self._checkpoint_task
             while self._store.writes.pending:
-                await self.threads.run_in_flusher(_nothing)
+                await self.threads.run_in_flusher(nothing)
             async with self.threads.sealed_segments:
                 await self._close_store()
-        finally:
-            await self._stop()
+
+    async def _end_tasks(self) -> None:
+        """Take nothing more, and wait for what is under way; what takes long is given up."""
+        self._is_open = False
+        self._store.writes.is_closed = True
+        for task in self._long_tasks:
+            task.cancel()
+        await asyncio.gather(*self._long_tasks, return_exceptions=True)
+        creator, self._creator = self._creator, None
+        if creator is not None:
+            await creator.aclose()
+        await self._flush_timer.aclose()
+        if self._preparing is not None:
+            await self._preparing
 
     async def _close_store(self) -> None:
         """Write the marker only when all that it vouches for is durable."""
         # What was handed to other threads, such as a full journal file, is finished first.
         for executor in (self.threads.maintenance, self.threads.notes):
-            await self._loop.run_in_executor(executor, _nothing)
+            await self._loop.run_in_executor(executor, nothing)
         try:
             checkpoints = await self.threads.run_in_flusher(self._store.close)
             await self._offset_storage.save(checkpoints)
@@ -228,26 +235,7 @@ class EmbeddedBackend(Backend):
             await self.state.aclose()
             await self.threads.run_in_flusher(self._store.mark_clean)
         except StorageError as error:
-            self._store.report(f"the directory was not left in order: {error}")
-
-    async def _stop(self) -> None:
-        creator, self._creator = self._creator, None
-        if creator is not None:
-            await creator.aclose()
-        await self._flush_timer.aclose()
-        if self._preparing is not None:
-            await self._preparing
-        await self.threads.aclose()
-        for append in self._store.writes.take_group():
-            append.error = StorageError("the backend is closed")
-            append.finish()
-        self._store.abandon()
-        await self.state.aclose()
-        self._lock.release()
-        if self._switch_interval_s is not None:
-            sys.setswitchinterval(self._switch_interval_s)
-        self._partitions.clear()
-        self._logs.clear()
+            self._store.directory.report(f"the directory was not left in order: {error}")
 
     # --- partitions ------------------------------------------------------------------------------
 
@@ -271,7 +259,7 @@ class EmbeddedBackend(Backend):
                 # Not at the top: a start creates nothing.
                 from kgw.backend.embedded.creating import LogCreator
 
-                self._creator = LogCreator(self._store, self.threads.run_in_flusher)
+                self._creator = LogCreator(self._store, self.threads)
             for log in await self._creator.create(missing, topic, settings):
                 self._adopt(log)
             self.prepare()
@@ -357,24 +345,15 @@ class EmbeddedBackend(Backend):
         self._check_open()
         async with self.threads.sealed_segments:
             plan = await self.threads.run_in_flusher(self._store.begin_checkpoint)
-            saves: list[asyncio.Task[None]] = []
             try:
-                checkpoints: list[Checkpoint] = await self._loop.run_in_executor(
+                checkpoints = await self._loop.run_in_executor(
                     self.threads.maintenance, self._store.finish_checkpoint, plan
                 )
-                while checkpoints:
-                    some = checkpoints[-self._options.checkpoints_per_turn :]
-                    del checkpoints[-self._options.checkpoints_per_turn :]
-                    saves.append(self._loop.create_task(self._save_checkpoints(some)))
-                    await asyncio.sleep(0)
-                await asyncio.gather(*saves)
+                for start in range(0, len(checkpoints), self._options.checkpoints_per_turn):
+                    end = start + self._options.checkpoints_per_turn
+                    await self._save_checkpoints(checkpoints[start:end])
             except BaseException:
-                # The next one must not leave out what this one has not noted, nor be overtaken.
-                for save in saves:
-                    save.cancel()
-                await asyncio.gather(*saves, return_exceptions=True)
-                for log in plan.logs:
-                    log.is_changed = True
+                plan.give_up()
                 raise
 
     async def _save_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> None:
@@ -393,8 +372,8 @@ class EmbeddedBackend(Backend):
                 await self.before_checkpoint()
             if self._is_open:  # closing makes one of its own
                 await self.checkpoint()
-        except StorageError as error:
-            self._store.report(str(error))
+        except Exception as error:  # noqa: BLE001 - of a bug, too, somebody must be told
+            self._store.directory.report(f"no checkpoint was made: {error}")
         finally:
             self._checkpoint_task = None
 
@@ -447,18 +426,11 @@ class EmbeddedBackend(Backend):
         finally:
             self._long_tasks.discard(task)
 
-    async def _end_long_tasks(self) -> None:
-        tasks = list(self._long_tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _answer(self, group: list[Append]) -> None:
-        """Announce and answer a group.
+    def _show(self, group: list[Append], moved: list[SegmentedLog]) -> None:
+        """Let readers see a group that has been written, and have the next checkpoint made.
 
         What is raised leaves open what is shown: nothing may be written after it.
         """
-        moved = self._store.writes.complete_group(group)
         logs = self._logs
         self._cache.add(
             [
@@ -482,8 +454,6 @@ class EmbeddedBackend(Backend):
                     partition.on_advance(high_watermark, size_bytes)
                 except Exception as error:  # noqa: BLE001 - the others are waiting
                     _log.error("told of an advance, it failed", error=error, partition=str(log.key))
-        for append in group:
-            append.finish()
         is_due = self._store.writes.appended_bytes >= self._options.checkpoint_bytes
         if is_due and self._checkpoint_task is None and self._is_open:
             self._checkpoint_task = self._loop.create_task(self._checkpoint_by_size())
@@ -495,7 +465,3 @@ class EmbeddedBackend(Backend):
     def _retire_soon(self, retirement: Retirement) -> None:
         # Not behind a checkpoint or a compaction: until it is done, groups sync their segments.
         self.threads.notes.submit(partial(self._store.writes.journaled.retire, retirement))
-
-
-def _nothing() -> None:
-    """Wait for one's turn."""

@@ -6,26 +6,23 @@ thousand logs.
 
 from __future__ import annotations
 
-from asyncio import Future, Task, gather, get_running_loop, to_thread
-from concurrent.futures import ThreadPoolExecutor
+from asyncio import Task, gather, get_running_loop
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.embedded.failures import storage_error
+from kgw.completion import Completion
 from kgw.errors import KgwError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Sequence
     from collections.abc import Set as AbstractSet
 
     from kgw.backend.base import LogSettings
-    from kgw.backend.embedded.log.new_directories import NewDirectories
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
     from kgw.backend.embedded.store import Store
+    from kgw.backend.embedded.threads import Threads
     from kgw.types import PartitionKey, TopicName
-
-GROUP_LOGS: Final = 256
-"""Logs that are made together. An order for more is made in one, with nobody else's."""
 
 
 class _Order(NamedTuple):
@@ -34,26 +31,22 @@ class _Order(NamedTuple):
     keys: Sequence[PartitionKey]
     topic: TopicName
     settings: LogSettings
-    done: Future[list[SegmentedLog]]
+    done: Completion[list[SegmentedLog]]
 
     def fail(self, error: Exception) -> None:
-        if not self.done.done():
-            self.done.set_exception(error)
+        if not self.done.is_done:
+            self.done.error = error
+            self.done.finish()
 
 
 class LogCreator:
     """Gathers what is to be created while the group before it is made."""
 
-    def __init__(
-        self,
-        store: Store,
-        run_in_flusher: Callable[[Callable[[], object]], Awaitable[object]],
-    ) -> None:
+    def __init__(self, store: Store, threads: Threads) -> None:
         self._store = store
-        self._run_in_flusher = run_in_flusher
+        self._threads = threads
         self._waiting: list[_Order] = []
         self._group: list[_Order] = []
-        self._executor: ThreadPoolExecutor | None = None
         self._task: Task[None] | None = None
 
     async def create(
@@ -63,96 +56,62 @@ class LogCreator:
 
         Raises StorageError; some of the directories may have been made then.
         """
-        loop = get_running_loop()
-        order = _Order(keys, topic, settings, loop.create_future())
+        order = _Order(keys, topic, settings, Completion())
         self._waiting.append(order)
         if self._task is None:
-            self._task = loop.create_task(self._run())
+            self._task = get_running_loop().create_task(self._run())
         return await order.done
 
     async def aclose(self) -> None:
-        """Give up what has not been created, once the threads have finished what they began."""
+        """Give up what has not been created."""
         if self._task is None:
             return
         self._task.cancel()
         await gather(self._task, return_exceptions=True)
-        if self._executor is not None:
-            await to_thread(self._executor.shutdown)
         for order in (*self._group, *self._waiting):
             order.fail(StorageError("the backend is closed"))
 
     async def _run(self) -> None:
-        # Made for the occasion: topics are created seldom, and a thread would stay.
-        executor = self._executor = ThreadPoolExecutor(1, "kgw-create")
         while self._waiting:
-            self._group = self._take_group()
-            await self._create(self._group, executor)
-        self._group = []
-        executor.shutdown(wait=False)
-        self._task = self._executor = None
+            self._group, self._waiting = self._waiting, []
+            try:
+                await self._create(self._group)
+            except OSError as error:
+                for order in self._group:
+                    order.fail(storage_error(error, f"cannot create topic {order.topic}"))
+            except Exception as error:  # noqa: BLE001 - whoever waits raises it
+                for order in self._group:
+                    order.fail(error)
+        self._task = None
 
-    def _take_group(self) -> list[_Order]:
-        count = 0
-        for index, order in enumerate(self._waiting):
-            count += len(order.keys)
-            if count > GROUP_LOGS and index > 0:
-                group, self._waiting = self._waiting[:index], self._waiting[index:]
-                return group
-        group, self._waiting = self._waiting, []
-        return group
-
-    async def _create(self, group: list[_Order], executor: ThreadPoolExecutor) -> None:
-        """Make the logs of a group and tell everybody; of a bug, too."""
-        loop = get_running_loop()
+    async def _create(self, group: list[_Order]) -> None:
+        """Make the logs of a group and tell whoever waits for them."""
         places = [(key, order.topic) for order in group for key in order.keys]
-        try:
-            await self._run_in_flusher(partial(self._store.begin_creation, places))
-            made = await loop.run_in_executor(executor, self._make_directories, places)
-            ready = [order for order in group if not _fail(order, made.failures)]
-            await self._run_in_flusher(
-                partial(self._take_in, ready, made.new, loop.call_soon_threadsafe)
-            )
-        except OSError as error:
-            for order in group:
-                order.fail(storage_error(error, f"cannot create topic {order.topic}"))
-        except Exception as error:  # noqa: BLE001 - whoever waits raises it
-            for order in group:
-                order.fail(error)
-
-    def _make_directories(self, places: Sequence[tuple[PartitionKey, TopicName]]) -> NewDirectories:
-        made = self._store.make_directories(places)
-        self._store.sync_partition_names()
-        return made
+        await self._threads.run_in_flusher(partial(self._store.begin_creation, places))
+        made = await self._threads.run_in_io(partial(self._store.make_directories, places))
+        for order in group:
+            for key in order.keys:
+                if key in made.failures:
+                    text = f"cannot create partition {key} of {order.topic}"
+                    order.fail(storage_error(made.failures[key], text))
+        ready = [order for order in group if not order.done.is_done]
+        take_in = partial(self._take_in, ready, made.new)
+        for order, logs in zip(ready, await self._threads.run_in_flusher(take_in), strict=True):
+            if isinstance(logs, KgwError):
+                order.fail(logs)
+            else:
+                order.done.set_result(logs)
 
     def _take_in(
-        self,
-        orders: Sequence[_Order],
-        new: AbstractSet[PartitionKey],
-        tell: Callable[[Callable[..., object], object], object],
-    ) -> None:
-        """Have the store use directories that were made, in the flusher."""
-        for order in orders:
+        self, orders: Sequence[_Order], new: AbstractSet[PartitionKey]
+    ) -> list[list[SegmentedLog] | KgwError]:
+        """Have the store use directories that were made; return the logs of each order."""
+        taken: list[list[SegmentedLog] | KgwError] = []
+        for keys, topic, settings, _ in orders:
             try:
-                logs = [
-                    self._store.take_in(key, order.topic, order.settings, is_new=key in new)
-                    for key in order.keys
-                ]
+                taken.append(
+                    [self._store.take_in(key, topic, settings, is_new=key in new) for key in keys]
+                )
             except KgwError as error:
-                tell(order.fail, error)
-            else:
-                tell(partial(_succeed, order.done), logs)
-
-
-def _fail(order: _Order, failures: Mapping[PartitionKey, OSError]) -> bool:
-    """Fail an order of which a directory could not be made. Returns whether it was."""
-    for key in order.keys:
-        if key in failures:
-            text = f"cannot create partition {key} of {order.topic}"
-            order.fail(storage_error(failures[key], text))
-            return True
-    return False
-
-
-def _succeed(done: Future[list[SegmentedLog]], logs: list[SegmentedLog]) -> None:
-    if not done.done():
-        done.set_result(logs)
+                taken.append(error)
+        return taken

@@ -8,6 +8,7 @@ directory); a broken one is reported and rebuilt, never a reason to delete data.
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kgw.errors import DataDirectoryError
@@ -15,7 +16,7 @@ from kgw.records.crc import crc32c
 from kgw.types import PartitionKey, TopicId, TopicName, format_uuid, parse_uuid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 FORMAT_VERSION: Final = 1
 """Of the data directory as a whole; a newer one is refused."""
@@ -176,6 +177,16 @@ def decode_small(data: bytes) -> dict[str, Any]:
     return fields
 
 
+@contextmanager
+def _read_fields(data: bytes) -> Iterator[dict[str, Any]]:
+    """Yield the fields of a small file. Raises SmallFileError, also for what is wrong with one."""
+    fields = decode_small(data)
+    try:
+        yield fields
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise SmallFileError(f"lacks or mistypes {error}") from error
+
+
 def encode_clean(left: LeftState | None) -> bytes:
     """Return the content of `clean.json`; None when the state lies elsewhere."""
     fields: dict[str, Any] = {"clean": True}
@@ -186,11 +197,9 @@ def encode_clean(left: LeftState | None) -> bytes:
 
 def decode_clean(data: bytes) -> LeftState | None:
     """Return what `clean.json` says of the state database. Raises SmallFileError."""
-    left = decode_small(data).get("state")
-    try:
+    with _read_fields(data) as fields:
+        left = fields.get("state")
         return None if left is None else LeftState(int(left[0]), int(left[1]))
-    except (TypeError, ValueError, IndexError) as error:
-        raise SmallFileError(f"lacks or mistypes {error}") from error
 
 
 def encode_partition(identity: PartitionIdentity) -> bytes:
@@ -207,12 +216,9 @@ def encode_partition(identity: PartitionIdentity) -> bytes:
 
 def decode_partition(data: bytes) -> PartitionIdentity:
     """Return what `partition.json` says. Raises SmallFileError."""
-    fields = decode_small(data)
-    try:
+    with _read_fields(data) as fields:
         topic = fields["topic"]
         key = PartitionKey(TopicId(parse_uuid(fields["topic_id"])), int(fields["partition"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise SmallFileError(f"lacks or mistypes {error}") from error
     if not isinstance(topic, str):
         raise SmallFileError("the topic is not a name")
     return PartitionIdentity(TopicName(topic), key)
@@ -234,15 +240,12 @@ def encode_log_state(state: LogState) -> bytes:
 
 def decode_log_state(data: bytes) -> LogState:
     """Return what `log-state.json` says. Raises SmallFileError."""
-    fields = decode_small(data)
-    try:
+    with _read_fields(data) as fields:
         epochs = tuple(EpochStart(int(one[0]), int(one[1])) for one in fields["epochs"])
         damaged = tuple(DamagedRange(int(one[0]), int(one[1])) for one in fields["damaged"])
         gaps = tuple(Gap(int(one[0]), int(one[1])) for one in fields.get("gaps", ()))
         log_start_offset = int(fields["log_start_offset"])
         compacted_end = int(fields.get("compacted_end", 0))
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise SmallFileError(f"lacks or mistypes {error}") from error
     if not epochs or list(epochs) != sorted(epochs):
         raise SmallFileError("the epochs are not in order")
     return LogState(log_start_offset, epochs, damaged, gaps, compacted_end)

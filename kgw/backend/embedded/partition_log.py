@@ -139,7 +139,7 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
                 except SideFileDamagedError as damage:
                     await self._rebuild(damage.segment, damage)
         except CorruptionError as error:
-            self._store.report(str(error))
+            self._store.directory.report(str(error))
             raise
         except (OSError, SyncFailedError) as error:
             raise StorageError(f"cannot read partition {self.key}: {error}") from error
@@ -235,21 +235,15 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
         try:
-            await self._threads.write_in_io(partial(save_snapshot, self._log, snapshot))
+            # One after the other, also when the caller of the first is cancelled meanwhile.
+            await self._threads.maintain(partial(save_snapshot, self._log, snapshot))
         except OSError as error:
             raise StorageError(
                 f"cannot save a snapshot of partition {self.key}: {error}"
             ) from error
 
     async def load_snapshot(self) -> Snapshot | None:
-        try:
-            return await self._threads.run_in_io(
-                partial(load_snapshot, self._log, self._offsets.next_offset)
-            )
-        except OSError as error:
-            raise StorageError(
-                f"cannot load a snapshot of partition {self.key}: {error}"
-            ) from error
+        return await self._from_disk(partial(load_snapshot, self._log, self._offsets.next_offset))
 
     def configure(self, settings: LogSettings) -> None:
         self._log.settings = settings

@@ -7,6 +7,8 @@ checkpoint's syncs in another; opening and reading anywhere.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.embedded import layout
@@ -18,7 +20,7 @@ from kgw.backend.embedded.log.new_directories import NewDirectories
 from kgw.backend.embedded.log.removals import Removals
 from kgw.backend.embedded.log.segment import SideFileDamagedError
 from kgw.backend.embedded.log.segmented_log import SegmentedLog
-from kgw.backend.embedded.log.swap import remove_directory
+from kgw.backend.embedded.log.swap import remove_directory, swap_segment
 from kgw.backend.embedded.recover.journal_replay import replay_journal
 from kgw.backend.embedded.recover.recovery import LogRecovery
 from kgw.backend.embedded.write.segment_syncs import sync_all_files
@@ -29,11 +31,12 @@ from kgw.offsets.registry import PartitionOffsetRegistry
 from kgw.records.crc import crc32c
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from kgw.backend.base import LogSettings
     from kgw.backend.embedded.files.fs import FileSystem
     from kgw.backend.embedded.log.segment import Segment
+    from kgw.backend.embedded.log.swap import CompactedSegment
     from kgw.backend.embedded.options import EmbeddedOptions
     from kgw.offsets.recovery import Checkpoint
     from kgw.types import PartitionKey, TopicName
@@ -45,13 +48,16 @@ _STATE_PIECE_BYTES: Final = 4 << 20
 class CheckpointPlan:
     """What a checkpoint is about to note, once its files are synced."""
 
-    __slots__ = ("checkpoints", "is_clean", "logs", "segments")
-
     def __init__(self, *, is_clean: bool) -> None:
         self.is_clean = is_clean
         self.checkpoints: list[Checkpoint] = []
         self.segments: list[tuple[SegmentedLog, Segment]] = []
         self.logs: list[SegmentedLog] = []
+
+    def give_up(self) -> None:
+        """Have the next checkpoint note all logs of this one."""
+        for log in self.logs:
+            log.is_changed = True
 
 
 class Store:
@@ -65,13 +71,7 @@ class Store:
         wall_ms: Callable[[], int] | None = None,
     ) -> None:
         self.fs = fs
-        self.root = root
-        self.options = options
         self.directory = DataDirectory(fs, root, options, wall_ms)
-        self.pool = self.directory.pool
-        self.report = self.directory.report
-        self.fail = self.directory.fail
-        self.check_writable = self.directory.check_writable
         self.writes = WritePath(self.directory)
         self.logs: dict[PartitionKey, SegmentedLog] = {}
         self.registry = PartitionOffsetRegistry()
@@ -79,9 +79,7 @@ class Store:
         """Whether the directory was left in order when this store opened it."""
         self.on_disk: set[PartitionKey] = set()
         """Partitions whose directories were there at the start."""
-        self.removals = Removals(
-            fs, self.pool, root, self.writes.journal, self.writes.journaled.switch
-        )
+        self.removals = Removals(fs, root, self.writes.journal, self.writes.journaled.switch)
         self._proven: dict[PartitionKey, int] = {}
         self.rest: Callable[[], None] | None = None
         """What a checkpoint does between two turns of long work; a shell leaves the interpreter to
@@ -107,10 +105,10 @@ class Store:
         try:
             self._open()
         except (OSError, SyncFailedError) as error:
-            raise DataDirectoryError(f"{self.root}: {error}") from error
+            raise DataDirectoryError(f"{self.directory.root}: {error}") from error
 
     def _open(self) -> None:
-        fs, root = self.fs, self.root
+        fs, root = self.fs, self.directory.root
         for name in (
             layout.PARTITIONS_DIRECTORY,
             layout.JOURNAL_DIRECTORY,
@@ -132,12 +130,12 @@ class Store:
         if not self.clean_stop:
             findings = self.writes.journal.recover()
             for problem in findings.problems:
-                self.report(problem)
+                self.directory.report(problem)
             self._proven = replay_journal(self.directory, findings.redos)
             self.writes.journal.void()
 
     def _check_format(self) -> None:
-        path = f"{self.root}/{layout.FORMAT_NAME}"
+        path = f"{self.directory.root}/{layout.FORMAT_NAME}"
         if self.fs.exists(path):
             layout.check_format(self.fs.read_bytes(path))
         else:
@@ -145,13 +143,13 @@ class Store:
 
     def _take_clean_marker(self) -> bool:
         """Remove the marker of an orderly stop, durably, and say whether it stood there."""
-        path = f"{self.root}/{layout.CLEAN_NAME}"
+        path = f"{self.directory.root}/{layout.CLEAN_NAME}"
         if not self.fs.exists(path):
             return not self.on_disk
         problem: str | None = None
         try:
             left = layout.decode_clean(self.fs.read_bytes(path))
-            if left is not None and left != look_at_state(self.fs, self.root):
+            if left is not None and left != look_at_state(self.fs, self.directory.root):
                 # Pages of a database have no checksum: one that rotted while nobody used it would
                 # have rows vanish, and checkpoints and committed offsets with them.
                 problem = f"{layout.STATE_NAME} is not as the last stop left it"
@@ -159,19 +157,20 @@ class Store:
             problem = f"{layout.CLEAN_NAME}: {error}"
         is_clean = problem is None
         if problem is not None:
-            self.report(f"{problem}; recovering as after a crash")
+            self.directory.report(f"{problem}; recovering as after a crash")
         self.fs.unlink(path)
-        self.fs.sync_directory(self.root)
+        self.fs.sync_directory(self.directory.root)
         return is_clean
 
     def prepare_journal(self) -> None:
         """Write the journal's files, which takes a while; until then segments are synced."""
-        if self.options.journal_append_bytes == 0 or self.writes.journal.is_ready or self.failure:
+        journal = self.writes.journal
+        if self.directory.options.journal_append_bytes == 0 or journal.is_ready or self.failure:
             return
         try:
-            self.writes.journal.prepare()
+            journal.prepare()
         except OSError as error:
-            self.report(f"journal: {error}; every append syncs its segment")
+            self.directory.report(f"journal: {error}; every append syncs its segment")
 
     def close(self) -> list[Checkpoint]:
         """Make everything durable; the checkpoints are to be stored before `mark_clean`.
@@ -182,12 +181,11 @@ class Store:
         checkpoints = self.checkpoint(clean=True)
         try:
             if self.failure is None:
-                self.writes.journal.void()
-        except (OSError, SyncFailedError) as error:
-            raise StorageError(str(error)) from error
+                with self.directory.attempt("empty the journal"):
+                    self.writes.journal.void()
         finally:
             self.writes.journal.close()
-            self.pool.close()
+            self.directory.pool.close()
         return checkpoints
 
     def mark_clean(self) -> None:
@@ -197,19 +195,17 @@ class Store:
         """
         if self.failure is not None:
             return
-        if self.fs.exists(f"{self.root}/{layout.STATE_NAME}-wal"):
+        if self.fs.exists(f"{self.directory.root}/{layout.STATE_NAME}-wal"):
             raise StorageError(f"{layout.STATE_NAME} could not take over its write-ahead log")
-        try:
-            content = layout.encode_clean(look_at_state(self.fs, self.root))
-            replace_durably(self.fs, f"{self.root}/{layout.CLEAN_NAME}", content)
-        except (OSError, SyncFailedError) as error:
-            raise StorageError(str(error)) from error
+        with self.directory.attempt("note that the stop was in order"):
+            content = layout.encode_clean(look_at_state(self.fs, self.directory.root))
+            replace_durably(self.fs, f"{self.directory.root}/{layout.CLEAN_NAME}", content)
 
     def abandon(self) -> None:
         """Let go of the files without making anything durable."""
         self.writes.is_closed = True
         self.writes.journal.close()
-        self.pool.close()
+        self.directory.pool.close()
 
     # --- partitions -------------------------------------------------------------------------------
 
@@ -225,15 +221,9 @@ class Store:
 
     def begin_creation(self, places: Sequence[tuple[PartitionKey, TopicName]]) -> None:
         """Look whether logs may be created. Raises StorageError."""
-        self.check_writable()
-        try:
+        self.directory.check_writable()
+        with self.directory.attempt("create partitions"):
             self.removals.finish()
-        except OSError as error:
-            # Nothing has happened that a later attempt could not do.
-            raise storage_error(error, "cannot create partitions") from error
-        except SyncFailedError as error:
-            self.fail(error)
-            raise StorageError(str(error)) from error
         for key, topic in places:
             if self.removals.is_unfinished(key):
                 raise StorageError(f"partition {key} of {topic} is still being deleted; try again")
@@ -245,23 +235,19 @@ class Store:
             made = self.make_directories([(key, topic)])
             if made.failures:
                 raise made.failures[key]
-            self.sync_partition_names()
         except OSError as error:
             raise storage_error(error, f"cannot create partition {key} of {topic}") from error
         return self.take_in(key, topic, settings, is_new=key in made.new)
 
     def make_directories(self, places: Sequence[tuple[PartitionKey, TopicName]]) -> NewDirectories:
-        """Make the directories of empty logs where there is none that holds a log.
+        """Make the directories of empty logs where there is none that holds a log, durably.
 
-        Their own names are not durable before `sync_partition_names`. In any thread.
+        In any thread. Raises OSError when none of them may be used.
         """
         made = NewDirectories(self.fs, self.directory.partition_path)
         made.make(places)
+        self.fs.sync_directory(f"{self.directory.root}/{layout.PARTITIONS_DIRECTORY}")
         return made
-
-    def sync_partition_names(self) -> None:
-        """Make durable which partitions have a directory. In any thread. Raises OSError."""
-        self.fs.sync_directory(f"{self.root}/{layout.PARTITIONS_DIRECTORY}")
 
     def take_in(
         self, key: PartitionKey, topic: TopicName, settings: LogSettings, *, is_new: bool
@@ -288,51 +274,32 @@ class Store:
         log = self.logs.get(key)
         if log is not None:
             return log
-        path = self.directory.partition_path(key)
+        recover = partial(
+            LogRecovery, self.directory, self.registry, key, topic, settings, checkpoint
+        )
         try:
-            if not self.fs.is_directory(path):
+            if not self.fs.is_directory(self.directory.partition_path(key)):
                 log = self._create_log(key, topic, settings)
                 problem = f"partition {key} of {topic} has no directory; it was created empty"
-                if checkpoint is not None and checkpoint.next_offset > 0:
-                    log = self._go_on_without_log(log, checkpoint)
-                else:
+                if checkpoint is None or checkpoint.next_offset == 0:
                     self.registry.count((Anomaly(AnomalyKind.LOG_MISSING, problem),))
-                self.report(problem)
-                return log
-            log = LogRecovery(
-                self.directory,
-                self.registry,
-                key,
-                topic,
-                settings,
-                checkpoint,
-                checkpoint_damaged=checkpoint_damaged,
-                clean_stop=self.clean_stop,
-                proven_end=self._proven.get(key, 0),
-            ).run()
+                else:
+                    # Its offsets must not come back with other values.
+                    del self.logs[key]
+                    self.registry.remove(key)
+                    log = recover(checkpoint_damaged=False, clean_stop=False, proven_end=0).run()
+                self.directory.report(problem)
+            else:
+                log = recover(
+                    checkpoint_damaged=checkpoint_damaged,
+                    clean_stop=self.clean_stop,
+                    proven_end=self._proven.get(key, 0),
+                ).run()
         except (OSError, SyncFailedError) as error:
             self.registry.remove(key)
             raise StorageError(f"cannot open partition {key} of {topic}: {error}") from error
         self.logs[key] = log
         return log
-
-    def _go_on_without_log(self, log: SegmentedLog, checkpoint: Checkpoint) -> SegmentedLog:
-        """The directory of a log is gone: its offsets must not come back with other values."""
-        self.registry.remove(log.key)
-        del self.logs[log.key]
-        recovered = LogRecovery(
-            self.directory,
-            self.registry,
-            log.key,
-            log.topic,
-            log.settings,
-            checkpoint,
-            checkpoint_damaged=False,
-            clean_stop=False,
-            proven_end=0,
-        ).run()
-        self.logs[log.key] = recovered
-        return recovered
 
     def retire_log(self, key: PartitionKey) -> SegmentedLog | None:
         """Take a log out of use, so that no append reaches it any more."""
@@ -349,7 +316,7 @@ class Store:
         """
         path = self.directory.partition_path(key)
         target = path + layout.DELETED_SUFFIX
-        try:
+        with self.directory.attempt(f"delete partition {key}"):
             if log is not None:
                 for segment in log.segments:
                     segment.forget()
@@ -360,11 +327,6 @@ class Store:
                 self.on_disk.discard(key)
             self.removals.finish()
             return target if self.fs.is_directory(target) else None
-        except OSError as error:
-            raise storage_error(error, f"cannot delete partition {key}") from error
-        except SyncFailedError as error:
-            self.fail(error)
-            raise StorageError(str(error)) from error
 
     def remove_directory(self, path: str) -> None:
         """Remove what `remove_log` returned. What is left over is removed at the next start."""
@@ -373,7 +335,7 @@ class Store:
         except FileNotFoundError:
             pass  # another attempt at the same deletion is at it, too
         except OSError as error:
-            self.report(f"{path}: {error}")
+            self.directory.report(f"{path}: {error}")
 
     @property
     def unclaimed(self) -> list[PartitionKey]:
@@ -384,46 +346,36 @@ class Store:
 
     def roll(self, log: SegmentedLog) -> None:
         """Begin a segment, unless the last one holds nothing. Raises StorageError."""
-        self.check_writable()
+        self.directory.check_writable()
         if log.is_deleted or not log.segments or log.segments[-1].size_bytes == 0:
             return
-        log.begin_write()
-        try:
+        with self.directory.attempt(f"roll partition {log.key}"):
+            log.begin_write()
             try:
                 self.writes.load_last(log)
                 log.is_changed = True
                 log.roll(log.written_end)
                 self.writes.relaxed.settle(log)
-            except OSError as error:
-                log.undo()
-                raise storage_error(error, f"cannot roll partition {log.key}") from error
-        except (OSError, SyncFailedError) as error:
-            self.fail(error)
-            raise StorageError(str(error)) from error
+            except OSError:
+                self.writes.undo(log)
+                raise
 
-    def forget_segments(self, log: SegmentedLog, segments: Iterable[Segment]) -> None:
-        """Have nothing to do any more with segments that were set aside."""
-        for segment in segments:
-            self.writes.journaled.forget(segment)
-            log.unindexed.pop(segment, None)
+    def swap_segment(self, log: SegmentedLog, cleaned: CompactedSegment) -> list[str]:
+        """Put a cleaned segment in its place, as `swap_segment`. Raises StorageError."""
+        return swap_segment(self.directory, log, cleaned, self.writes.journaled.forget)
 
     def finish_compaction(self, log: SegmentedLog, compacted_end: int) -> None:
         """Note how far a log has been compacted, and remove what the run has left.
 
         Raises StorageError.
         """
-        self.check_writable()
+        self.directory.check_writable()
         if log.is_deleted:
             return
         log.compacted_end = max(log.compacted_end, compacted_end)
-        try:
+        with self.directory.attempt(f"note what was compacted of {log.key}"):
             remove_directory(self.fs, log.path)
             log.save_state()
-        except OSError as error:
-            raise storage_error(error, f"cannot note what was compacted of {log.key}") from error
-        except SyncFailedError as error:
-            self.fail(error)
-            raise StorageError(str(error)) from error
 
     def remove_files(self, paths: Iterable[str]) -> None:
         """Remove what `remove_below` returned. What is left over goes at the next start."""
@@ -433,7 +385,7 @@ class Store:
             except FileNotFoundError:
                 continue  # with the whole partition, perhaps
             except OSError as error:
-                self.report(f"{path}: {error}")
+                self.directory.report(f"{path}: {error}")
 
     # --- the start of a log -----------------------------------------------------------------------
 
@@ -453,32 +405,26 @@ class Store:
 
         Raises StorageError.
         """
-        self.check_writable()
-        try:
+        self.directory.check_writable()
+        with self.directory.attempt(f"move the start of partition {log.key}"):
             if not log.is_deleted and offset > log.durable_end:
                 log.segments[-1].sync()
                 self.writes.relaxed.settle(log)
-        except OSError as error:
-            raise storage_error(error, f"cannot move the start of partition {log.key}") from error
-        except SyncFailedError as error:
-            self.fail(error)
-            raise StorageError(str(error)) from error
 
     def save_log_start(self, log: SegmentedLog, offset: int) -> None:
         """Note a log start durably, before anybody sees it. In any thread.
 
         All below it is durable. Raises StorageError.
         """
-        self.check_writable()
-        try:
-            log.save_log_start(offset)
-        except OSError as error:
-            raise storage_error(error, f"cannot move the start of partition {log.key}") from error
-        except SyncFailedError as error:
-            # The files of a partition that is being deleted may go at any moment.
-            if not log.is_deleted:
-                self.fail(error)
-            raise StorageError(str(error)) from error
+        self.directory.check_writable()
+        with self.directory.attempt(f"move the start of partition {log.key}"):
+            try:
+                log.save_log_start(offset)
+            except SyncFailedError as error:
+                if log.is_deleted:
+                    # Its files may go at any moment: that is no failure of the disk.
+                    raise StorageError(str(error)) from error
+                raise
 
     def remove_below(self, log: SegmentedLog, offset: int) -> list[str]:
         """Remove the segments of a log that lie below its noted start.
@@ -486,15 +432,13 @@ class Store:
         Returns files that are to be removed after the log's `delete_delay_ms`. Raises StorageError.
         """
         paths: list[str] = []
-        try:
+        with self.directory.attempt(f"remove segments of {log.key}"):
             for segment in log.remove_below(offset):
                 self.writes.journaled.forget(segment)
                 if log.settings.delete_delay_ms > 0:
                     paths += segment.set_aside(self.fs)
                 else:
                     segment.unlink(self.fs)
-        except OSError as error:
-            raise storage_error(error, f"cannot remove segments of {log.key}") from error
         return paths
 
     # --- checkpoints ------------------------------------------------------------------------------
@@ -508,10 +452,10 @@ class Store:
 
     def begin_checkpoint(self, *, clean: bool = False) -> CheckpointPlan:
         """Note how far the logs have come and write their side files. Raises StorageError."""
-        self.check_writable()
+        self.directory.check_writable()
         plan = CheckpointPlan(is_clean=clean)
         self.writes.appended_bytes = 0
-        try:
+        with self._making(plan):
             for log in list(self.logs.values()):
                 if not log.is_changed and (log.has_clean_checkpoint or not clean):
                     continue
@@ -529,22 +473,26 @@ class Store:
                     )
                 plan.segments += [(log, one) for one in (*log.unindexed, *log.segments[-1:])]
                 plan.checkpoints.append(log.make_checkpoint(clean=clean))
-        except (OSError, SyncFailedError) as error:
-            self._note_failed_checkpoint(plan, error)
-            raise StorageError(f"cannot make a checkpoint: {error}") from error
         return plan
 
     def finish_checkpoint(self, plan: CheckpointPlan) -> list[Checkpoint]:
         """Sync what a checkpoint is about. Raises StorageError."""
-        try:
-            sync_all_files(self.fs, [segment for _, segment in plan.segments])
+        with self._making(plan):
+            sync_all_files([segment for _, segment in plan.segments])
             for log, segment in plan.segments:
                 if not segment.is_removed:
                     self._write_indexes(log, segment, is_clean=plan.is_clean)
-        except (OSError, SyncFailedError) as error:
-            self._note_failed_checkpoint(plan, error)
-            raise StorageError(f"cannot make a checkpoint: {error}") from error
         return plan.checkpoints
+
+    @contextmanager
+    def _making(self, plan: CheckpointPlan) -> Iterator[None]:
+        """Do a part of a checkpoint; after a failure the next one notes all logs of this one."""
+        try:
+            with self.directory.attempt("make a checkpoint"):
+                yield
+        except StorageError:
+            plan.give_up()
+            raise
 
     def _write_indexes(self, log: SegmentedLog, segment: Segment, *, is_clean: bool) -> None:
         """Bring Kafka's indexes up to date; they are a convenience, and may fail.
@@ -554,7 +502,7 @@ class Store:
         is_sealed = segment is not log.segments[-1]
         builder = segment.index_builder
         grown_bytes = segment.size_bytes - (0 if builder is None else builder.end_position)
-        if not (is_sealed or is_clean) and grown_bytes < self.options.indexed_bytes:
+        if not (is_sealed or is_clean) and grown_bytes < self.directory.options.indexed_bytes:
             return
         try:
             write_indexes(
@@ -567,16 +515,10 @@ class Store:
         except (OSError, SideFileDamagedError) as error:
             if segment.is_removed:
                 return
-            self.report(f"{segment.stem_path}: the indexes could not be written: {error}")
+            self.directory.report(f"{segment.stem_path}: the indexes could not be written: {error}")
         else:
             if is_sealed:
                 log.unindexed.pop(segment, None)
-
-    def _note_failed_checkpoint(self, plan: CheckpointPlan, error: Exception) -> None:
-        for log in plan.logs:
-            log.is_changed = True
-        if isinstance(error, SyncFailedError):
-            self.fail(error)
 
 
 def look_at_state(fs: FileSystem, root: str) -> layout.LeftState | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from threading import Event
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,6 +17,7 @@ from kgw.errors import DataDirectoryError, StorageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kgw.backend.embedded.log.segmented_log import SegmentedLog
     from kgw.backend.embedded.options import EmbeddedOptions
     from kgw.backend.embedded.write.write_path import Append, WritePath
 
@@ -32,9 +32,9 @@ class Threads:
         loop: asyncio.AbstractEventLoop,
         options: EmbeddedOptions,
         writes: WritePath,
-        answer: Callable[[list[Append]], None],
+        show: Callable[[list[Append], list[SegmentedLog]], None],
     ) -> None:
-        """Begin all threads; `answer` is called in the loop with groups that have been written.
+        """Begin all threads; `show` is for the `Flusher`.
 
         Raises DataDirectoryError where the system has not so many.
         """
@@ -53,7 +53,7 @@ class Threads:
             # So that neither appends nor long maintenance and the small notes of logs hold up each
             # other: one takes three syncs.
             self.notes = self._begin(1, "kgw-notes")
-            self.flusher = Flusher(loop, writes, answer)
+            self.flusher = Flusher(loop, writes, show)
         except RuntimeError as error:
             self._end()
             raise DataDirectoryError(f"the system has not enough threads: {error}") from error
@@ -99,27 +99,6 @@ class Threads:
     async def run_in_io(self, function: Callable[[], _Result]) -> _Result:
         """Run a function that waits for the disk, in one of several threads."""
         return await self._run(self.io, function)
-
-    async def write_in_io(self, function: Callable[[], _Result]) -> _Result:
-        """Run a function that writes files which the next call writes, too, as `run_in_io`.
-
-        A cancelled caller waits until the thread is done, so that no other writes beside it.
-        """
-        self._check_open()
-        work = self.io.submit(function)
-        written = asyncio.wrap_future(work, loop=self._loop)
-        try:
-            return await asyncio.shield(written)
-        except asyncio.CancelledError:
-            # What no thread has begun need not be waited for.
-            work.cancel()
-            while not written.done():
-                with suppress(asyncio.CancelledError):
-                    await asyncio.wait([written])
-            if not written.cancelled():
-                # Nobody is told of it any more.
-                written.exception()
-            raise
 
     async def note(self, function: Callable[[], _Result]) -> _Result:
         """Run a function that replaces small files of a log, beside the flusher."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager, contextmanager
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kgw.backend.base import LogSettings
+from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.log.segment import SideFileDamagedError
 from kgw.backend.embedded.offline.check import check_directory
 from kgw.backend.embedded.options import EmbeddedOptions
@@ -13,12 +15,16 @@ from kgw.backend.embedded.read import reading
 from kgw.backend.embedded.recover.rebuilding import rebuild_side
 from kgw.backend.embedded.store import Store
 from kgw.backend.embedded.write.segment_syncs import sync_segments
+from kgw.state.memory import MemoryStateStore
 from kgw.testing.batches import make_batch, read_stored
 from kgw.types import PartitionKey, TopicId, TopicName
 from tests.simulated_disk import CrashMode
-from tests.simulated_fs import SimulatedFs
+from tests.simulated_fs import Fault, SimulatedFs
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from os import PathLike
+
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
     from kgw.backend.embedded.write.write_path import Append
     from kgw.offsets.recovery import Checkpoint
@@ -79,7 +85,7 @@ class Driver:
         """Sync what a relaxed partition has answered, as the timer does."""
         relaxed = self.store.writes.relaxed
         flushes = relaxed.begin_flush([self.log(key)])
-        outcomes = sync_segments(self.fs, [flush.mark.segment for flush in flushes])
+        outcomes = sync_segments([flush.mark.segment for flush in flushes])
         for log, end_offset in relaxed.finish_flush(flushes, outcomes):
             log.offsets.advance_durable(end_offset)
 
@@ -127,6 +133,26 @@ class Driver:
         self.fs = self.fs.power_loss(Random(seed), mode)
         self.store = self._open_store()
 
+    @contextmanager
+    def noting(self, *calls: str, suffix: str = "") -> Iterator[list[str]]:
+        """Note the paths of what is done to the disk meanwhile: of calls of these kinds."""
+        noted: list[str] = []
+
+        def note(call: str, path: str) -> None:
+            if call in calls and path.endswith(suffix):
+                noted.append(path)
+
+        self.fs.on_operation = note
+        yield noted
+        self.fs.on_operation = None
+
+    @contextmanager
+    def failing(self, fault: Fault) -> Iterator[None]:
+        """Have the disk fail meanwhile."""
+        self.fs.inject(fault)
+        yield
+        self.fs.inject(None)
+
     def path(self, name: str, key: PartitionKey = KEY) -> str:
         """Return the path of a file of a partition."""
         return f"{self.store.directory.partition_path(key)}/{name}"
@@ -142,3 +168,18 @@ class Driver:
     def problems(self) -> list[str]:
         """Return what the offline check finds."""
         return [str(problem) for problem in check_directory(ROOT, self.fs, self.checkpoints)]
+
+
+@asynccontextmanager
+async def opened(
+    data_dir: str | PathLike[str] = ROOT, options: EmbeddedOptions = DIRECT, **others: Any
+) -> AsyncIterator[EmbeddedBackend]:
+    """Open a backend and close it at the end; without a directory on a disk of its own."""
+    if data_dir == ROOT:
+        others = {"fs": SimulatedFs(), "state": MemoryStateStore(), **others}
+    backend = EmbeddedBackend(data_dir, options, **others)
+    await backend.open()
+    try:
+        yield backend
+    finally:
+        await backend.aclose()

@@ -16,7 +16,7 @@ from kgw.state.base import Change, Row
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.batches import make_batch
 from kgw.types import PartitionKey, TopicId
-from tests.backend.embedded.driver import KEY, OTHER_KEY, ROOT, SETTINGS, TOPIC
+from tests.backend.embedded.driver import KEY, OTHER_KEY, ROOT, SETTINGS, TOPIC, opened
 from tests.simulated_fs import SimulatedFs
 
 if TYPE_CHECKING:
@@ -29,83 +29,23 @@ GONE_KEY = PartitionKey(TopicId(bytes([9] * 16)), 0)
 OPTIONS = EmbeddedOptions(min_free_bytes=0, journal_bytes=64 << 10)
 
 
-async def test_a_checkpoint_by_size_comes_after_the_snapshots(tmp_path: Path) -> None:
+async def test_a_checkpoint_by_size_comes_after_the_snapshots() -> None:
     """What the next start need not scan it need not replay either."""
-    options = EmbeddedOptions(checkpoint_bytes=5_000, min_free_bytes=0)
-    backend = EmbeddedBackend(tmp_path / "data", options)
-    await backend.open()
-    steps: list[str] = []
-    done = asyncio.Event()
-    checkpoint = backend.checkpoint
+    known: list[int] = []
+    async with opened(options=OPTIONS._replace(checkpoint_bytes=5_000)) as backend:
 
-    async def before_checkpoint() -> None:
-        steps.append("snapshots")
+        async def before_checkpoint() -> None:
+            known.append(len(await backend.state.load(CHECKPOINT_KIND)))
 
-    async def note_checkpoint() -> None:
-        await checkpoint()
-        steps.append("checkpoint")
-        done.set()
-
-    backend.before_checkpoint = before_checkpoint
-    backend.checkpoint = note_checkpoint  # type: ignore[method-assign]
-    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
-    await log.append([make_batch([b"x" * 4_000])])
-    await asyncio.sleep(0)
-    assert [] == steps
-    await log.append([make_batch([b"x" * 4_000])])
-    await done.wait()
-    await backend.aclose()
-    assert ["snapshots", "checkpoint"] == steps
-
-
-async def test_closing_waits_for_the_snapshots_of_a_checkpoint() -> None:
-    """They are written with the threads and the files that closing takes away."""
-    steps: list[str] = []
-
-    class Told(MemoryStateStore):
-        async def aclose(self) -> None:
-            steps.append("closed")
-
-    options = OPTIONS._replace(checkpoint_bytes=5_000)
-    backend = EmbeddedBackend("/data", options, fs=SimulatedFs(), state=Told())
-    await backend.open()
-    begun = asyncio.Event()
-
-    async def before_checkpoint() -> None:
-        begun.set()
-        for _ in range(100):  # as long as threads that nothing holds back need to close it
-            if not steps:
-                await asyncio.sleep(0.001)
-        steps.append("snapshots")
-
-    backend.before_checkpoint = before_checkpoint
-    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
-    await log.append([make_batch([b"x" * 8_000])])
-    await begun.wait()
-    await backend.aclose()
-    assert "snapshots" == steps[0]
-
-
-async def test_a_start_that_fails_closes_the_state_that_it_opened() -> None:
-    """A connection to a database would stay, and its lock be held against the next start."""
-
-    class Unreadable(MemoryStateStore):
-        is_open = False
-
-        async def open(self) -> None:
-            self.is_open = True
-
-        async def load(self, kind: str) -> dict[str, Row]:
-            raise StorageError(f"{kind} cannot be read")
-
-        async def aclose(self) -> None:
-            self.is_open = False
-
-    state = Unreadable()
-    backend = EmbeddedBackend("/data", OPTIONS, fs=SimulatedFs(), state=state)
-    with pytest.raises(StorageError, match="cannot be read"):
-        await backend.open()
-    assert not state.is_open
+        backend.before_checkpoint = before_checkpoint
+        log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+        await log.append([make_batch([b"x" * 4_000])])
+        await asyncio.sleep(0)
+        assert [] == known
+        await log.append([make_batch([b"x" * 4_000])])
+        while not await backend.state.load(CHECKPOINT_KIND):
+            await asyncio.to_thread(int)
+    assert [0] == known
 
 
 class NotingState(MemoryStateStore):
@@ -195,96 +135,76 @@ async def test_checkpoints_of_what_is_gone_are_removed(tmp_path: Path) -> None:
 @pytest.mark.damages_storage("a log is removed")
 async def test_the_checkpoint_of_a_lost_log_is_kept(tmp_path: Path) -> None:
     """It is all that keeps its offsets from coming back."""
-    backend = EmbeddedBackend(tmp_path / "data", OPTIONS)
-    await backend.open()
-    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
-    await log.append([make_batch([b"x"] * 7)])
-    await backend.aclose()
+    async with opened(tmp_path / "data", OPTIONS) as backend:
+        log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+        await log.append([make_batch([b"x"] * 7)])
     await asyncio.to_thread(shutil.rmtree, tmp_path / "data" / "partitions" / str(KEY))
 
     for _ in range(2):
-        await backend.open()
-        log = await backend.open_partition(KEY, TOPIC, SETTINGS)
-        await backend.forget_others()
-        assert 7 == log.end_offset
-        await backend.aclose()
+        async with opened(tmp_path / "data", OPTIONS) as backend:
+            log = await backend.open_partition(KEY, TOPIC, SETTINGS)
+            await backend.forget_others()
+            assert 7 == log.end_offset
 
 
 async def test_a_checkpoint_does_not_outlive_its_partition(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One that is deleted while its checkpoint is made gets no row any more."""
-    backend = EmbeddedBackend(tmp_path / "data", OPTIONS)
-    await backend.open()
-    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
-    await log.append([make_batch([b"x"])])
-    real = Store.finish_checkpoint
-    loop = asyncio.get_running_loop()
+    async with opened() as backend:
+        log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+        await log.append([make_batch([b"x"])])
+        real = Store.finish_checkpoint
+        loop = asyncio.get_running_loop()
 
-    def finish(store: Store, plan: CheckpointPlan) -> list[Checkpoint]:
-        asyncio.run_coroutine_threadsafe(backend.delete_partition(KEY), loop).result()
-        return real(store, plan)
+        def finish(store: Store, plan: CheckpointPlan) -> list[Checkpoint]:
+            asyncio.run_coroutine_threadsafe(backend.delete_partition(KEY), loop).result()
+            return real(store, plan)
 
-    monkeypatch.setattr(Store, "finish_checkpoint", finish)
-    await backend.checkpoint()
-    rows = await backend.state.load(CHECKPOINT_KIND)
-    monkeypatch.undo()
-    await backend.aclose()
-
-    assert {} == rows
+        with monkeypatch.context() as deleting:
+            deleting.setattr(Store, "finish_checkpoint", finish)
+            await backend.checkpoint()
+        assert {} == await backend.state.load(CHECKPOINT_KIND)
 
 
 @pytest.mark.parametrize("ending", [StorageError, asyncio.CancelledError])
 async def test_a_checkpoint_that_fails_leaves_nothing_behind(
-    ending: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ending: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its other rows are not written behind its back, and the next one notes all logs."""
-    backend = EmbeddedBackend(tmp_path / "data", OPTIONS._replace(checkpoints_per_turn=1))
-    await backend.open()
     keys = {PartitionKey(KEY.topic_id, number) for number in range(3)}
-    for key in keys:
-        log = await backend.create_partition(key, TOPIC, SETTINGS)
-        await log.append([make_batch([b"x"])])
     begun: list[Change] = []
-    ended: list[Change] = []
 
     async def apply(changes: Sequence[Change]) -> None:
         begun.extend(changes)
-        try:
-            if len(begun) < len(keys):
-                await asyncio.Event().wait()
-            raise ending
-        finally:
-            ended.extend(changes)
+        raise ending
 
-    with monkeypatch.context() as failing:
-        failing.setattr(backend.state, "apply", apply)
-        with pytest.raises(ending):
-            await backend.checkpoint()
-    assert len(keys) == len(begun) == len(ended)
+    async with opened(options=OPTIONS._replace(checkpoints_per_turn=1)) as backend:
+        for key in keys:
+            log = await backend.create_partition(key, TOPIC, SETTINGS)
+            await log.append([make_batch([b"x"])])
+        with monkeypatch.context() as failing:
+            failing.setattr(backend.state, "apply", apply)
+            with pytest.raises(ending):
+                await backend.checkpoint()
+        assert 1 == len(begun)
 
-    await backend.checkpoint()
-    assert keys == set((await OffsetStorage(backend.state).load()).checkpoints)
-    await backend.aclose()
+        await backend.checkpoint()
+        assert keys == set((await OffsetStorage(backend.state).load()).checkpoints)
 
 
 async def test_a_database_that_changed_since_the_stop_is_not_trusted(tmp_path: Path) -> None:
     """A flipped bit in it would pass otherwise: its pages have no checksum of their own."""
-    backend = EmbeddedBackend(tmp_path / "data", OPTIONS)
-    await backend.open()
-    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
-    await log.append([make_batch([b"x"])])
-    await backend.aclose()
+    async with opened(tmp_path / "data", OPTIONS) as backend:
+        log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+        await log.append([make_batch([b"x"])])
     await asyncio.to_thread(flip_last_byte, tmp_path / "data" / "meta.sqlite")
 
     for is_changed in (True, False):
-        await backend.open()
-        log = await backend.open_partition(KEY, TOPIC, SETTINGS)
-        problems = [one for one in backend.health.problems if "not as the last stop left" in one]
-        assert is_changed == bool(problems)
-        assert 1 == log.high_watermark
-        assert 1 == log.leader_epoch
-        await backend.aclose()
+        async with opened(tmp_path / "data", OPTIONS) as backend:
+            log = await backend.open_partition(KEY, TOPIC, SETTINGS)
+            told = [one for one in backend.health.problems if "not as the last stop left" in one]
+            assert (is_changed, 1, 1) == (bool(told), log.high_watermark, log.leader_epoch)
 
 
 def flip_last_byte(path: Path) -> None:
@@ -297,16 +217,38 @@ def flip_last_byte(path: Path) -> None:
 
 async def test_disagreements_are_counted(tmp_path: Path) -> None:
     """A checkpoint ahead of its log is told by its kind; what every kill leaves behind is not."""
-    backend = EmbeddedBackend(tmp_path / "data", OPTIONS)
-    await backend.open()
-    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
-    await log.append([make_batch([b"x" * 400])])
-    assert 0 == sum(backend.recovery_anomalies.values())
-    await backend.aclose()
+    async with opened(tmp_path / "data", OPTIONS) as backend:
+        log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+        await log.append([make_batch([b"x" * 400])])
+        assert 0 == sum(backend.recovery_anomalies.values())
     (segment,) = (tmp_path / "data").rglob("*.log")
     segment.write_bytes(b"")
+    async with opened(tmp_path / "data", OPTIONS) as backend:
+        await backend.open_partition(KEY, TOPIC, SETTINGS)
+        assert 1 == backend.recovery_anomalies["checkpoint-ahead"]
+        assert "checkpoint-missing" not in backend.recovery_anomalies
+
+
+async def test_a_bug_keeps_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a stop comes across, threads end and the directory can be opened again."""
+    backend = EmbeddedBackend(tmp_path / "data", OPTIONS._replace(checkpoint_bytes=1_000))
     await backend.open()
-    await backend.open_partition(KEY, TOPIC, SETTINGS)
-    assert 1 == backend.recovery_anomalies["checkpoint-ahead"]
-    assert "checkpoint-missing" not in backend.recovery_anomalies
-    await backend.aclose()
+
+    async def before_checkpoint() -> None:
+        raise ZeroDivisionError("a first bug")
+
+    def prepare_journal(_: Store) -> None:
+        raise ZeroDivisionError("a second bug")
+
+    backend.before_checkpoint = before_checkpoint
+    monkeypatch.setattr(Store, "prepare_journal", prepare_journal)
+    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+    await log.append([make_batch([b"x" * 4_000])])
+    with pytest.raises(ZeroDivisionError, match="a second bug"):
+        await backend.aclose()
+    assert any("a first bug" in one for one in backend.health.problems)
+    with pytest.raises(StorageError, match="not open"):
+        await backend.threads.run_in_flusher(int)
+    monkeypatch.undo()
+    async with opened(tmp_path / "data", OPTIONS) as again:
+        assert 1 == (await again.open_partition(KEY, TOPIC, SETTINGS)).end_offset

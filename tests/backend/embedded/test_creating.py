@@ -10,7 +10,6 @@ import pytest
 
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.backend import EmbeddedBackend
-from kgw.backend.embedded.creating import GROUP_LOGS
 from kgw.errors import DiskFullError, StorageError
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.batches import make_batch
@@ -81,12 +80,6 @@ async def test_the_names_of_all_are_synced_once_and_last(disk: Disk) -> None:
     assert 51 == len(disk.synced)
     assert PARTITIONS == disk.synced[-1]
     assert PARTITIONS not in disk.synced[:-1]
-
-
-async def test_groups_are_bounded(disk: Disk) -> None:
-    """Logs of many topics are made in several groups, so that the first are not kept waiting."""
-    await asyncio.gather(*(disk.create(topic, 100) for topic in range(5)))
-    assert 100 * 5 / GROUP_LOGS <= disk.synced.count(PARTITIONS) == 3
 
 
 async def test_a_log_that_cannot_be_made_fails_its_topic_alone(disk: Disk) -> None:

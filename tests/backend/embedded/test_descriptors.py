@@ -61,12 +61,12 @@ def _driver() -> tuple[Driver, CountingFs]:
     return Driver(FEW, SETTINGS, fs), fs
 
 
-def _keys() -> list[PartitionKey]:
-    return [PartitionKey(TopicId(bytes(range(16))), number) for number in range(PARTITIONS)]
+def _keys(count: int = PARTITIONS) -> list[PartitionKey]:
+    return [PartitionKey(TopicId(bytes(range(16))), number) for number in range(count)]
 
 
-def _append_to_all(driver: Driver) -> list[StorageError | None]:
-    appends = [driver.submit(b"value", key=key) for key in _keys()]
+def _append_to_all(driver: Driver, count: int = PARTITIONS) -> list[StorageError | None]:
+    appends = [driver.submit(b"value", key=key) for key in _keys(count)]
     while driver.store.writes.pending:
         driver.store.writes.flush_group()
     return [append.error for append in appends]
@@ -100,7 +100,7 @@ def test_a_want_of_descriptors_passes() -> None:
         driver.append(b"first", key=key)
     logs = [driver.log(key) for key in _keys()]
     fs.limit = 0
-    driver.store.pool.close()
+    driver.store.directory.pool.close()
     appends = [driver.store.writes.submit(log, [make_batch([b"refused"])]) for log in logs[:20]]
     while driver.store.writes.pending:
         driver.store.writes.flush_group()

@@ -13,7 +13,7 @@ from kgw.backend.embedded.log.segment import Segment, SegmentMark, SideFileDamag
 from kgw.backend.embedded.log.side import ENTRY_BYTES
 from kgw.backend.embedded.read import lookups
 from kgw.backend.embedded.recover.rebuilding import rebuild_side
-from kgw.backend.embedded.write.journaled import Retirement
+from kgw.backend.embedded.write.write_path import Retirement
 from kgw.testing.batches import make_batch
 from tests.backend.embedded.driver import DIRECT, JOURNALED, KEY, OTHER_KEY, SETTINGS, Driver
 from tests.simulated_disk import CrashMode

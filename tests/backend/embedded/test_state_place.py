@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.backend.embedded.backend import EmbeddedBackend
-from kgw.backend.embedded.files.real_fs import RealFs
+from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.offline.opening import opened_state
 from kgw.backend.embedded.offline.state_copy import COPYING_KEY, SAMPLES_PER_SET, copy_state
 from kgw.backend.embedded.state_place import BINDING_KIND, read_place
@@ -19,7 +19,6 @@ from kgw.clock import SystemClock
 from kgw.config import Config, ConfigError
 from kgw.config.state_url import StateUrlError
 from kgw.errors import DataDirectoryError
-from kgw.gateway import Gateway
 from kgw.state.base import Change, DamagedRowsError
 from kgw.state.history import LagSample
 from kgw.state.sql.stores import server_store
@@ -94,23 +93,6 @@ async def test_state_on_a_server_outlives_the_process(data_dir: str, url: str) -
         await backend.open_partition(KEY, TOPIC, SETTINGS)
         assert backend.health.writable
     assert [] == list(Path(data_dir).glob("meta.sqlite*"))
-
-
-async def test_a_gateway_keeps_its_cluster(data_dir: str, url: str) -> None:
-    """The same cluster id and topics after a restart."""
-    config = Config.of(log_dirs=data_dir, state_url=url)
-    seen: list[tuple[str, bytes]] = []
-    for _ in range(2):
-        gateway = Gateway(config, open_backend(config, SystemClock()), SystemClock())
-        await gateway.start()
-        if not seen:
-            await gateway.catalog.create(TOPIC, 2, {})
-        topic = gateway.catalog.get(TOPIC)
-        assert topic is not None
-        seen.append((gateway.placement.cluster_id, topic.topic_id))
-        await gateway.aclose()
-
-    assert seen[0] == seen[1]
 
 
 async def test_a_directory_is_not_opened_without_its_state(

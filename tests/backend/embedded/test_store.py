@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import pytest
 
 from kgw.backend.base import LogSettings
 from kgw.backend.embedded.options import EmbeddedOptions
+from kgw.backend.embedded.store import Store
 from kgw.errors import DiskFullError, StorageError
 from tests.backend.embedded.driver import (
     DIRECT,
@@ -14,11 +16,15 @@ from tests.backend.embedded.driver import (
     OTHER_KEY,
     ROOT,
     SMALL_SEGMENTS,
-    TOPIC,
     Driver,
 )
 from tests.simulated_disk import CrashMode
-from tests.simulated_fs import Fault, FaultKind, SimulatedFs
+from tests.simulated_fs import Fault, FaultKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kgw.backend.embedded.log.segmented_log import SegmentedLog
 
 NEXT_SYNC_FAILS = Fault(FaultKind.EIO, 1, spared=frozenset({"open", "write"}))
 
@@ -44,23 +50,6 @@ def test_an_append_that_was_not_flushed_gets_no_result(options: EmbeddedOptions)
     assert (1, 2) == (driver.log().offsets.high_watermark, driver.log().offsets.next_offset)
     driver.lose_power()
     assert [b"kept"] == driver.values()
-
-
-def test_the_journal_saves_a_sync_for_each_partition() -> None:
-    """A group of small appends to many partitions costs one sync."""
-    driver = Driver(JOURNALED)
-    keys = [KEY._replace(partition=number) for number in range(20)]
-    for key in keys:
-        driver.append(b"first", key=key)
-    for key in keys:
-        driver.submit(b"second", key=key)
-    syncs: list[str] = []
-    driver.fs.on_operation = lambda call, path: (
-        syncs.append(path) if call in ("fdatasync", "sync_directory") else None
-    )
-    driver.store.writes.flush_group()
-    driver.fs.on_operation = None
-    assert [f"{ROOT}/journal/0.journal"] == syncs
 
 
 def test_full_journal_files_alternate() -> None:
@@ -122,31 +111,25 @@ def test_a_large_group_to_few_partitions_goes_past_the_journal() -> None:
         EmbeddedOptions(journal_bytes=64 << 10, journal_append_bytes=64, min_free_bytes=0)
     )
     driver.append(b"x" * 1000)
-    written: list[str] = []
-    driver.fs.on_operation = lambda call, path: written.append(path) if call == "write" else None
-    driver.append(b"y" * 1000)
-    driver.fs.on_operation = None
-    assert not any(path.endswith(".journal") for path in written)
+    with driver.noting("write", suffix=".journal") as written:
+        driver.append(b"y" * 1000)
+    assert [] == written
 
 
-def test_segments_roll_by_size_and_all_are_read() -> None:
-    """A log in many segments reads as one."""
+@pytest.mark.parametrize("is_one_group", [False, True])
+def test_segments_roll_by_size_and_all_are_read(*, is_one_group: bool) -> None:
+    """A log in many segments reads as one, also when one group began several of them."""
     driver = Driver(settings=SMALL_SEGMENTS)
     values = [b"record %03d" % number for number in range(50)]
     for value in values:
-        driver.append(value)
+        append = driver.submit(value)
+        if not is_one_group:
+            driver.store.writes.flush_group()
+    driver.store.writes.flush_group()
+    assert append.error is None
     assert len(driver.log().segments) > 5
     assert values == driver.values()
     assert values == driver.values(max_bytes=1)
-
-
-def test_a_group_may_span_several_segments() -> None:
-    """Batches of one group that do not fit begin the next segment."""
-    driver = Driver(settings=SMALL_SEGMENTS)
-    values = [b"record %03d" % number for number in range(30)]
-    appends = [driver.submit(value) for value in values]
-    driver.store.writes.flush_group()
-    assert [None] * 30 == [append.error for append in appends]
     driver.lose_power()
     assert values == driver.values()
 
@@ -178,12 +161,11 @@ def test_a_write_that_fails_is_taken_back() -> None:
     driver = Driver()
     driver.append(b"before")
     driver.append(b"other", key=OTHER_KEY)
-    driver.fs.inject(Fault(FaultKind.ENOSPC, 1))
     failed = driver.submit(b"failed")
     good = driver.submit(b"good", key=OTHER_KEY)
     behind = driver.submit(b"behind")
-    driver.store.writes.flush_group()
-    driver.fs.inject(None)
+    with driver.failing(Fault(FaultKind.ENOSPC, 1)):
+        driver.store.writes.flush_group()
     assert isinstance(failed.error, DiskFullError)
     assert isinstance(behind.error, StorageError)
     assert good.error is None
@@ -199,10 +181,9 @@ def test_what_was_submitted_before_a_failure_was_known_fails_too() -> None:
     driver.append(b"before")
     store = driver.store
     failed = driver.submit(b"failed")
-    driver.fs.inject(Fault(FaultKind.EIO, 1))
     group = store.writes.take_group()
-    store.writes.write_group(group)
-    driver.fs.inject(None)
+    with driver.failing(Fault(FaultKind.EIO, 1)):
+        store.writes.write_group(group)
     late = driver.submit(b"late")
     late_group = store.writes.take_group()
     store.writes.write_group(late_group)
@@ -222,10 +203,8 @@ def test_a_roll_that_fails_leaves_no_segment_behind() -> None:
     driver.append(b"x" * 200)
     segments = driver.log().segments
     before = driver.values()
-    driver.fs.inject(Fault(FaultKind.ENOSPC, 2))
-    failed = driver.append(b"x" * 350)
-    driver.fs.inject(None)
-    assert failed.error is not None
+    with driver.failing(Fault(FaultKind.ENOSPC, 2)):
+        assert driver.append(b"x" * 350).error is not None
     assert segments == driver.log().segments
     driver.append(b"after")
     assert [*before, b"after"] == driver.values()
@@ -237,20 +216,12 @@ def test_a_failed_sync_is_final(options: EmbeddedOptions) -> None:
     """After it nothing is written, what was answered stays readable, and no retry lies."""
     driver = Driver(options)
     driver.append(b"before")
-    driver.fs.on_operation = None
-    failing = driver.submit(b"failing")
-    store = driver.store
-    real = driver.fs.strike
-
-    driver.fs.inject(Fault(FaultKind.EIO, 1, persistent=True))
-    store.writes.flush_group()
-    driver.fs.inject(None)
-    assert real is not None
-    assert failing.error is not None
+    with driver.failing(Fault(FaultKind.EIO, 1, persistent=True)):
+        assert driver.append(b"failing").error is not None
     with pytest.raises(StorageError):
         driver.submit(b"later")
-    assert store.failure is not None
-    assert not store.writes.is_writable
+    assert driver.store.failure is not None
+    assert not driver.store.writes.is_writable
     assert [b"before"] == driver.values()
 
 
@@ -259,10 +230,8 @@ def test_bytes_above_the_durable_end_are_written_again_after_a_failed_sync() -> 
     driver = Driver()
     driver.append(b"before")
     failing = driver.submit(b"failing")
-    calls = 0
 
     def fail_the_sync(call: str, path: str) -> None:
-        nonlocal calls
         if call == "write" and path.endswith(".log"):
             driver.fs.inject(Fault(FaultKind.EIO, 1, persistent=True))
 
@@ -270,7 +239,6 @@ def test_bytes_above_the_durable_end_are_written_again_after_a_failed_sync() -> 
     driver.store.writes.flush_group()
     driver.fs.on_operation = None
     driver.fs.inject(None)
-    assert calls == 0
     assert failing.error is not None
     driver.kill()
     shown = driver.values()
@@ -295,15 +263,6 @@ def test_a_deleted_partition_is_gone_for_good() -> None:
     assert not driver.fs.exists(removed)
 
 
-def test_a_closed_store_takes_nothing() -> None:
-    """After close an append is refused."""
-    driver = Driver()
-    log = driver.log()
-    driver.store.close()
-    with pytest.raises(StorageError):
-        driver.store.writes.submit(log, driver.submit(b"x").batches)
-
-
 def test_a_partition_without_a_topic_is_named() -> None:
     """A directory that nobody opens stays and is reported."""
     driver = Driver()
@@ -312,16 +271,6 @@ def test_a_partition_without_a_topic_is_named() -> None:
     assert [KEY] == driver.store.unclaimed
     driver.log()
     assert [] == driver.store.unclaimed
-
-
-def test_create_returns_the_log_that_exists() -> None:
-    """Creating twice is opening."""
-    driver = Driver()
-    driver.append(b"x")
-    driver.kill()
-    log = driver.store.create_log(KEY, TOPIC, driver.settings)
-    assert 1 == log.offsets.high_watermark
-    assert log is driver.store.create_log(KEY, TOPIC, driver.settings)
 
 
 def test_drop_before_moves_the_start_and_removes_whole_segments() -> None:
@@ -346,7 +295,6 @@ def test_a_group_is_bounded_by_its_bytes() -> None:
         driver.submit(b"x" * 80)
     assert 1 == len(driver.store.writes.flush_group())
     assert driver.store.writes.pending
-    assert SimulatedFs is type(driver.fs)
 
 
 def test_every_problem_is_announced_and_the_first_are_kept() -> None:
@@ -355,35 +303,25 @@ def test_every_problem_is_announced_and_the_first_are_kept() -> None:
     announced: list[str] = []
     driver.store.directory.announce = announced.append
     for number in range(250):
-        driver.store.report(f"problem {number}")
-        driver.store.report(f"problem {number}")
+        driver.store.directory.report(f"problem {number}")
+        driver.store.directory.report(f"problem {number}")
     assert [f"problem {number}" for number in range(250)] == announced
     assert [f"problem {number}" for number in range(100)] == driver.store.problems[:100]
     assert ["150 more are in the log"] == driver.store.problems[100:]
 
 
-def test_a_failed_sync_of_a_log_start_is_final() -> None:
+@pytest.mark.parametrize("change", [Store.drop_before, Store.finish_compaction])
+def test_a_failed_sync_of_a_logs_state_is_told_and_final(
+    change: Callable[[Store, SegmentedLog, int], object],
+) -> None:
     """Nobody knows what is on the disk: nothing is written any more until the next start."""
     driver = Driver(DIRECT)
     driver.append(b"a")
-    driver.fs.inject(NEXT_SYNC_FAILS)
-    with pytest.raises(StorageError):
-        driver.store.drop_before(driver.log(), 1)
-    driver.fs.inject(None)
+    with driver.failing(NEXT_SYNC_FAILS), pytest.raises(StorageError):
+        change(driver.store, driver.log(), 1)
     assert not driver.store.writes.is_writable
     with pytest.raises(StorageError, match="has failed"):
         driver.submit(b"b")
-
-
-def test_a_failed_sync_of_what_was_compacted_is_told_and_final() -> None:
-    """Who asked for it is told, and nothing is written any more."""
-    driver = Driver(DIRECT)
-    driver.append(b"a")
-    driver.fs.inject(NEXT_SYNC_FAILS)
-    with pytest.raises(StorageError):
-        driver.store.finish_compaction(driver.log(), 1)
-    driver.fs.inject(None)
-    assert not driver.store.writes.is_writable
 
 
 def test_the_end_of_a_run_over_a_deleted_log_changes_nothing() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import resource
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,12 +13,12 @@ from kgw.backend.base import LogSettings
 from kgw.backend.embedded import partition_log
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.files.durability import replace_all_durably
+from kgw.backend.embedded.files.pool import LEAST_DESCRIPTORS
 from kgw.backend.embedded.log import log_state
 from kgw.backend.embedded.log.journal import FILE_NAMES
-from kgw.backend.embedded.machine import LEAST_DESCRIPTORS
 from kgw.backend.embedded.options import EmbeddedOptions
-from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
 from kgw.backend.embedded.recover.rebuilding import rebuild_side
+from kgw.backend.embedded.write.flusher import nothing
 from kgw.errors import DataDirectoryError, StorageError
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.batches import make_batch, read_stored
@@ -30,6 +30,7 @@ from tests.backend.embedded.driver import (
     RELAXED,
     SETTINGS,
     TOPIC,
+    opened,
 )
 from tests.simulated_fs import Fault, FaultKind, SimulatedFs
 
@@ -43,11 +44,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 async def backend(tmp_path: Path) -> AsyncIterator[EmbeddedBackend]:
-    """An open backend, without a journal, on a real disk."""
-    backend = EmbeddedBackend(tmp_path / "data", DIRECT)
-    await backend.open()
-    yield backend
-    await backend.aclose()
+    """An open backend on a real disk, without a journal, with one thread that reads."""
+    async with opened(tmp_path / "data", DIRECT._replace(io_threads=1)) as backend:
+        yield backend
 
 
 @pytest.fixture
@@ -78,23 +77,13 @@ async def test_other_partitions_are_written_while_a_side_file_is_rebuilt(
         rebuild_side(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(partition_log, "rebuild_side", rebuild_slowly)
-    waiting = 0
-    # Nothing else tells that a reader has found the damage.
-    rebuild = EmbeddedPartitionLog._rebuild  # noqa: SLF001
-
-    async def note_and_rebuild(log: EmbeddedPartitionLog, *arguments: Any) -> None:
-        nonlocal waiting
-        waiting += 1
-        await rebuild(log, *arguments)
-
-    monkeypatch.setattr(EmbeddedPartitionLog, "_rebuild", note_and_rebuild)
     reads = [asyncio.ensure_future(log.read(0, 10, 6)) for _ in range(2)]
     while not rebuilds:
         await other.append([make_batch([b"meanwhile"])])
     reads.append(asyncio.ensure_future(log.read(0, 10, 6)))
-    # The last has found the damage before it is mended: afterwards it would have it mended again.
-    while waiting < len(reads):
-        await other.append([make_batch([b"meanwhile"])])
+    await asyncio.sleep(0)
+    # Behind it in the only thread that reads: it has found the damage before that is mended.
+    await backend.threads.run_in_io(int)
     may_go_on.set()
     for read in await asyncio.gather(*reads):
         assert [0] == [record.offset for record in read_stored(read.buffers)]
@@ -229,52 +218,32 @@ async def test_a_flush_that_fails_stops_the_directory(tmp_path: Path) -> None:
 async def test_a_full_journal_file_does_not_wait_for_long_maintenance(tmp_path: Path) -> None:
     """Until it may be used again each group syncs its segments: a compaction takes minutes."""
     options = EmbeddedOptions(journal_bytes=16 << 10, min_free_bytes=0)
-    backend = EmbeddedBackend(tmp_path / "data", options)
-    await backend.open()
-    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
-    await backend.threads.maintain(_nothing)  # behind the making of the journal
-    first_file = tmp_path / "data" / "journal" / FILE_NAMES[0]
-    end = Event()
-    long = asyncio.ensure_future(backend.threads.maintain(end.wait))
-    headers: set[bytes] = set()
-    # Three frames fill a file, and the other one is full before this one is used again.
-    for _ in range(8):
-        await log.append([make_batch([b"value"])])
-        await backend.threads.note(_nothing)
-        headers.add(first_file.read_bytes()[:100])
-    end.set()
-    await long
-    await backend.aclose()
+    async with opened(tmp_path / "data", options) as backend:
+        log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+        await backend.threads.maintain(nothing)  # behind the making of the journal
+        first_file = tmp_path / "data" / "journal" / FILE_NAMES[0]
+        end = Event()
+        long = asyncio.ensure_future(backend.threads.maintain(end.wait))
+        headers: set[bytes] = set()
+        # Three frames fill a file, and the other one is full before this one is used again.
+        for _ in range(8):
+            await log.append([make_batch([b"value"])])
+            await backend.threads.note(nothing)
+            headers.add(first_file.read_bytes()[:100])
+        end.set()
+        await long
     assert len(headers) > 1
-
-
-def _nothing() -> None:
-    """Take a turn."""
 
 
 async def test_a_start_does_not_wait_for_a_new_journal(tmp_path: Path) -> None:
     """Its files are written once everything is open, or a partition is made: commits would wait."""
-    backend = EmbeddedBackend(tmp_path / "data", EmbeddedOptions(journal_bytes=16 << 10))
-    await backend.open()
-    await backend.threads.maintain(_nothing)
-    assert not list((tmp_path / "data" / "journal").iterdir())
-    backend.prepare()
-    backend.prepare()
-    await backend.threads.maintain(_nothing)
-    assert 2 == len(list((tmp_path / "data" / "journal").iterdir()))
-    await backend.aclose()
-
-
-def _refuse_to_start(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no thread of that name begin."""
-    start = Thread.start
-
-    def refuse(thread: Thread) -> None:
-        if thread.name.startswith(name):
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    monkeypatch.setattr(Thread, "start", refuse)
+    async with opened(tmp_path / "data", EmbeddedOptions(journal_bytes=16 << 10)) as backend:
+        await backend.threads.maintain(nothing)
+        assert not list((tmp_path / "data" / "journal").iterdir())
+        backend.prepare()
+        backend.prepare()
+        await backend.threads.maintain(nothing)
+        assert 2 == len(list((tmp_path / "data" / "journal").iterdir()))
 
 
 @pytest.mark.parametrize("name", ["kgw-io", "kgw-notes", "kgw-flusher"])
@@ -282,14 +251,19 @@ async def test_a_start_without_enough_threads_is_refused_and_leaves_nothing_open
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The system is asked for all of them at once; the directory can be opened again."""
-    backend = EmbeddedBackend(tmp_path / "data", DIRECT)
+    start = Thread.start
+
+    def refuse(thread: Thread) -> None:
+        if thread.name.startswith(name):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
     with monkeypatch.context() as patched:
-        _refuse_to_start(name, patched)
+        patched.setattr(Thread, "start", refuse)
         with pytest.raises(DataDirectoryError, match="not enough threads"):
-            await backend.open()
-    again = EmbeddedBackend(tmp_path / "data", DIRECT)
-    await again.open()
-    await again.aclose()
+            await EmbeddedBackend(tmp_path / "data", DIRECT).open()
+    async with opened(tmp_path / "data"):
+        pass
 
 
 async def test_a_start_without_enough_descriptors_is_refused(

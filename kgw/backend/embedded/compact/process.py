@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from kgw.backend.base import CompactionJob, CompactionReport, LogSettings
 from kgw.backend.embedded.compact.compaction import Compaction, CompactionOrder, Pace, SourceSegment
 from kgw.backend.embedded.failures import SyncFailedError, is_out_of_space
-from kgw.backend.embedded.files.real_fs import RealFs
+from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.log.segment import SideFileDamagedError
 from kgw.backend.embedded.log.swap import CompactedSegment
 from kgw.errors import CorruptionError, DiskFullError, StorageError

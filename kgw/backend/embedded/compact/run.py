@@ -14,7 +14,7 @@ from kgw.backend.base import CompactionReport
 from kgw.backend.embedded.compact.compaction import plan_compaction
 from kgw.backend.embedded.compact.ending import Ending
 from kgw.backend.embedded.compact.process import SideFileError, decode_line, encode_order
-from kgw.backend.embedded.log.swap import remove_directory, swap_segment
+from kgw.backend.embedded.log.swap import remove_directory
 from kgw.errors import ProcessEndedError, StorageError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class CompactionRun:
     async def run(self) -> CompactionReport:
         """Run as `Segmented.compact`."""
         for _ in range(_ATTEMPTS):
-            self._store.check_writable()
+            self._store.directory.check_writable()
             order = await self._backend.threads.run_in_flusher(self._plan)
             if not order.sources:
                 return CompactionReport(order.start_offset, True, 0, 0, 0, 0, 0, 0, 0, 0)
@@ -83,7 +83,7 @@ class CompactionRun:
         )
 
     def _plan(self) -> CompactionOrder:
-        return plan_compaction(self._log, self._job, self._store.options.min_free_bytes)
+        return plan_compaction(self._log, self._job, self._store.directory.options.min_free_bytes)
 
     def _has_lost(self, order: CompactionOrder) -> bool:
         """Whether segments that were to be compacted have been dropped since."""
@@ -110,7 +110,7 @@ class CompactionRun:
         try:
             remove_directory(self._store.fs, self._log.path)
         except OSError as error:
-            self._store.report(f"{self._log.path}: {error}")
+            self._store.directory.report(f"{self._log.path}: {error}")
 
     async def _compact(self, order: CompactionOrder) -> CompactionReport:
         process = await _start()
@@ -152,7 +152,7 @@ class CompactionRun:
             # is ahead of its log. From now on it names the active one.
             await self._backend.checkpoint()
             self._has_swapped = True
-        swap = partial(swap_segment, self._store, self._log, compacted)
+        swap = partial(self._store.swap_segment, self._log, compacted)
         paths = await self._backend.threads.run_between_checkpoints(swap)
         self._backend.remove_later(paths, self._log.settings.delete_delay_ms)
 

@@ -11,7 +11,7 @@ from kgw.backend.embedded.failures import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from kgw.backend.embedded.files.fs import File, FileSystem
 
@@ -35,6 +35,18 @@ def sync_directory(fs: FileSystem, path: str) -> None:
         if is_out_of_descriptors(error):
             raise
         raise SyncFailedError(f"{path}: {error}") from error
+
+
+def sync_directories(
+    fs: FileSystem, paths: Sequence[str]
+) -> list[OSError | SyncFailedError | None]:
+    """Sync the names in directories; return what went wrong with each, as `sync_directory`."""
+    return [
+        error
+        if error is None or is_out_of_descriptors(error)
+        else SyncFailedError(f"{path}: {error}")
+        for path, error in zip(paths, fs.sync_all((), paths), strict=True)
+    ]
 
 
 def replace_durably(fs: FileSystem, path: str, content: bytes) -> None:

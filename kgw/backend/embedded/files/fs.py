@@ -9,20 +9,33 @@ length of that file; `FileSystem.sync_directory` the names in that directory. Cr
 unlinking are lost by a crash until their directory is synced.
 """
 
-# ruff: noqa: PTH120 - here paths meet system calls
+# ruff: noqa: PTH102, PTH104, PTH106, PTH108, PTH120, PTH208 - here paths meet system calls
 from __future__ import annotations
 
 import errno
 import os
+import stat
 from abc import ABC, abstractmethod
+from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from kgw.backend.embedded.files.sync_batch import SyncBatch
     from kgw.types import Buffer
 
+_DIRECTORY_MODE: Final = 0o700
+_FILE_MODE: Final = 0o600
+_FEWEST_TOGETHER: Final = 2
+"""Fewer syncs than that are made one after the other."""
+_DIRECTORIES_TOGETHER: Final = 64
+"""So many directories are open at a time."""
+_NO_MODULE: Final = (OSError, ImportError)
+"""What importing raises where files cannot be opened; ImportError for a shared library."""
+_NO_WAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
+_DIRECT: Final[int | None] = getattr(os, "O_DIRECT", None)
 _IOV_MAX: Final = 1024
 _TEMPORARY_SUFFIX: Final = ".tmp"
 
@@ -40,110 +53,66 @@ class File(ABC):
 
     def pread(self, size: int, position: int) -> bytes:
         """Return `size` bytes from `position`; fewer only where the file ends."""
-        data = self._read_some(size, position)
-        if len(data) == size or not data:
-            return data
-        parts = [data]
-        done = len(data)
-        while done < size:
-            data = self._read_some(size - done, position + done)
-            if not data:
+        data = self.read_once(size, position)
+        while len(data) < size:
+            more = self.read_once(size - len(data), position + len(data))
+            if not more:
                 break
-            parts.append(data)
-            done += len(data)
-        return b"".join(parts)
+            data += more
+        return data
 
     def pread_into(self, buffer: memoryview, position: int) -> int:
         """Fill a buffer from `position` on; returns how much, less only where the file ends."""
         done = 0
         while done < len(buffer):
-            try:
-                read_bytes = self.read_into_once(buffer[done:], position + done)
-            except InterruptedError:
-                continue
+            read_bytes = self.read_into_once(buffer[done:], position + done)
             if not read_bytes:
                 break
             done += read_bytes
         return done
 
+    @abstractmethod
     def peek_into(self, buffer: memoryview, position: int) -> int:
         """Put into a buffer what can be had without waiting for a disk; returns how much.
 
         Never raises: 0 says that nothing is known.
         """
-        try:
-            return self.read_into_once(buffer, position)
-        except OSError:
-            return 0
 
+    @abstractmethod
     def uncached_bytes(self, position: int, size_bytes: int) -> int:
         """Return how much of a range would have to come from a disk; 0 where nothing can tell.
 
         It brings nothing into memory, and never raises.
         """
-        return 0
 
+    @abstractmethod
     def pread_direct(self, buffer: memoryview, position: int) -> int:
         """Fill a buffer as `pread_into`, past the page cache where the system lets one.
 
         Position, length and memory are multiples of `DIRECT_BLOCK_BYTES`.
         """
-        return self.pread_into(buffer, position)
 
+    @abstractmethod
     def read_into_once(self, buffer: memoryview, position: int) -> int:
         """One call: may read less than the buffer holds, nothing only at the end of the file."""
-        data = self.read_once(len(buffer), position)
-        buffer[: len(data)] = data
-        return len(data)
 
     def pwrite(self, buffers: Sequence[Buffer], position: int) -> None:
         """Write all of the buffers back to back from `position`.
 
         Raises OSError when that was not possible; any part of the bytes may then be in the file.
         """
-        if not buffers:
-            return
-        if len(buffers) <= _IOV_MAX:
-            total = sum(map(len, buffers))
-            written = self._write_some(buffers, position)
-            if written == total:
-                return
-        else:
-            written = 0
-        self._write_rest(buffers, position, written)
-
-    def _write_rest(self, buffers: Sequence[Buffer], position: int, written: int) -> None:
-        """Go on after a short write, or in chunks where one call cannot take all buffers."""
-        pending = [memoryview(buffer) for buffer in buffers if len(buffer)]
-        pending.reverse()
-        position += written
-        while True:
-            while pending and written >= len(pending[-1]):
-                written -= len(pending.pop())
-            if not pending:
-                return
-            if written:
-                pending[-1] = pending[-1][written:]
-            chunk = pending[: -_IOV_MAX - 1 : -1]
-            written = self._write_some(chunk, position)
-            if written <= 0:
-                # No progress and no reason: a retry could spin for ever.
-                raise OSError(errno.EIO, "write made no progress", self.path)
-            position += written
-
-    def _read_some(self, size: int, position: int) -> bytes:
-        while True:
-            try:
-                return self.read_once(size, position)
-            except InterruptedError:
-                continue
-
-    def _write_some(self, buffers: Sequence[Buffer], position: int) -> int:
-        while True:
-            try:
-                return self.write_once(buffers, position)
-            except InterruptedError:
-                continue
+        for start in range(0, len(buffers), _IOV_MAX):
+            rest = buffers[start : start + _IOV_MAX]
+            rest_bytes = sum(map(len, rest))
+            while rest_bytes:
+                written = self.write_once(rest, position)
+                if written <= 0:
+                    # No progress and no reason: a retry could spin for ever.
+                    raise OSError(errno.EIO, "write made no progress", self.path)
+                position += written
+                rest_bytes -= written
+                if rest_bytes:
+                    rest = (b"".join(rest)[written:],)
 
     @abstractmethod
     def read_once(self, size: int, position: int) -> bytes:
@@ -286,6 +255,198 @@ class FileSystem(ABC):
             else:
                 self.unlink(child)
         self.rmdir(path)
+
+
+class RealFile(File):
+    """A descriptor of the operating system."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        super().__init__(path)
+        self._descriptor = descriptor
+
+    def fileno(self) -> int:
+        """Return the descriptor, for calls that only a real file knows."""
+        return self._descriptor
+
+    def read_once(self, size: int, position: int) -> bytes:
+        return os.pread(self._descriptor, size, position)
+
+    def read_into_once(self, buffer: memoryview, position: int) -> int:
+        return os.preadv(self._descriptor, (buffer,), position)
+
+    def peek_into(self, buffer: memoryview, position: int) -> int:
+        if _NO_WAIT is None:
+            return 0
+        try:
+            return os.preadv(self._descriptor, (buffer,), position, _NO_WAIT)
+        except OSError:
+            # EAGAIN: not in memory. Not every file system knows the flag.
+            return 0
+
+    def uncached_bytes(self, position: int, size_bytes: int) -> int:
+        # With ctypes: nothing that a start should wait for.
+        from kgw.backend.embedded.files.page_cache import cached_bytes
+
+        cached = cached_bytes(self._descriptor, position, size_bytes)
+        return 0 if cached is None else max(size_bytes - cached, 0)
+
+    def pread_direct(self, buffer: memoryview, position: int) -> int:
+        # By its descriptor: the name may be another file's by now. Opened for each read, which
+        # takes a hundredth of it: there is no second descriptor to keep, to count and to close.
+        if _DIRECT is None:
+            return self.pread_into(buffer, position)
+        path = f"/proc/self/fd/{self._descriptor}"
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | _DIRECT)
+        except OSError:
+            # No such file system, or one that always goes through the page cache.
+            return self.pread_into(buffer, position)
+        done = 0
+        try:
+            while done < len(buffer) and done % DIRECT_BLOCK_BYTES == 0:
+                read_bytes = os.preadv(descriptor, (buffer[done:],), position + done)
+                if not read_bytes:
+                    break
+                done += read_bytes
+        except OSError:
+            # A disk with larger blocks, say. What else is wrong shows in the plain read.
+            pass
+        finally:
+            os.close(descriptor)
+        # Nothing, where the file ends. Network file systems stop in the middle, too.
+        return done + self.pread_into(buffer[done:], position + done)
+
+    def write_once(self, buffers: Sequence[Buffer], position: int) -> int:
+        return os.pwritev(self._descriptor, buffers, position)
+
+    def fdatasync(self) -> None:
+        os.fdatasync(self._descriptor)
+
+    def begin_write_back(self, position: int, size: int) -> None:
+        # With ctypes: nothing that a start should wait for.
+        from kgw.backend.embedded.files.page_cache import begin_write_back
+
+        begin_write_back(self._descriptor, position, size)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+class RealFs(FileSystem):
+    """The local file system: files 0600, directories 0700, links never followed at the end."""
+
+    __slots__ = ("_batches",)
+
+    def __init__(self) -> None:
+        self._batches: list[SyncBatch] = []
+        """Ways to sync many files at a time that nobody uses just now."""
+
+    def open(self, path: str, *, create: bool = False) -> RealFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        if create:
+            flags |= os.O_CREAT
+        descriptor = os.open(path, flags, _FILE_MODE)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EINVAL, "not a regular file", path)
+        except OSError:
+            os.close(descriptor)
+            raise
+        return RealFile(path, descriptor)
+
+    def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> list[OSError | None]:
+        if len(files) + len(directories) < _FEWEST_TOGETHER:
+            return super().sync_all(files, directories)
+        try:
+            # In one step: another thread may take the last one.
+            batch = self._batches.pop()
+        except IndexError:
+            try:
+                from kgw.backend.embedded.files.sync_batch import SyncBatch
+
+                batch = SyncBatch()
+            except _NO_MODULE:
+                # Another system, a sandbox that refuses it, or no descriptor for the module.
+                return super().sync_all(files, directories)
+        descriptors = [file.fileno() for file in cast("Sequence[RealFile]", files)]
+        outcomes = batch.sync_files(descriptors)
+        for start in range(0, len(directories), _DIRECTORIES_TOGETHER):
+            outcomes += self._sync_directories(
+                batch, directories[start : start + _DIRECTORIES_TOGETHER]
+            )
+        if not batch.is_broken:
+            self._batches.append(batch)
+        return outcomes
+
+    def _sync_directories(
+        self, batch: SyncBatch, directories: Sequence[str]
+    ) -> list[OSError | None]:
+        with ExitStack() as opened:
+            try:
+                descriptors = [opened.enter_context(_open_directory(path)) for path in directories]
+            except OSError:
+                # Which one it is, or whether there are too many, shows one by one.
+                opened.close()
+                return super().sync_all((), directories)
+            return batch.sync_directories(descriptors)
+
+    def exists(self, path: str) -> bool:
+        try:
+            os.lstat(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def is_directory(self, path: str) -> bool:
+        try:
+            return stat.S_ISDIR(os.lstat(path).st_mode)
+        except FileNotFoundError:
+            return False
+
+    def file_size(self, path: str) -> int:
+        return os.lstat(path).st_size
+
+    def listdir(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def mkdir(self, path: str) -> None:
+        os.mkdir(path, _DIRECTORY_MODE)
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def rmdir(self, path: str) -> None:
+        os.rmdir(path)
+
+    def sync_directory(self, path: str) -> None:
+        with _open_directory(path) as descriptor:
+            os.fsync(descriptor)
+
+    def free_bytes(self, path: str) -> int:
+        figures = os.statvfs(path)
+        return figures.f_bavail * figures.f_frsize
+
+
+@contextmanager
+def _open_directory(path: str) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _outcome(sync: Callable[[], None]) -> OSError | None:

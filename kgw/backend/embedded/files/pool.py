@@ -14,26 +14,43 @@ that nobody opens it a second time, and that whoever removes it meanwhile finds 
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from itertools import islice
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Self
 
-from kgw.backend.embedded.failures import SyncFailedError, is_out_of_descriptors
-from kgw.backend.embedded.files.durability import sync_directory, sync_file
+from kgw.backend.embedded.failures import SyncFailedError
+from kgw.backend.embedded.files.durability import sync_file
+from kgw.errors import DataDirectoryError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kgw.backend.embedded.files.fs import File, FileSystem
 
+LEAST_DESCRIPTORS: Final = 256
+"""Half of them for files with unsynced bytes, which stay open."""
+
+
+def check_descriptors() -> None:
+    """Raise DataDirectoryError where this process may not open enough files."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit != resource.RLIM_INFINITY and limit < LEAST_DESCRIPTORS:
+        raise DataDirectoryError(
+            f"this process may open {limit} files, and needs {LEAST_DESCRIPTORS}; see ulimit -n"
+        )
+
 
 class PooledFile:
-    """A file, who uses it, and whether it must stay open."""
+    """A file, who uses it, and whether it must stay open. `with` gives it back at the end."""
 
-    __slots__ = ("dirty", "file", "forgotten", "is_open", "opening", "path", "syncing", "users")
-
-    def __init__(self, path: str) -> None:
+    def __init__(self, pool: FilePool, path: str) -> None:
+        self._pool = pool
         self.path = path
         self.file: File
         """Set by whoever opens it."""
@@ -45,6 +62,12 @@ class PooledFile:
         self.forgotten = False
         self.syncing = Lock()
         """Held by whoever syncs the file, until it is noted what became of that."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.release(self)
 
 
 class FilePool:
@@ -74,7 +97,7 @@ class FilePool:
                 pooled = self._files.pop(path, None)
                 is_first = pooled is None
                 if pooled is None:
-                    pooled = PooledFile(path)
+                    pooled = PooledFile(self, path)
                     pooled.opening.acquire()
                     if len(self._files) >= self._limit:
                         idle = self._take_idle(len(self._files) + 1 - self._limit)
@@ -120,27 +143,13 @@ class FilePool:
         finally:
             pooled.opening.release()
 
-    def sync_directory(self, path: str) -> None:
-        """Sync the names in a directory. Raises OSError, SyncFailedError."""
-        sync_directory(self._fs, path)
-
-    def sync_directories(self, paths: Sequence[str]) -> list[OSError | SyncFailedError | None]:
-        """Sync the names in directories; return what went wrong with each.
-
-        OSError for want of a descriptor, when no sync was tried.
-        """
-        return [
-            error if error is None or is_out_of_descriptors(error) else _failed(path, error)
-            for path, error in zip(paths, self._fs.sync_all((), paths), strict=True)
-        ]
-
     def release(self, pooled: PooledFile) -> None:
-        """Give back what `acquire` returned. Raises OSError when a removed one cannot be closed."""
+        """Give back what `acquire` returned."""
         with self._lock:
             pooled.users -= 1
             if not pooled.forgotten or pooled.users:
                 return
-        pooled.file.close()
+        _close_all((pooled,))
 
     def leave(self, pooled: PooledFile) -> None:
         """Give back what `acquire_open` returned; never waits.
@@ -167,29 +176,36 @@ class FilePool:
                 self.sync_failure = error
                 raise
 
-    def begin_sync(self, pooled: PooledFile) -> bool:
-        """Let somebody else sync a file in use, until `end_sync` or `give_up_sync`.
+    def sync_together(
+        self, files: Sequence[PooledFile]
+    ) -> dict[PooledFile, SyncFailedError | None]:
+        """Sync files in use side by side; return what went wrong with each.
 
-        Never waits: False while the file is synced, or when no sync counts any more.
+        Nobody is waited for while files are kept from others, so that two who do this cannot wait
+        for each other: a file that somebody else is syncing is left out. All are when no sync
+        counts any more.
         """
-        if not pooled.syncing.acquire(blocking=False):
-            return False
-        if self.sync_failure is not None:
-            pooled.syncing.release()
-            return False
-        pooled.dirty = False
-        return True
-
-    def end_sync(self, pooled: PooledFile, failure: SyncFailedError | None) -> None:
-        """Note what became of a sync that `begin_sync` has allowed."""
-        if failure is not None:
-            self.sync_failure = failure
-        pooled.syncing.release()
-
-    def give_up_sync(self, pooled: PooledFile) -> None:
-        """Note that a sync that `begin_sync` has allowed was not tried."""
-        pooled.dirty = True
-        pooled.syncing.release()
+        begun = [pooled for pooled in files if pooled.syncing.acquire(blocking=False)]
+        try:
+            if self.sync_failure is not None:
+                return {}
+            for pooled in begun:
+                pooled.dirty = False
+            try:
+                errors = self._fs.sync_all([pooled.file for pooled in begun], ())
+            except BaseException:
+                for pooled in begun:
+                    pooled.dirty = True
+                raise
+            outcomes: dict[PooledFile, SyncFailedError | None] = {}
+            for pooled, error in zip(begun, errors, strict=True):
+                failure = None if error is None else SyncFailedError(f"{pooled.path}: {error}")
+                self.sync_failure = failure or self.sync_failure
+                outcomes[pooled] = failure
+            return outcomes
+        finally:
+            for pooled in begun:
+                pooled.syncing.release()
 
     # --- closing -------------------------------------------------------------------------------
 
@@ -233,7 +249,3 @@ def _close_all(files: Sequence[PooledFile]) -> None:
     for pooled in files:
         with suppress(OSError):
             pooled.file.close()
-
-
-def _failed(path: str, error: OSError) -> SyncFailedError:
-    return SyncFailedError(f"{path}: {error}")

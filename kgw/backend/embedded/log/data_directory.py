@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.embedded import layout
+from kgw.backend.embedded.failures import SyncFailedError, storage_error
 from kgw.backend.embedded.files.pool import FilePool
 from kgw.backend.embedded.log.quarantine import Quarantine
 from kgw.clock import SystemClock
 from kgw.errors import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from kgw.backend.embedded.files.fs import FileSystem
     from kgw.backend.embedded.options import EmbeddedOptions
@@ -82,6 +84,20 @@ class DataDirectory:
             self.failure = StorageError(f"the data directory has failed: {error}")
             self.report(str(self.failure))
             self.when_failed()
+
+    @contextmanager
+    def attempt(self, what: str) -> Iterator[None]:
+        """Let something be written; StorageError says that one cannot, and what.
+
+        After a failed sync nothing is written any more.
+        """
+        try:
+            yield
+        except OSError as error:
+            raise storage_error(error, f"cannot {what}") from error
+        except SyncFailedError as error:
+            self.fail(error)
+            raise StorageError(str(error)) from error
 
     def check_writable(self) -> None:
         """Raise StorageError when nothing is written any more."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kgw.backend.embedded.files.fs import FileSystem
+    from kgw.backend.embedded.log.indexes import GatheredIndex
     from kgw.backend.embedded.log.segment import Segment
     from kgw.backend.embedded.log.side import SideEntry
 
@@ -50,7 +51,7 @@ def write_indexes(
                 builder.add(before, entry.base_offset - 1, interval_bytes)
             before = entry
         index += len(entries)
-        if len(builder.offset_entries) + len(builder.time_entries) > _GATHERED_BYTES:
+        if len(builder.offsets.entries) + len(builder.times.entries) > _GATHERED_BYTES:
             _write_gathered(fs, segment, builder, is_new=is_new)
             is_new = False
         if len(entries) < _CHUNK_ENTRIES:
@@ -69,20 +70,12 @@ def write_indexes(
 def _write_gathered(
     fs: FileSystem, segment: Segment, builder: IndexBuilder, *, is_new: bool
 ) -> None:
-    builder.offset_bytes = _append(
-        fs,
-        segment.stem_path + layout.OFFSET_INDEX_SUFFIX,
-        builder.offset_entries,
-        builder.offset_bytes,
-        is_new=is_new,
-    )
-    builder.time_bytes = _append(
-        fs,
-        segment.stem_path + layout.TIME_INDEX_SUFFIX,
-        builder.time_entries,
-        builder.time_bytes,
-        is_new=is_new,
-    )
+    for suffix, index in (
+        (layout.OFFSET_INDEX_SUFFIX, builder.offsets),
+        (layout.TIME_INDEX_SUFFIX, builder.times),
+    ):
+        if index.entries or is_new:
+            _append(fs, segment.stem_path + suffix, index)
 
 
 def _last_offset(segment: Segment, entry: SideEntry) -> int | None:
@@ -92,18 +85,15 @@ def _last_offset(segment: Segment, entry: SideEntry) -> int | None:
         return None
 
 
-def _append(fs: FileSystem, path: str, entries: bytearray, position: int, *, is_new: bool) -> int:
-    """Write gathered entries behind the others; returns the new length of the file."""
-    if not entries and not is_new:
-        return position
+def _append(fs: FileSystem, path: str, index: GatheredIndex) -> None:
+    """Write gathered entries behind the others."""
     file = fs.open(path, create=True)
     try:
-        if file.size() != position:
-            file.truncate(position)
-        if entries:
-            file.pwrite((bytes(entries),), position)
+        if file.size() != index.written_bytes:
+            file.truncate(index.written_bytes)
+        if index.entries:
+            file.pwrite((bytes(index.entries),), index.written_bytes)
     finally:
         file.close()
-    position += len(entries)
-    entries.clear()
-    return position
+    index.written_bytes += len(index.entries)
+    index.entries.clear()

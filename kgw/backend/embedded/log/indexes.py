@@ -23,22 +23,16 @@ OFFSET_ENTRY: Final = Struct(">ii")
 TIME_ENTRY: Final = Struct(">qi")
 
 
+class GatheredIndex:
+    """One of the two files: how much has been written, and what is to be written behind it."""
+
+    def __init__(self) -> None:
+        self.written_bytes = 0
+        self.entries = bytearray()
+
+
 class IndexBuilder:
     """The rules by which Kafka makes index entries, and what has been decided so far."""
-
-    __slots__ = (
-        "_bytes_since",
-        "_largest_ms",
-        "_largest_offset",
-        "_last_time_ms",
-        "base_offset",
-        "done",
-        "end_position",
-        "offset_bytes",
-        "offset_entries",
-        "time_bytes",
-        "time_entries",
-    )
 
     def __init__(self, base_offset: int) -> None:
         self.base_offset = base_offset
@@ -46,12 +40,8 @@ class IndexBuilder:
         """Batches seen."""
         self.end_position = 0
         """Where the last of them ends."""
-        self.offset_bytes = 0
-        self.time_bytes = 0
-        """Lengths of the two files."""
-        self.offset_entries = bytearray()
-        self.time_entries = bytearray()
-        """What is to be appended to them."""
+        self.offsets = GatheredIndex()
+        self.times = GatheredIndex()
         self._bytes_since = 0
         self._largest_ms = NO_TIMESTAMP_MS
         self._largest_offset = 0
@@ -65,7 +55,7 @@ class IndexBuilder:
         if self._bytes_since > interval_bytes:
             relative = last_offset - self.base_offset
             if relative <= layout.MAX_POSITION:
-                self.offset_entries += OFFSET_ENTRY.pack(relative, entry.position)
+                self.offsets.entries += OFFSET_ENTRY.pack(relative, entry.position)
                 self.add_time()
             self._bytes_since = 0
         self._bytes_since += entry.size_bytes
@@ -75,7 +65,7 @@ class IndexBuilder:
     def add_time(self) -> None:
         """Note the largest timestamp so far, unless it has been."""
         if self._largest_ms > self._last_time_ms:
-            self.time_entries += TIME_ENTRY.pack(
+            self.times.entries += TIME_ENTRY.pack(
                 self._largest_ms, self._largest_offset - self.base_offset
             )
             self._last_time_ms = self._largest_ms

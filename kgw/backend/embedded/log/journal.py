@@ -63,14 +63,6 @@ class JournalFindings(NamedTuple):
     problems: list[str]
 
 
-class _Place(NamedTuple):
-    """A place in the order in which entries were written."""
-
-    generation: int
-    frame: int
-    entry: int
-
-
 class _Frame(NamedTuple):
     """A frame that is whole, and where it lies."""
 
@@ -137,10 +129,8 @@ class Journal:
             frames += _read_frames(self._fs.read_bytes(path), path, name, problems)
         frames.sort(key=lambda frame: frame.order)
         # The last deletion of each partition.
-        deleted = {
-            key: _Place(*frame.order, number) for frame in frames for number, key in frame.deleted
-        }
-        return JournalFindings(_Redos(self._fs, frames, deleted), problems)
+        deleted = {key: (*frame.order, number) for frame in frames for number, key in frame.deleted}
+        return JournalFindings(_read_redos(self._fs, frames, deleted), problems)
 
     def void(self) -> None:
         """Make every frame void, durably; all segments must be durable. Raises OSError.
@@ -233,18 +223,11 @@ class Journal:
         """Write a frame, without a sync. Raises OSError; it is as if nothing had been written."""
         table: list[bytes] = []
         buffers: list[Buffer] = []
-        for redo in redos:
+        for (topic_id, partition), base_offset, position, data, size_bytes in redos:
             table.append(
-                _ENTRY.pack(
-                    redo.key.topic_id,
-                    redo.key.partition,
-                    _KIND_WRITE,
-                    redo.segment_base_offset,
-                    redo.position,
-                    redo.size_bytes,
-                )
+                _ENTRY.pack(topic_id, partition, _KIND_WRITE, base_offset, position, size_bytes)
             )
-            buffers += redo.buffers
+            buffers += data
         self._write_frame(table, buffers)
 
     def append_deletion(self, key: PartitionKey) -> None:
@@ -279,36 +262,31 @@ class Journal:
         self._files = []
 
 
-class _Redos:
-    """What the frames hold; each time it is gone through, they are read again."""
+def _read_redos(
+    fs: FileSystem,
+    frames: Sequence[_Frame],
+    deleted: Mapping[PartitionKey, tuple[int, int, int]],
+) -> Iterator[Redo]:
+    """Yield what the frames hold, from the files, and was written after the last deletion.
 
-    def __init__(
-        self, fs: FileSystem, frames: Sequence[_Frame], deleted: Mapping[PartitionKey, _Place]
-    ) -> None:
-        self._fs = fs
-        self._frames = frames
-        self._deleted = deleted
-
-    def __iter__(self) -> Iterator[Redo]:
-        files: dict[str, File] = {}
-        try:
-            for frame in self._frames:
-                if frame.path not in files:
-                    files[frame.path] = self._fs.open(frame.path)
-                yield from self._read(files[frame.path], frame)
-        finally:
-            for file in files.values():
-                file.close()
-
-    def _read(self, file: File, frame: _Frame) -> Iterator[Redo]:
-        header = frame.header
-        payload = file.pread(header.payload_bytes, frame.position + _HEADER_BYTES)
-        if crc32c(payload) != header.payload_crc:
-            raise OSError(errno.EIO, "a frame is not what it was", frame.path)
-        for number, redo in _read_entries(header, memoryview(payload)):
-            deleted = self._deleted.get(redo.key)
-            if deleted is None or deleted < (*frame.order, number):
-                yield redo
+    `deleted` has generation, frame and entry of the last deletion of a partition.
+    """
+    files: dict[str, File] = {}
+    try:
+        for frame in frames:
+            path, header = frame.path, frame.header
+            if path not in files:
+                files[path] = fs.open(path)
+            payload = files[path].pread(header.payload_bytes, frame.position + _HEADER_BYTES)
+            if crc32c(payload) != header.payload_crc:
+                raise OSError(errno.EIO, "a frame is not what it was", path)
+            for number, redo in _read_entries(header, memoryview(payload)):
+                deletion = deleted.get(redo.key)
+                if deletion is None or deletion < (*frame.order, number):
+                    yield redo
+    finally:
+        for file in files.values():
+            file.close()
 
 
 def _write_page(file: File, generation: int) -> None:
@@ -390,21 +368,19 @@ def _read_frames(content: bytes, path: str, name: str, problems: list[str]) -> l
 
 
 def _read_deletions(header: _Header, payload: memoryview) -> list[tuple[int, PartitionKey]]:
-    found: list[tuple[int, PartitionKey]] = []
-    for number in range(header.entry_count):
-        topic_id, partition, kind, *_ = _ENTRY.unpack_from(payload, number * _ENTRY.size)
-        if kind == _KIND_DELETED:
-            found.append((number, PartitionKey(TopicId(topic_id), partition)))
-    return found
+    table = _ENTRY.iter_unpack(payload[: header.entry_count * _ENTRY.size])
+    return [
+        (number, PartitionKey(TopicId(topic_id), partition))
+        for number, (topic_id, partition, kind, *_) in enumerate(table)
+        if kind == _KIND_DELETED
+    ]
 
 
 def _read_entries(header: _Header, payload: memoryview) -> Iterator[tuple[int, Redo]]:
     """Yield what is to be written again, with the number of its entry."""
     data_position = header.entry_count * _ENTRY.size
-    for number in range(header.entry_count):
-        topic_id, partition, kind, base_offset, position, size_bytes = _ENTRY.unpack_from(
-            payload, number * _ENTRY.size
-        )
+    table = _ENTRY.iter_unpack(payload[:data_position])
+    for number, (topic_id, partition, kind, base_offset, position, size_bytes) in enumerate(table):
         if kind == _KIND_DELETED:
             continue
         key = PartitionKey(TopicId(topic_id), partition)

@@ -54,6 +54,8 @@ class Quarantine:
         limit_bytes: int,
         report: Callable[[str], None],
         note: Callable[[str], None],
+        *,
+        files_max: int = FILES_MAX,
     ) -> None:
         """`report` takes what an operator should know, `note` what is in order."""
         self._fs = fs
@@ -61,6 +63,7 @@ class Quarantine:
         self._limit_bytes = limit_bytes
         self._report = report
         self._note = note
+        self._files_max = files_max
         self._lock = Lock()
         self.size_bytes = 0
         """What is kept, as of `look` or the last `keep`."""
@@ -122,7 +125,7 @@ class Quarantine:
         """Remove the oldest files until one of so many bytes fits; return those that stay."""
         kept_bytes = sum(one.size_bytes for one in kept)
         removed = 0
-        while kept_bytes + size_bytes > self._limit_bytes or len(kept) - removed >= FILES_MAX:
+        while kept_bytes + size_bytes > self._limit_bytes or len(kept) - removed >= self._files_max:
             one = kept[removed]
             path = f"{self._path}/{one.name}"
             if self._fs.exists(path):

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.failures import SyncFailedError
+from kgw.backend.embedded.files.durability import sync_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kgw.backend.embedded.files.fs import FileSystem
-    from kgw.backend.embedded.files.pool import FilePool
     from kgw.backend.embedded.log.journal import Journal
     from kgw.types import PartitionKey
 
@@ -28,14 +28,12 @@ class Removals:
     def __init__(
         self,
         fs: FileSystem,
-        pool: FilePool,
         root: str,
         journal: Journal,
         switch: Callable[[], bool],
     ) -> None:
         """`switch` has the journal go on in its other file; False when it cannot."""
         self._fs = fs
-        self._pool = pool
         self._directory = f"{root}/{layout.PARTITIONS_DIRECTORY}"
         self._journal = journal
         self._switch = switch
@@ -66,7 +64,7 @@ class Removals:
                 # Another sync of these names would succeed, and prove nothing.
                 raise self._failure
             try:
-                self._pool.sync_directory(self._directory)
+                sync_directory(self._fs, self._directory)
             except SyncFailedError as error:
                 self._failure = error
                 raise

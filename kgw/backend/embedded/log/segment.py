@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kgw.backend.base import LogSettings
-    from kgw.backend.embedded.failures import SyncFailedError
     from kgw.backend.embedded.files.fs import FileSystem
     from kgw.backend.embedded.files.pool import FilePool, PooledFile
     from kgw.backend.embedded.log.indexes import IndexBuilder
@@ -62,25 +61,6 @@ class SegmentMark:
 class Segment:
     """Batches from `base_offset` on."""
 
-    __slots__ = (
-        "base_offset",
-        "begun_ms",
-        "bytes_since_index",
-        "index_builder",
-        "index_count",
-        "is_removed",
-        "largest_timestamp_ms",
-        "log_path",
-        "may_hold_rest",
-        "pool",
-        "sent_bytes",
-        "side",
-        "side_is_dirty",
-        "size_bytes",
-        "stem",
-        "stem_path",
-    )
-
     def __init__(self, directory: str, base_offset: int, pool: FilePool) -> None:
         self.base_offset = base_offset
         self.stem = layout.segment_stem(base_offset)
@@ -101,6 +81,8 @@ class Segment:
         self.sent_bytes = 0
         """What the system has been asked to bring to the disk; a hint, and no mark of durability.
         """
+        self.is_handed_on = False
+        """Whether a thread is about to `write_back`: its queue does not grow with the segment."""
         self.is_removed = False
         self.may_hold_rest = False
         """Whether a write failed that may have left bytes behind `size_bytes`."""
@@ -123,14 +105,11 @@ class Segment:
         if side is not None:
             return side
         try:
-            pooled = self._acquire(self.side_path)
+            with self._acquire(self.side_path) as pooled:
+                side_bytes = pooled.file.size()
+                data = pooled.file.pread(ENTRY_BYTES, max(side_bytes - ENTRY_BYTES, 0))
         except FileNotFoundError:
             raise SideFileDamagedError(self) from None
-        try:
-            side_bytes = pooled.file.size()
-            data = pooled.file.pread(ENTRY_BYTES, max(side_bytes - ENTRY_BYTES, 0))
-        finally:
-            self.pool.release(pooled)
         last = decode_entry(data)
         end_position = last.end_position if last is not None else 0
         is_damaged = bool(side_bytes % ENTRY_BYTES or (side_bytes and last is None))
@@ -173,11 +152,8 @@ class Segment:
         data = b""
         if index < written:
             wanted_bytes = min(count, written - index) * ENTRY_BYTES
-            pooled = self._acquire(self.side_path)
-            try:
+            with self._acquire(self.side_path) as pooled:
                 data = pooled.file.pread(wanted_bytes, index * ENTRY_BYTES)
-            finally:
-                self.pool.release(pooled)
             if len(data) != wanted_bytes:
                 raise SideFileDamagedError(self, index, count)
         missing = count * ENTRY_BYTES - len(data)
@@ -225,35 +201,23 @@ class Segment:
 
     def read_bytes(self, position: int, size_bytes: int) -> bytes:
         """Return bytes of the segment; fewer where the file ends early. Raises OSError."""
-        pooled = self._acquire(self.log_path)
-        try:
+        with self._acquire(self.log_path) as pooled:
             return pooled.file.pread(size_bytes, position)
-        finally:
-            self.pool.release(pooled)
 
     def read_into(self, buffer: memoryview, position: int) -> int:
         """Fill a buffer as `File.pread_into` from the segment. Raises as `read_bytes`."""
-        pooled = self._acquire(self.log_path)
-        try:
+        with self._acquire(self.log_path) as pooled:
             return pooled.file.pread_into(buffer, position)
-        finally:
-            self.pool.release(pooled)
 
     def read_direct(self, buffer: memoryview, position: int) -> int:
         """Fill a buffer as `File.pread_direct` from the segment. Raises as `read_bytes`."""
-        pooled = self._acquire(self.log_path)
-        try:
+        with self._acquire(self.log_path) as pooled:
             return pooled.file.pread_direct(buffer, position)
-        finally:
-            self.pool.release(pooled)
 
     def uncached_bytes(self, position: int, size_bytes: int) -> int:
         """Return what `File.uncached_bytes` says of the segment. Raises as `read_bytes`."""
-        pooled = self._acquire(self.log_path)
-        try:
+        with self._acquire(self.log_path) as pooled:
             return pooled.file.uncached_bytes(position, size_bytes)
-        finally:
-            self.pool.release(pooled)
 
     def is_in_memory(self, position: int, size_bytes: int) -> bool:
         """Whether bytes are in the page cache, as far as that can be told; never waits.
@@ -317,22 +281,32 @@ class Segment:
                 raise SideFileDamagedError(self) from None
             raise
         if self.is_removed:
-            self._release(pooled)
+            self.release(pooled)
             raise SideFileDamagedError(self)
         return pooled
 
     # --- writing: the flusher ----------------------------------------------------------------
 
-    def has_room(self, batch: RecordBatch, settings: LogSettings) -> bool:
-        """Whether a batch may still enter, by Kafka's rules for rolling."""
-        if self.size_bytes == 0:
-            return True
-        end_position = self.size_bytes + len(batch.buffer)
-        return (
-            end_position <= min(settings.segment_bytes, layout.MAX_POSITION)
-            and batch.last_offset - self.base_offset <= layout.MAX_POSITION
-            and self.index_count < settings.segment_index_bytes // _INDEX_ENTRY_BYTES
-        )
+    def room_for(self, batches: Sequence[RecordBatch], start: int, settings: LogSettings) -> int:
+        """Return up to where batches from `start` on may enter, by Kafka's rules for rolling.
+
+        More of them may where an entry of Kafka's index is made for few.
+        """
+        room_bytes = min(settings.segment_bytes, layout.MAX_POSITION) - self.size_bytes
+        room_entries = settings.segment_index_bytes // _INDEX_ENTRY_BYTES - self.index_count
+        end = start
+        while end < len(batches):
+            batch = batches[end]
+            room_bytes -= len(batch.buffer)
+            if (
+                room_bytes < 0
+                or end - start >= room_entries
+                or batch.last_offset - self.base_offset > layout.MAX_POSITION
+            ) and (end > start or self.size_bytes):
+                # A batch that is too large for any segment has one to itself.
+                break
+            end += 1
+        return end
 
     def write(self, batches: Sequence[RecordBatch], settings: LogSettings) -> list[Buffer]:
         """Write batches behind the others, without a sync, and return their buffers.
@@ -341,7 +315,7 @@ class Segment:
 
         Raises OSError; the caller then goes back to a mark.
         """
-        written, tail = self.side or self.load()
+        written, tail = self.load()
         buffers: list[Buffer] = [batch.buffer for batch in batches]
         pooled = self.pool.acquire(self.log_path)
         try:
@@ -392,11 +366,8 @@ class Segment:
         # Not dirty for the pool, which may close it before it is synced: a checkpoint writes side
         # files by the thousand, and none could be closed. The kernel may then tell nobody that a
         # write-back has failed; what the disk lacks is noticed, and made anew from the batches.
-        pooled = self.pool.acquire(self.side_path, create=True)
-        try:
+        with self.pool.acquire(self.side_path, create=True) as pooled:
             pooled.file.pwrite((tail,), written * ENTRY_BYTES)
-        finally:
-            self.pool.release(pooled)
         self.side_is_dirty = True
         self.side = (written + len(tail) // ENTRY_BYTES, rest)
 
@@ -423,12 +394,9 @@ class Segment:
 
     def _cut(self, path: str, size_bytes: int) -> None:
         """Truncate a file, durably: what was given up must not come back behind later batches."""
-        pooled = self.pool.acquire(path)
-        try:
+        with self.pool.acquire(path) as pooled:
             pooled.file.truncate(size_bytes)
             self.pool.sync(pooled)
-        finally:
-            self.pool.release(pooled)
 
     def sync(self) -> None:
         """Make the batches durable, unless they are removed. Raises OSError, SyncFailedError."""
@@ -442,18 +410,15 @@ class Segment:
 
     def write_back(self) -> None:
         """Have the system begin to write what it has not been asked to. In any thread."""
+        self.is_handed_on = False
         start = self.sent_bytes
         # The page that the next batch goes on in would be written twice.
         end = self.size_bytes - self.size_bytes % _PAGE_BYTES
         if end <= start:
             return
         self.sent_bytes = end
-        with suppress(OSError, SideFileDamagedError):
-            pooled = self._acquire(self.log_path)
-            try:
-                pooled.file.begin_write_back(start, end - start)
-            finally:
-                self.pool.release(pooled)
+        with suppress(OSError, SideFileDamagedError), self._acquire(self.log_path) as pooled:
+            pooled.file.begin_write_back(start, end - start)
 
     def sync_side(self) -> None:
         """Make the written side entries durable. Raises as `sync`."""
@@ -475,48 +440,10 @@ class Segment:
         try:
             self.pool.sync(pooled)
         finally:
-            self._release(pooled)
+            self.release(pooled)
 
-    def begin_sync(self) -> PooledFile | None:
-        """Return the file for somebody else to sync. Never waits.
-
-        Who does it then calls `end_sync`, or `give_up_sync`. None when that must be left to `sync`.
-        Raises OSError.
-        """
-        pooled = self.pool.acquire(self.log_path)
-        if self.pool.begin_sync(pooled):
-            self.sent_bytes = self.size_bytes
-            return pooled
-        self._release(pooled)
-        return None
-
-    def begin_side_sync(self) -> PooledFile | None:
-        """Return the side file as `begin_sync`; None when it must be left to `sync_side`.
-
-        Raises OSError.
-        """
-        if not self.side_is_dirty:
-            return None
-        pooled = self.pool.acquire(self.side_path)
-        if self.pool.begin_sync(pooled):
-            self.side_is_dirty = False
-            return pooled
-        self._release(pooled)
-        return None
-
-    def end_sync(self, pooled: PooledFile, failure: SyncFailedError | None) -> None:
-        """Note what became of a sync, and give the file back. Raises OSError, with that done."""
-        self.pool.end_sync(pooled, failure)
-        self._release(pooled)
-
-    def give_up_sync(self, pooled: PooledFile) -> None:
-        """Give the file back without a sync. Raises OSError, with that done."""
-        if pooled.path == self.side_path:
-            self.side_is_dirty = True
-        self.pool.give_up_sync(pooled)
-        self._release(pooled)
-
-    def _release(self, pooled: PooledFile) -> None:
+    def release(self, pooled: PooledFile) -> None:
+        """Give back one of the segment's files, which may have been removed meanwhile."""
         self.pool.release(pooled)
         if self.is_removed:
             # Or a file that has no name any more would stay open, and its space be taken.

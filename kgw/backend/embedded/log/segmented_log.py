@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.base import EpochEnd
 from kgw.backend.embedded import layout
+from kgw.backend.embedded.files.durability import sync_directory
 from kgw.backend.embedded.layout import DamagedRange, EpochStart, Gap, LogState
 from kgw.backend.embedded.log.journal import Redo
 from kgw.backend.embedded.log.log_state import write_log_state
@@ -183,48 +184,25 @@ class SegmentedLog:
         segment = self.segments[-1] if self.segments else None
         start = 0
         while start < len(batches):
-            if segment is None or not segment.has_room(batches[start], self.settings):
+            end = start if segment is None else segment.room_for(batches, start, self.settings)
+            if segment is None or end == start:
                 segment = self._begin_segment(batches[start].base_offset)
+                end = segment.room_for(batches, start, self.settings)
             else:
                 self._marks.append((segment, SegmentMark(segment)))
-            end = self._end_of_run(segment, batches, start)
-            run = batches if end - start == len(batches) else batches[start:end]
             position = segment.size_bytes
             if position == 0:
                 segment.begun_ms = self.directory.wall_ms()
-            buffers = segment.write(run, self.settings)
-            redos.append(
-                Redo(
-                    self.key, segment.base_offset, position, buffers, segment.size_bytes - position
-                )
-            )
+            buffers = segment.write(batches[start:end], self.settings)
+            size_bytes = segment.size_bytes - position
+            redos.append(Redo(self.key, segment.base_offset, position, buffers, size_bytes))
             start = end
         return redos
-
-    def _end_of_run(self, segment: Segment, batches: Sequence[RecordBatch], start: int) -> int:
-        """Return how far `segment` takes the batches; it takes the one at `start` in any case."""
-        if start + 1 == len(batches):
-            return start + 1
-        room_bytes = min(self.settings.segment_bytes, layout.MAX_POSITION) - segment.size_bytes
-        # An entry of Kafka's index is made once in index_interval_bytes at most.
-        room_index = self.settings.segment_index_bytes // 8 - segment.index_count
-        end = start
-        while end < len(batches):
-            batch = batches[end]
-            room_bytes -= len(batch.buffer)
-            room_index -= 1
-            fits = room_bytes >= 0 and room_index > 0
-            if end > start and not (
-                fits and batch.last_offset - segment.base_offset <= layout.MAX_POSITION
-            ):
-                break
-            end += 1
-        return end
 
     def roll(self, base_offset: int) -> Segment:
         """Begin a segment, durably."""
         segment = self._begin_segment(base_offset)
-        self.directory.pool.sync_directory(self.path)
+        sync_directory(self.directory.fs, self.path)
         return segment
 
     @property
@@ -243,23 +221,20 @@ class SegmentedLog:
             old.sync()
             if old in self._created:
                 # Its own name comes first, or a crash could leave the new one alone.
-                self.directory.pool.sync_directory(self.path)
+                sync_directory(self.directory.fs, self.path)
             old.write_side(at_least_bytes=1)
             self.unindexed[old] = None
         segment = Segment(self.path, base_offset, self.directory.pool)
         self._created.append(segment)
         # The side file first: what a stop has left of an old one would speak for an empty segment.
         for path in (segment.side_path, segment.log_path):
-            pooled = self.directory.pool.acquire(path, create=True)
-            try:
+            with self.directory.pool.acquire(path, create=True) as pooled:
                 # A crash may have left a file of this name that no checkpoint ever knew. Durably:
                 # old side entries behind new batches would call these damaged.
                 was_empty = not pooled.file.size()
                 pooled.file.truncate(0)
                 if not was_empty:
                     self.directory.pool.sync(pooled)
-            finally:
-                self.directory.pool.release(pooled)
         self.segments = (*self.segments, segment)
         return segment
 
@@ -303,7 +278,7 @@ class SegmentedLog:
                     fs.unlink(path)
                     has_removed = True
             if has_removed:
-                self.directory.pool.sync_directory(self.path)
+                sync_directory(self.directory.fs, self.path)
         for segment, mark in reversed(self._marks):
             if segment in self.segments:
                 segment.go_back(mark)

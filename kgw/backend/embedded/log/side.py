@@ -52,12 +52,7 @@ class SideEntry(NamedTuple):
         return self.position + self.size_bytes
 
 
-def encode_entry(entry: SideEntry) -> bytes:
-    """Return the 40 bytes of an entry."""
-    return pack_entry(*entry)
-
-
-def pack_entry(
+def encode_entry(
     base_offset: int,
     largest_timestamp_ms: int,
     durable_end: int,

@@ -15,19 +15,18 @@ from __future__ import annotations
 
 import errno
 from bisect import bisect_left
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.embedded import layout
-from kgw.backend.embedded.failures import SyncFailedError, storage_error
+from kgw.backend.embedded.failures import SyncFailedError
 from kgw.backend.embedded.files.durability import replace_durably, sync_directory
 from kgw.backend.embedded.log.segment import Segment
 from kgw.errors import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable
 
     from kgw.backend.embedded.files.fs import FileSystem
-    from kgw.backend.embedded.files.pool import FilePool
     from kgw.backend.embedded.log.data_directory import DataDirectory
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
 
@@ -43,28 +42,20 @@ class CompactedSegment(NamedTuple):
     largest_timestamp_ms: int
 
 
-class SwappingStore(Protocol):
-    """What an exchange asks of the store."""
-
-    fs: FileSystem
-    pool: FilePool
-
-    def check_writable(self) -> None: ...
-
-    def fail(self, error: Exception) -> None: ...
-
-    def forget_segments(self, log: SegmentedLog, segments: Iterable[Segment]) -> None: ...
-
-
-def swap_segment(store: SwappingStore, log: SegmentedLog, compacted: CompactedSegment) -> list[str]:
+def swap_segment(
+    directory: DataDirectory,
+    log: SegmentedLog,
+    compacted: CompactedSegment,
+    forget: Callable[[Segment], None],
+) -> list[str]:
     """Put a compacted segment in its place: the flusher's work, beside no checkpoint or rebuilding.
 
     Returns the old files, to be removed after the log's `delete_delay_ms`; nothing happens when
     all of the old segments have been dropped meanwhile. The stored checkpoint must name a later
-    segment. Raises StorageError, also when some of the old segments have been dropped: the run must
-    go no further.
+    segment. `forget` is told of each old segment. Raises StorageError, also when some of these have
+    been dropped: the run must go no further.
     """
-    store.check_writable()
+    directory.check_writable()
     segments = log.segments
     bases = [segment.base_offset for segment in segments]
     if log.is_deleted or compacted.replaced[-1] < bases[0]:
@@ -75,34 +66,31 @@ def swap_segment(store: SwappingStore, log: SegmentedLog, compacted: CompactedSe
         raise StorageError(
             f"segments of partition {log.key} that were being compacted have been dropped"
         )
-    fs = store.fs
+    fs = directory.fs
     note_path = _note_path(log.path, compacted)
-    try:
+    with directory.attempt(f"compact partition {log.key}"):
         # First the new files' names: the note must not outlive them.
         sync_directory(fs, _directory(log.path))
         replace_durably(fs, note_path, b"")
-    except OSError as error:
-        raise storage_error(error, f"cannot compact partition {log.key}") from error
-    except SyncFailedError as error:
-        store.fail(error)
-        raise StorageError(str(error)) from error
     aside: list[str] = []
     try:
         for segment in segments[start:end]:
             aside += segment.set_aside(fs)
         _bring_in(fs, log.path, compacted.base_offset)
-        new = Segment(log.path, compacted.base_offset, store.pool)
+        new = Segment(log.path, compacted.base_offset, directory.pool)
         new.size_bytes = compacted.size_bytes
         new.side = (compacted.entry_count, b"")
         new.largest_timestamp_ms = compacted.largest_timestamp_ms
         new.begun_ms = segments[start].begun_ms
-        store.forget_segments(log, segments[start:end])
+        for segment in segments[start:end]:
+            forget(segment)
+            log.unindexed.pop(segment, None)
         log.segments = (*segments[:start], new, *segments[end:])
         sync_directory(fs, log.path)
         fs.unlink(note_path)
     except (OSError, SyncFailedError) as error:
         # The next start finishes it.
-        store.fail(error)
+        directory.fail(error)
         raise StorageError(str(error)) from error
     return aside
 

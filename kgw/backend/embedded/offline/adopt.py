@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.embedded import layout
-from kgw.backend.embedded.files.real_fs import RealFs
+from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.offline.opening import opened_state
 from kgw.state.base import Change, DamagedRowsError
 from kgw.state.kinds import BROKER_CONFIG, CLUSTER, TOPIC, TOPIC_CREATION, TOPIC_DELETION

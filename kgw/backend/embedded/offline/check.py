@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.embedded import layout
-from kgw.backend.embedded.files.real_fs import RealFs
+from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.log.journal import FILE_NAMES, Journal
 from kgw.backend.embedded.log.log_state import read_log_state
 from kgw.backend.embedded.log.swap import read_notes

@@ -6,7 +6,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.embedded import layout
-from kgw.backend.embedded.files.real_fs import RealFs
+from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.log.side import ENTRY_BYTES, decode_entry
 from kgw.backend.embedded.recover.scan import find_batches
 from kgw.records.batch import HEADER_BYTES, PREFIX_BYTES, RecordBatch, read_batch, read_header

@@ -7,8 +7,8 @@ from os import environ
 from typing import TYPE_CHECKING
 
 from kgw.backend.embedded import layout
+from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.files.lock import DirectoryLock
-from kgw.backend.embedded.files.real_fs import RealFs
 from kgw.backend.embedded.state_place import read_place, stored_identity
 from kgw.errors import DataDirectoryError
 

@@ -11,7 +11,7 @@ from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.embedded import layout
-from kgw.backend.embedded.files.real_fs import RealFs
+from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.offline.opening import opened_state, server_state
 from kgw.backend.embedded.state_place import (
     BINDING_KEY,

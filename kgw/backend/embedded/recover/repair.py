@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.embedded import layout
-from kgw.backend.embedded.files.durability import sync_file
+from kgw.backend.embedded.files.durability import sync_directory, sync_file
 from kgw.backend.embedded.log.side import ENTRY_BYTES, decode_entry
 from kgw.backend.embedded.recover.scan import SegmentScan, SegmentScanner
 from kgw.offsets.manager import MAX_OFFSET
@@ -211,7 +211,7 @@ class _SideMending:
         self._fs.rename(self._new_path, self._segment.side_path)
         self._is_placed = True
         self._pool.forget(self._segment.side_path)
-        self._pool.sync_directory(self._segment.stem_path.rsplit("/", 1)[0])
+        sync_directory(self._fs, self._segment.stem_path.rsplit("/", 1)[0])
 
 
 def _position_of(entries: bytearray, offset: int) -> int | None:

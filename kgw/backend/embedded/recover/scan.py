@@ -18,7 +18,6 @@ from kgw.backend.embedded.log.side import (
     SideEntry,
     decode_entry,
     encode_entry,
-    pack_entry,
 )
 from kgw.offsets.manager import MAX_OFFSET
 from kgw.records.batch import CRC_START, HEADER, HEADER_BYTES, MAGIC, PREFIX_BYTES
@@ -234,14 +233,12 @@ class SegmentScanner:
             self._last_epoch = batch.leader_epoch
             self._found_epochs.append(EpochStart(batch.leader_epoch, batch.base_offset))
         self.entries += encode_entry(
-            SideEntry(
-                batch.base_offset,
-                largest_timestamp_ms,
-                min(batch.next_offset, self._vouch_below),
-                batch.position,
-                batch.size_bytes,
-                batch.header_crc,
-            )
+            batch.base_offset,
+            largest_timestamp_ms,
+            min(batch.next_offset, self._vouch_below),
+            batch.position,
+            batch.size_bytes,
+            batch.header_crc,
         )
 
     def _run(
@@ -294,7 +291,7 @@ class SegmentScanner:
             if record_count and timestamp_ms > largest_timestamp_ms:
                 largest_timestamp_ms = timestamp_ms
             next_offset = base_offset + delta + 1
-            entries += pack_entry(
+            entries += encode_entry(
                 base_offset,
                 largest_timestamp_ms,
                 min(vouch_below, next_offset),
@@ -311,14 +308,12 @@ class SegmentScanner:
     ) -> None:
         header_crc = crc32c(self._window.view(start, min(HEADER_BYTES, end - start)))
         self.entries += encode_entry(
-            SideEntry(
-                offset,
-                largest_timestamp_ms,
-                min(self._proven_end, end_offset),
-                start,
-                end - start,
-                header_crc ^ DAMAGE_MASK,
-            )
+            offset,
+            largest_timestamp_ms,
+            min(self._proven_end, end_offset),
+            start,
+            end - start,
+            header_crc ^ DAMAGE_MASK,
         )
 
     def _batch_at(self, position: int, expected_offset: int) -> FoundBatch | None:

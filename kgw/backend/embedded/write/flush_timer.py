@@ -7,26 +7,17 @@ while a round takes longer than the interval, a record waits for that round and 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from kgw.backend.embedded.write.relaxed import FlushSchedule
 from kgw.backend.embedded.write.segment_syncs import sync_segments
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from concurrent.futures import Executor
 
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
-    from kgw.backend.embedded.write.relaxed import RelaxedLogs
-
-_Result = TypeVar("_Result")
-
-
-class RunInFlusher(Protocol):
-    """A way to have something done between two groups."""
-
-    async def __call__(self, function: Callable[[], _Result], /) -> _Result: ...
+    from kgw.backend.embedded.write.relaxed import Flush, RelaxedLogs
 
 
 class FlushTimer:
@@ -36,7 +27,7 @@ class FlushTimer:
         self,
         loop: asyncio.AbstractEventLoop,
         relaxed: RelaxedLogs,
-        run_in_flusher: RunInFlusher,
+        run_in_flusher: Callable[[Callable[[], Any]], Awaitable[Any]],
         executor: Executor,
     ) -> None:
         """The `executor` has a thread for syncs of relaxed logs: no strict append waits there."""
@@ -44,7 +35,9 @@ class FlushTimer:
         self._relaxed = relaxed
         self._run_in_flusher = run_in_flusher
         self._executor = executor
-        self._schedule = FlushSchedule()
+        self._since_s: dict[SegmentedLog, float] = {}
+        """Since when each log has held what no sync has begun to cover."""
+        self._flushing: dict[SegmentedLog, float] = {}
         # Not asked when it is due: what uvloop gives for a time that is all but now cannot say.
         self._timer: asyncio.Handle | None = None
         self._timer_due_s = 0.0
@@ -54,7 +47,7 @@ class FlushTimer:
 
     def note(self, log: SegmentedLog) -> None:
         """Have a log synced that holds what is not durable."""
-        due_s = self._schedule.note(log, self._loop.time())
+        due_s = self._since_s.setdefault(log, self._loop.time()) + _interval_s(log)
         if self._timer is None or due_s < self._timer_due_s:
             self._arm(due_s)
 
@@ -66,13 +59,13 @@ class FlushTimer:
 
     def _reschedule(self) -> None:
         self._is_rescheduling = False
-        due_s = self._schedule.next_due_s()
-        if due_s is not None:
-            self._arm(due_s)
+        if self._since_s:
+            self._arm(min(since_s + _interval_s(log) for log, since_s in self._since_s.items()))
 
     def age_s(self) -> float:
         """Return for how long the oldest of what is not durable has been so."""
-        return self._schedule.age_s(self._loop.time())
+        now_s = self._loop.time()
+        return now_s - min((*self._since_s.values(), *self._flushing.values()), default=now_s)
 
     def _arm(self, due_s: float) -> None:
         if self._timer is not None:
@@ -96,12 +89,15 @@ class FlushTimer:
         self._reschedule()
 
     async def _flush_due(self) -> None:
-        logs = self._schedule.begin(self._loop.time())
-        flushes = await self._run_in_flusher(partial(self._relaxed.begin_flush, logs))
+        now_s = self._loop.time()
+        for log, since_s in list(self._since_s.items()):
+            # One that is half-way comes along.
+            if now_s - since_s >= _interval_s(log) / 2:
+                self._flushing[log] = self._since_s.pop(log)
+        begin = partial(self._relaxed.begin_flush, list(self._flushing))
+        flushes: list[Flush] = await self._run_in_flusher(begin)
         segments = [flush.mark.segment for flush in flushes]
-        outcomes = await self._loop.run_in_executor(
-            self._executor, sync_segments, self._relaxed.directory.fs, segments
-        )
+        outcomes = await self._loop.run_in_executor(self._executor, sync_segments, segments)
         moved = await self._run_in_flusher(partial(self._relaxed.finish_flush, flushes, outcomes))
         for log, end_offset in moved:
             if end_offset > log.offsets.durable_end:
@@ -110,7 +106,7 @@ class FlushTimer:
             # Nobody could believe another sync: what is unsynced stays so.
             self._is_closed = True
         else:
-            self._schedule.finish()
+            self._flushing.clear()
 
     async def aclose(self) -> None:
         """Begin no more rounds, and wait for the one that runs."""
@@ -120,3 +116,8 @@ class FlushTimer:
             self._timer = None
         if self._round is not None:
             await self._round
+
+
+def _interval_s(log: SegmentedLog) -> float:
+    """Return how long a log may hold what is not durable: not at all once it is strict."""
+    return log.settings.flush_interval_ms / 1000 if log.settings.is_relaxed else 0.0

@@ -14,10 +14,11 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from kgw.completion import Completion
 from kgw.logs import EventLogger
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop, Future
+    from asyncio import AbstractEventLoop
     from collections.abc import Callable, Sequence
 
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
@@ -32,6 +33,10 @@ ANSWERED_PER_TURN: Final = 400
 are served in between (docs/decisions/0081-one-thread-writes.md)."""
 
 
+def nothing() -> None:
+    """Do nothing: whoever waits for it has waited for all that was before it."""
+
+
 class Flusher:
     """The thread, its inbox, and what is to be answered."""
 
@@ -39,12 +44,15 @@ class Flusher:
         self,
         loop: AbstractEventLoop,
         writes: WritePath,
-        answer: Callable[[list[Append]], None],
+        show: Callable[[list[Append], list[SegmentedLog]], None],
     ) -> None:
-        """`answer` is called in the loop, with group after group."""
+        """`show` is called in the loop, with group after group, before its appends succeed.
+
+        And with the logs whose high watermark the group has moved.
+        """
         self._loop = loop
         self._writes = writes
-        self._answer = answer
+        self._show = show
         # A deque's ends are safe to use from two threads.
         self._jobs: deque[Callable[[], None]] = deque()
         self._wakeup: SimpleQueue[bool] = SimpleQueue()
@@ -65,20 +73,20 @@ class Flusher:
             self._wakeup.put(True)
         return append
 
-    async def run(self, function: Callable[[], _Result]) -> _Result:
-        """Run a function in the thread, between two groups, and return its result."""
-        future: Future[_Result] = self._loop.create_future()
-        self._jobs.append(partial(self._do, function, future))
+    def run(self, function: Callable[[], _Result]) -> Completion[_Result]:
+        """Have a function run in the thread, between two groups."""
+        done: Completion[_Result] = Completion()
+        self._jobs.append(partial(self._do, function, done))
         if not self._is_awake:
             self._is_awake = True
             self._wakeup.put(True)
-        return await future
+        return done
 
     async def aclose(self) -> None:
         """Write and answer what is queued, and let the thread end. A second call does nothing."""
         if not self._thread.is_alive():
             return
-        await self.run(_nothing)
+        await self.run(nothing)
         self._wakeup.put(False)
         await to_thread(self._thread.join)
         while self._completed:
@@ -86,33 +94,27 @@ class Flusher:
             await sleep(0)
 
     def _complete(self) -> None:
-        """Answer as many appends as one turn may; the rest in later turns."""
+        """Answer one group, or tell what came of a job; the next one in a later turn."""
         # First: whatever the thread adds from now on makes a call of its own due.
         self._is_completion_due = False
-        completed = self._completed
-        answered = 0
-        while completed:
-            one = completed[0]
-            if not callable(one):
-                answered += len(one)
-                if answered > ANSWERED_PER_TURN:
-                    # Unless the thread has made one due meanwhile: each of two would go on.
-                    if not self._is_completion_due:
-                        self._is_completion_due = True
-                        self._loop.call_soon(self._complete)
-                    return
-            completed.popleft()
-            if callable(one):
-                one()
-                continue
-            try:
-                self._answer(one)
-            except Exception as error:  # noqa: BLE001 - a bug must not leave callers waiting
-                _log.error("a group of appends could not be answered", error=error)
-                left = [append for append in one if not append.is_done]
-                self._give_up(left, error)
-                for append in left:
-                    append.finish()
+        if not self._completed:
+            return
+        one = self._completed.popleft()
+        if self._completed:
+            self._have_completed()
+        if callable(one):
+            one()
+            return
+        try:
+            self._show(one, self._writes.complete_group(one))
+            for append in one:
+                append.finish()
+        except Exception as error:  # noqa: BLE001 - a bug must not leave callers waiting
+            _log.error("a group of appends could not be answered", error=error)
+            left = [append for append in one if not append.is_done]
+            self._give_up(left, error)
+            for append in left:
+                append.finish()
 
     # --- the thread ------------------------------------------------------------------------------
 
@@ -141,13 +143,12 @@ class Flusher:
             self._completed.append(group[start : start + ANSWERED_PER_TURN])
         self._have_completed()
 
-    def _do(self, function: Callable[[], _Result], future: Future[_Result]) -> None:
+    def _do(self, function: Callable[[], _Result], done: Completion[_Result]) -> None:
         try:
-            result = function()
+            done.result = function()
         except Exception as error:  # noqa: BLE001 - it is raised again where it is awaited
-            self._completed.append(partial(_set_exception, future, error))
-        else:
-            self._completed.append(partial(_set_result, future, result))
+            done.error = error
+        self._completed.append(done.finish)
         self._have_completed()
 
     def _have_completed(self) -> None:
@@ -161,17 +162,3 @@ class Flusher:
         directory.fail(error)
         for append in group:
             append.error = append.error or directory.failure
-
-
-def _set_result(future: Future[_Result], result: _Result) -> None:
-    if not future.done():
-        future.set_result(result)
-
-
-def _set_exception(future: Future[_Result], error: Exception) -> None:
-    if not future.done():
-        future.set_exception(error)
-
-
-def _nothing() -> None:
-    """Wait for one's turn."""

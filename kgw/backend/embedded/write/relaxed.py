@@ -6,8 +6,8 @@ lie in a block that was reserved, durably, before the first of them was answered
 start goes on above it. Where no reservation is in place, an append is made durable as in a strict
 log. So nothing ever waits for one.
 
-Plain code without threads. `FlushSchedule` belongs to the event loop, `reserve` to a thread that
-may wait for the disk, all else to the flusher.
+Plain code without threads. `reserve` belongs to a thread that may wait for the disk, all else to
+the flusher.
 """
 
 from __future__ import annotations
@@ -45,16 +45,11 @@ class RelaxedLogs:
     # --- answering before a sync ---------------------------------------------------------------
 
     def may_wait(self, log: SegmentedLog, end_offset: int) -> bool:
-        """Whether an append that ends at `end_offset` may be answered before it is durable."""
-        settings = log.settings
-        if not settings.is_relaxed:
-            if log.reserved_end:
-                self._release(log)
-            return False
+        """Whether a relaxed log may answer an append up to `end_offset` before it is durable."""
         self._reserve_ahead(log, end_offset)
         return (
             end_offset <= log.reserved_end
-            and end_offset - log.durable_end < settings.flush_interval_messages
+            and end_offset - log.durable_end < log.settings.flush_interval_messages
             and (log in self._unsynced or len(self._unsynced) < self._options.unsynced_segments)
         )
 
@@ -136,7 +131,7 @@ class RelaxedLogs:
             log.is_reserving = True
             self.reserve_soon(log, end_offset + count)
 
-    def _release(self, log: SegmentedLog) -> None:
+    def release(self, log: SegmentedLog) -> None:
         """Take back the reservation of a log that is strict by now: it would leave out offsets."""
         if log.durable is not None or log.is_reserving:
             return
@@ -160,44 +155,3 @@ class RelaxedLogs:
                 self.directory.fail(error)
         finally:
             log.is_reserving = False
-
-
-class FlushSchedule:
-    """When which log is synced. Time is an argument, in seconds of a clock that never goes back."""
-
-    def __init__(self) -> None:
-        self._since_s: dict[SegmentedLog, float] = {}
-        """Since when each log has held what no sync has begun to cover."""
-        self._flushing: dict[SegmentedLog, float] = {}
-
-    def note(self, log: SegmentedLog, now_s: float) -> float:
-        """Note that a log holds what is not durable; returns when it must be synced."""
-        return self._since_s.setdefault(log, now_s) + _interval_s(log)
-
-    def next_due_s(self) -> float | None:
-        """Return when the next sync must begin, None while there is nothing to sync."""
-        return min(
-            (since_s + _interval_s(log) for log, since_s in self._since_s.items()),
-            default=None,
-        )
-
-    def begin(self, now_s: float) -> list[SegmentedLog]:
-        """Return the logs to be synced now: those that are due, and those that are half-way."""
-        for log, since_s in list(self._since_s.items()):
-            if now_s - since_s >= _interval_s(log) / 2:
-                self._flushing[log] = self._since_s.pop(log)
-        return list(self._flushing)
-
-    def finish(self) -> None:
-        """Note that what `begin` returned is durable."""
-        self._flushing.clear()
-
-    def age_s(self, now_s: float) -> float:
-        """Return for how long the oldest of what is not durable has been so; 0.0 for nothing."""
-        oldest_s = min((*self._since_s.values(), *self._flushing.values()), default=now_s)
-        return now_s - oldest_s
-
-
-def _interval_s(log: SegmentedLog) -> float:
-    """Return how long a log may hold what is not durable: not at all once it is strict."""
-    return log.settings.flush_interval_ms / 1000 if log.settings.is_relaxed else 0.0

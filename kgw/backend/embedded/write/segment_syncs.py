@@ -15,18 +15,30 @@ from kgw.backend.embedded.failures import SyncFailedError, is_out_of_descriptors
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kgw.backend.embedded.files.fs import FileSystem
     from kgw.backend.embedded.files.pool import PooledFile
     from kgw.backend.embedded.log.segment import Segment
-
-    Begin = Callable[[Segment], PooledFile | None]
 
 _TOGETHER: Final = 64
 """So many files are in use at a time, which may be more than the pool would keep open."""
 
 
-def sync_segment(segment: Segment) -> SyncFailedError | None:
-    """Sync a segment that was written since the start; returns what went wrong."""
+def sync_segments(segments: Sequence[Segment]) -> list[SyncFailedError | None]:
+    """Sync segments that were written since the start, in a thread that may wait.
+
+    Returns what went wrong with each.
+    """
+    outcomes: dict[Segment, SyncFailedError | None] = {}
+    for start in range(0, len(segments), _TOGETHER):
+        some = segments[start : start + _TOGETHER]
+        if len(some) > 1:
+            outcomes |= _sync_batches_together(some)
+        for segment in some:
+            if segment not in outcomes:
+                outcomes[segment] = _sync_alone(segment)
+    return [outcomes[segment] for segment in segments]
+
+
+def _sync_alone(segment: Segment) -> SyncFailedError | None:
     try:
         segment.sync()
     except SyncFailedError as error:
@@ -39,69 +51,59 @@ def sync_segment(segment: Segment) -> SyncFailedError | None:
     return None
 
 
-def sync_segments(fs: FileSystem, segments: Sequence[Segment]) -> list[SyncFailedError | None]:
-    """Sync segments that were written since the start, in a thread that may wait.
-
-    Returns what went wrong with each.
-    """
-    outcomes: dict[Segment, SyncFailedError | None] = {}
-    for start in range(0, len(segments), _TOGETHER):
-        some = segments[start : start + _TOGETHER]
-        if len(some) > 1:
-            outcomes |= _sync_together(fs, some, lambda segment: segment.begin_sync())
-        for segment in some:
-            if segment not in outcomes:
-                outcomes[segment] = sync_segment(segment)
-    return [outcomes[segment] for segment in segments]
-
-
-def sync_all_files(fs: FileSystem, segments: Sequence[Segment]) -> None:
+def sync_all_files(segments: Sequence[Segment]) -> None:
     """Sync segments and their side files, but for removed ones.
 
     Raises OSError, SyncFailedError.
     """
     for start in range(0, len(segments), _TOGETHER):
         some = [one for one in segments[start : start + _TOGETHER] if not one.is_removed]
-        logs = _sync_together(fs, some, lambda segment: segment.begin_sync())
-        sides = _sync_together(fs, some, lambda segment: segment.begin_side_sync())
-        for failure in (*logs.values(), *sides.values()):
+        sides = [one for one in some if one.side_is_dirty]
+        synced = _sync_batches_together(some)
+        synced_sides: dict[Segment, SyncFailedError | None] = {}
+        for segment in sides:
+            # First: what is written while this runs makes the file dirty again.
+            segment.side_is_dirty = False
+        try:
+            synced_sides = _sync_together(sides, lambda segment: segment.side_path)
+        finally:
+            for segment in sides:
+                if segment not in synced_sides:
+                    segment.side_is_dirty = True
+        for failure in (*synced.values(), *synced_sides.values()):
             if failure is not None:
                 raise failure
         for segment in some:
-            if segment not in logs:
+            if segment not in synced:
                 segment.sync()
             segment.sync_side()
 
 
+def _sync_batches_together(
+    segments: Sequence[Segment],
+) -> dict[Segment, SyncFailedError | None]:
+    for segment in segments:
+        segment.sent_bytes = segment.size_bytes
+    return _sync_together(segments, lambda segment: segment.log_path)
+
+
 def _sync_together(
-    fs: FileSystem, segments: Sequence[Segment], begin: Begin
+    segments: Sequence[Segment], path_of: Callable[[Segment], str]
 ) -> dict[Segment, SyncFailedError | None]:
     """Sync one file of each segment; those are left out that somebody else is at, or that are gone.
 
-    Nobody is waited for while files are kept from others: two who do this cannot wait for each
-    other.
+    Side by side, as `FilePool.sync_together`.
     """
-    begun: dict[Segment, PooledFile] = {}
-    outcomes: dict[Segment, SyncFailedError | None] = {}
+    used: dict[PooledFile, Segment] = {}
     try:
         for segment in segments:
-            try:
-                pooled = begin(segment)
-            except OSError:
-                continue  # who tries it alone says what it is
-            if pooled is not None:
-                begun[segment] = pooled
-        errors = fs.sync_all([pooled.file for pooled in begun.values()], ())
-        for (segment, pooled), error in zip(begun.items(), errors, strict=True):
-            outcomes[segment] = (
-                None if error is None else SyncFailedError(f"{pooled.path}: {error}")
-            )
-    finally:
-        for segment, pooled in begun.items():
-            # Only the files of removed segments are closed here: what they held is not needed.
+            # Whoever tries it alone says what is wrong with it.
             with suppress(OSError):
-                if segment in outcomes:
-                    segment.end_sync(pooled, outcomes[segment])
-                else:
-                    segment.give_up_sync(pooled)
-    return outcomes
+                used[segment.pool.acquire(path_of(segment))] = segment
+        if not used:
+            return {}
+        outcomes = segments[0].pool.sync_together(list(used))
+        return {used[pooled]: failure for pooled, failure in outcomes.items()}
+    finally:
+        for pooled, segment in used.items():
+            segment.release(pooled)

@@ -11,19 +11,18 @@ Plain code without threads, so that a simulator can stop it after any operation.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.append import Append as BaseAppend
 from kgw.backend.append import AppendResult
 from kgw.backend.embedded import layout
-from kgw.backend.embedded.failures import SyncFailedError, storage_error
+from kgw.backend.embedded.failures import SyncFailedError, is_out_of_space, storage_error
+from kgw.backend.embedded.files.durability import sync_directories
 from kgw.backend.embedded.log.journal import Journal
 from kgw.backend.embedded.log.segment import SideFileDamagedError
 from kgw.backend.embedded.recover.rebuilding import rebuild_side
-from kgw.backend.embedded.write.journaled import JournaledSegments
 from kgw.backend.embedded.write.relaxed import RelaxedLogs
 from kgw.backend.embedded.write.segment_syncs import sync_segments
-from kgw.backend.embedded.write.write_back import WRITE_BACK_BYTES
 from kgw.errors import DiskFullError, StorageError
 
 if TYPE_CHECKING:
@@ -34,6 +33,12 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.log.segment import Segment
     from kgw.backend.embedded.log.segmented_log import DurableMark, SegmentedLog
     from kgw.records.batch import RecordBatch
+
+
+WRITE_BACK_BYTES: Final = 256 << 10
+"""A segment is handed to the system when so much of it is new: left to the sync that it needs some
+time, it would go to the disk in one piece, and other syncs would wait behind it
+(docs/decisions/0071-writing-back-as-segments-grow.md)."""
 
 
 class Append(BaseAppend):
@@ -70,6 +75,96 @@ class _Share(NamedTuple):
     """Whether it is answered before it is synced."""
 
 
+class Retirement(NamedTuple):
+    """A journal file that is full, and the segments whose bytes it vouches for."""
+
+    journal_number: int
+    segments: list[Segment]
+
+
+class JournaledSegments:
+    """What the journal's file in use vouches for, and the way of a group into it.
+
+    Small appends to many partitions share one sync of the journal. Their segments are synced when
+    its file is full, and the file is used again after that: `retire`, which belongs to a thread
+    that may wait for the disk. All else belongs to whoever writes.
+    """
+
+    def __init__(self, directory: DataDirectory, journal: Journal) -> None:
+        self._directory = directory
+        self._journal = journal
+        self.retire_soon: Callable[[Retirement], None] = self.retire
+        """What is done with a full journal file; at once, unless a shell has something better."""
+        self._dirty: dict[Segment, None] = {}
+        """Written, and not synced since."""
+        self._postponed: Retirement | None = None
+        """A journal file that could not be made usable again, for want of space."""
+
+    def note(self, segment: Segment) -> None:
+        """Note that the journal has been synced with the newest bytes of a segment."""
+        self._dirty[segment] = None
+
+    def forget(self, segment: Segment) -> None:
+        """Note that a segment has been synced, or is no more."""
+        self._dirty.pop(segment, None)
+
+    def append(self, redos: Sequence[Redo]) -> bool:
+        """Have one sync make a group of small appends durable; False when it is not the way."""
+        journal = self._journal
+        size_bytes = 0
+        for redo in redos:
+            size_bytes += redo.size_bytes
+        options = self._directory.options
+        if not journal.is_ready or size_bytes > len(redos) * options.journal_append_bytes:
+            return False
+        crowded = len(self._dirty) >= options.dirty_segments
+        if (crowded or not journal.has_room(len(redos), size_bytes)) and not (
+            self.switch() and journal.has_room(len(redos), size_bytes)
+        ):
+            return False
+        try:
+            journal.append(redos)
+        except OSError as error:
+            # The frame counts for nothing; should it be read nevertheless after a crash, it
+            # repeats what the segments are about to make durable.
+            self._directory.report(f"journal: {error}; this group syncs its segments")
+            return False
+        return True
+
+    def switch(self) -> bool:
+        """Go on in the other journal file; False while that is not usable again."""
+        if self._postponed is not None:
+            retirement, self._postponed = self._postponed, None
+            self.retire_soon(retirement)
+        if not self._journal.has_free_file:
+            return False
+        retirement = Retirement(self._journal.switch(), list(self._dirty))
+        self._dirty.clear()
+        self.retire_soon(retirement)
+        return True
+
+    def retire(self, retirement: Retirement) -> None:
+        """Make a full journal file usable again: what it vouches for is synced where it belongs."""
+        directory = self._directory
+        if directory.failure is not None:
+            return
+        try:
+            # Side by side: until they are done each group of other partitions syncs its segments.
+            left = [segment for segment in retirement.segments if not segment.is_removed]
+            for failure in sync_segments(left):
+                if failure is not None:
+                    raise failure
+            self._journal.retire(retirement.journal_number)
+        except (OSError, SyncFailedError) as error:
+            if isinstance(error, OSError) and is_out_of_space(error):
+                # Where files are not written in place even a journal can find the disk full. All
+                # that it vouches for is durable where it belongs; groups sync their segments.
+                directory.report(f"journal: {error}; every append syncs its segment for now")
+                self._postponed = retirement
+            else:
+                directory.fail(error)
+
+
 class WritePath:
     """The only writer of a data directory's batches."""
 
@@ -83,8 +178,9 @@ class WritePath:
         self.journaled = JournaledSegments(directory, self.journal)
         self.relaxed = RelaxedLogs(directory)
         directory.when_failed = self._stop
-        self.write_back_soon: Callable[[Segment], object] = _leave_it
-        """Told of segments that have grown, and that nobody is about to sync."""
+        self.write_back_soon: Callable[[Callable[[], None]], object] = _leave_it
+        """Has a function run in a thread that may wait for the disk: it hands the system a segment
+        that has grown and that nobody is about to sync."""
         self.is_closed = False
         """Whether nothing more is taken: the store is being closed, or is."""
         self.appended_bytes = 0
@@ -176,7 +272,11 @@ class WritePath:
         for append in group:
             size_bytes += append.size_bytes
         by_log = self._admit(group, size_bytes)
-        shares = self._write(by_log)
+        shares: dict[SegmentedLog, _Share] = {}
+        for log, appends in by_log.items():
+            share = self._write_share(log, appends)
+            if share is not None:
+                shares[log] = share
         self._sync_new_names(by_log, shares)
         durable = self._sync(by_log, shares)
         failure = self.directory.failure
@@ -186,8 +286,9 @@ class WritePath:
             elif appends[0].error is None:
                 log.written_end = appends[-1].result.last_offset + 1
                 segment = log.segments[-1]
-                if segment.unsent_bytes >= WRITE_BACK_BYTES:
-                    self.write_back_soon(segment)
+                if segment.unsent_bytes >= WRITE_BACK_BYTES and not segment.is_handed_on:
+                    segment.is_handed_on = True
+                    self.write_back_soon(segment.write_back)
         self.appended_bytes += size_bytes
 
     def _admit(self, group: list[Append], size_bytes: int) -> dict[SegmentedLog, list[Append]]:
@@ -227,32 +328,6 @@ class WritePath:
             return None
         return DiskFullError(f"{free_bytes} bytes are free where {needed_bytes} are needed")
 
-    def _write(self, by_log: dict[SegmentedLog, list[Append]]) -> dict[SegmentedLog, _Share]:
-        """Write a group into its segments, without a sync; returns what succeeded.
-
-        The disk begins with the first segments of a large group while the others are written.
-        """
-        begins_early = len(by_log) > 1 and self._syncs_segments(by_log)
-        shares: dict[SegmentedLog, _Share] = {}
-        for log, appends in by_log.items():
-            share = self._write_share(log, appends)
-            if share is None:
-                continue
-            shares[log] = share
-            segment = log.segments[-1]
-            if begins_early and not share.may_wait and segment.unsent_bytes >= WRITE_BACK_BYTES:
-                segment.write_back()
-        return shares
-
-    def _syncs_segments(self, by_log: dict[SegmentedLog, list[Append]]) -> bool:
-        """Whether a group syncs several segments, as far as can be told before it is written.
-
-        Those that the journal is about to vouch for would be in the way of its sync.
-        """
-        strict = [appends for log, appends in by_log.items() if not log.settings.is_relaxed]
-        size_bytes = sum(append.size_bytes for appends in strict for append in appends)
-        return len(strict) > 1 and not self.journaled.suits(len(strict), size_bytes)
-
     def _write_share(self, log: SegmentedLog, appends: list[Append]) -> _Share | None:
         """Write one log's share into its segments; None when that failed and has been undone.
 
@@ -266,7 +341,11 @@ class WritePath:
             if len(appends) == 1
             else [batch for append in appends for batch in append.batches]
         )
-        may_wait = self.relaxed.may_wait(log, appends[-1].result.last_offset + 1)
+        may_wait = False
+        if log.settings.is_relaxed:
+            may_wait = self.relaxed.may_wait(log, appends[-1].result.last_offset + 1)
+        elif log.reserved_end:
+            self.relaxed.release(log)
         log.begin_write()
         try:
             self.load_last(log)
@@ -274,7 +353,7 @@ class WritePath:
             before = log.mark() if may_wait and log.durable is None else None
             return _Share(log.write(batches), before, may_wait)
         except OSError as error:
-            self._undo(log, appends, error)
+            self._refuse_share(log, appends, error)
         except SyncFailedError as error:
             directory.fail(error)
         return None
@@ -290,13 +369,16 @@ class WritePath:
             except SideFileDamagedError as error:
                 rebuild_side(self.directory, log, error.segment)
 
-    def _undo(self, log: SegmentedLog, appends: list[Append], error: OSError) -> None:
-        """Take back what was written of one log, and refuse it."""
+    def undo(self, log: SegmentedLog) -> None:
+        """Take back what was done to a log since `begin_write`; a failure of that is final."""
         try:
             log.undo()
-        except (OSError, SyncFailedError) as undoing:
-            self.directory.fail(undoing)
-            return
+        except (OSError, SyncFailedError) as error:
+            self.directory.fail(error)
+
+    def _refuse_share(self, log: SegmentedLog, appends: list[Append], error: OSError) -> None:
+        """Take back what was written of one log, and refuse it."""
+        self.undo(log)
         _refuse(appends, storage_error(error, f"cannot append to partition {log.key}"))
         log.refused_attempt = appends[0].attempt
 
@@ -311,11 +393,11 @@ class WritePath:
         logs = [log for log in shares if log.has_new_names]
         if not logs or directory.failure is not None:
             return
-        outcomes = directory.pool.sync_directories([log.path for log in logs])
+        outcomes = sync_directories(directory.fs, [log.path for log in logs])
         for log, outcome in zip(logs, outcomes, strict=True):
             if isinstance(outcome, OSError):
                 del shares[log]
-                self._undo(log, by_log[log], outcome)
+                self._refuse_share(log, by_log[log], outcome)
             elif outcome is not None:
                 del shares[log]
                 directory.fail(outcome)
@@ -349,7 +431,7 @@ class WritePath:
             by_segment += by_journal
             by_journal = []
         if by_segment:
-            outcomes = sync_segments(directory.fs, [log.segments[-1] for log in by_segment])
+            outcomes = sync_segments([log.segments[-1] for log in by_segment])
             for log, failure in zip(by_segment, outcomes, strict=True):
                 if failure is not None:
                     directory.fail(failure)
@@ -392,7 +474,7 @@ class WritePath:
             self.directory.report(at_risk)
 
 
-def _leave_it(_segment: Segment) -> None:
+def _leave_it(_write_back: Callable[[], None]) -> None:
     """Do without a thread: what is synced later is written then."""
 
 

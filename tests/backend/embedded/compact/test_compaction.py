@@ -13,7 +13,7 @@ from kgw.backend.base import CompactionJob, CompactionReport, LogSettings
 from kgw.backend.embedded.compact.compaction import Compaction, Pace, plan_compaction
 from kgw.backend.embedded.layout import encode_small
 from kgw.backend.embedded.log.journal import Journal
-from kgw.backend.embedded.log.swap import CompactedSegment, swap_segment
+from kgw.backend.embedded.log.swap import CompactedSegment
 from kgw.backend.embedded.offline.check import check_directory
 from kgw.backend.embedded.read import lookups, reading
 from kgw.errors import CorruptionError, StorageError
@@ -55,7 +55,7 @@ def compact(driver: Driver, **changes: Any) -> CompactionReport:
     compaction = Compaction(driver.fs, plan_compaction(log, job, 0))
     driver.checkpoint()
     for compacted in compaction.run():
-        store.remove_files(swap_segment(store, log, compacted))
+        store.remove_files(store.swap_segment(log, compacted))
     if not job.is_dry_run:
         store.finish_compaction(log, compaction.report.compacted_end)
     return compaction.report
@@ -242,9 +242,9 @@ def test_segments_that_were_dropped_meanwhile_stay_dropped() -> None:
     first, second = compaction.run()
     store.drop_before(log, second.base_offset)
     bases = [one.base_offset for one in log.segments]
-    assert [] == swap_segment(store, log, first)
+    assert [] == store.swap_segment(log, first)
     assert bases == [one.base_offset for one in log.segments]
-    assert swap_segment(store, log, second)
+    assert store.swap_segment(log, second)
 
 
 def test_a_run_ends_where_some_of_the_segments_were_dropped() -> None:
@@ -257,7 +257,7 @@ def test_a_run_ends_where_some_of_the_segments_were_dropped() -> None:
     store.drop_before(log, log.segments[3].base_offset)
     bases = [one.base_offset for one in log.segments]
     with pytest.raises(StorageError, match="dropped"):
-        swap_segment(store, log, compacted)
+        store.swap_segment(log, compacted)
     assert bases == [one.base_offset for one in log.segments]
 
 
@@ -269,7 +269,7 @@ def test_the_segment_that_is_appended_to_is_never_exchanged() -> None:
     before, active = records(log), log.segments[-1]
     compacted = CompactedSegment(active.base_offset, (active.base_offset,), 0, 0, 0)
     with pytest.raises(StorageError):
-        swap_segment(driver.store, log, compacted)
+        driver.store.swap_segment(log, compacted)
     assert active is log.segments[-1]
     assert before == records(log)
     assert driver.store.writes.is_writable
@@ -325,7 +325,7 @@ def test_what_was_deleted_stays_so_where_a_run_was_stopped() -> None:
         driver.checkpoint()
         steps = compaction.run()
         for _ in range(done):
-            store.remove_files(swap_segment(store, log, next(steps)))
+            store.remove_files(store.swap_segment(log, next(steps)))
         is_last = next(steps, None) is None
         steps.close()
         driver.lose_power()

@@ -15,11 +15,10 @@ import pytest
 
 from kgw.backend.base import CompactionJob, LogSettings
 from kgw.backend.embedded.backend import EmbeddedBackend
-from kgw.backend.embedded.compact import run as run_module
 from kgw.backend.embedded.compact.compaction import CompactionOrder, SourceSegment
 from kgw.backend.embedded.compact.process import decode_order, encode_order
-from kgw.backend.embedded.log.swap import swap_segment
 from kgw.backend.embedded.options import EmbeddedOptions
+from kgw.backend.embedded.store import Store
 from kgw.errors import CorruptionError, ProcessEndedError, StorageError
 from kgw.offsets.storage import OffsetStorage
 from kgw.testing.backend_harness import KEY, SMALL_SEGMENTS, TOPIC
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
     from kgw.backend.embedded.log.segmented_log import SegmentedLog as Log
     from kgw.backend.embedded.log.swap import CompactedSegment
-    from kgw.backend.embedded.store import Store
     from kgw.state.base import Change
     from kgw.testing.segmented_suite import SegmentedLog
 
@@ -249,7 +247,8 @@ async def test_a_run_that_loses_segments_begins_anew(
                 store.drop_before(inner, inner.segments[1].base_offset)
             return swap_segment(store, inner, compacted)
 
-        monkeypatch.setattr(run_module, "swap_segment", swap)
+        swap_segment = Store.swap_segment
+        monkeypatch.setattr(Store, "swap_segment", swap)
         report = await log.compact(JOB)
         assert has_dropped
         assert report.is_complete

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.backend.embedded.files import page_cache
-from kgw.backend.embedded.files.fs import DIRECT_BLOCK_BYTES
+from kgw.backend.embedded.files.fs import DIRECT_BLOCK_BYTES, RealFs
 from kgw.backend.embedded.files.read_buffers import BUFFER_BYTES, ReadBuffers
-from kgw.backend.embedded.files.real_fs import RealFs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from kgw.backend.embedded.files.real_fs import RealFile
+    from kgw.backend.embedded.files.fs import RealFile
 
 DATA = os.urandom(3 * DIRECT_BLOCK_BYTES + 100)
 _open, _preadv = os.open, os.preadv
@@ -63,6 +62,34 @@ def test_a_file_system_without_direct_reads_is_read_as_ever(
         patch.setattr(os, "open", refuse)
         assert len(DATA) == file.pread_direct(room, 0)
     assert DATA == bytes(room[: len(DATA)])
+
+
+def test_a_direct_read_brings_nothing_into_the_page_cache(
+    file: RealFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every byte comes through the descriptor that was opened for direct reads."""
+    flags: list[int] = []
+    cached_bytes = 0
+
+    def note_open(path: str, flag: int) -> int:
+        flags.append(flag & os.O_DIRECT)
+        # Not every file system can do it.
+        return _open(path, flag & ~os.O_DIRECT)
+
+    def note_read(descriptor: int, buffers: tuple[memoryview], position: int) -> int:
+        nonlocal cached_bytes
+        read_bytes = _preadv(descriptor, buffers, position)
+        if descriptor == file.fileno():
+            cached_bytes += read_bytes
+        return read_bytes
+
+    room = _room()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", note_open)
+        patch.setattr(os, "preadv", note_read)
+        assert len(DATA) == file.pread_direct(room, 0)
+    assert DATA == bytes(room[: len(DATA)])
+    assert ([os.O_DIRECT], 0) == (flags, cached_bytes)
 
 
 @pytest.mark.parametrize("most_bytes", [0, 100, DIRECT_BLOCK_BYTES])

@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.backend.embedded.files.real_fs import RealFs
+from kgw.backend.embedded.files.fs import RealFile, RealFs
 from kgw.backend.embedded.files.sync_batch import MOST_TOGETHER, SyncBatch
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from kgw.backend.embedded.files.fs import File
 
 
 @pytest.fixture(name="batch")
@@ -23,10 +21,8 @@ def _batch() -> SyncBatch:
         pytest.skip(f"not here: {error}")
 
 
-def _files(directory: Path, count: int) -> list[File]:
-    files: list[File] = [
-        RealFs().open(str(directory / f"{number}"), create=True) for number in range(count)
-    ]
+def _files(directory: Path, count: int) -> list[RealFile]:
+    files = [RealFs().open(str(directory / f"{number}"), create=True) for number in range(count)]
     for file in files:
         file.pwrite((b"content",), 0)
     return files
@@ -38,7 +34,7 @@ def test_more_files_than_the_kernel_takes_at_a_time_are_synced(
     """Each has an outcome, and the batch can be used again."""
     files = _files(tmp_path, 2 * MOST_TOGETHER + 3)
     for _ in range(2):
-        outcomes = batch.sync_files([file.fileno() for file in files])  # type: ignore[attr-defined]
+        outcomes = batch.sync_files([file.fileno() for file in files])
         assert [None] * len(files) == outcomes
     for file in files:
         file.close()
@@ -51,7 +47,7 @@ def test_what_cannot_be_synced_is_told_apart(batch: SyncBatch, tmp_path: Path) -
     """
     files = _files(tmp_path, 6)
     reader, writer = os.pipe()
-    descriptors = [file.fileno() for file in files]  # type: ignore[attr-defined]
+    descriptors = [file.fileno() for file in files]
     descriptors[2] = reader
     outcomes = batch.sync_files(descriptors)
     assert [2] == [number for number, outcome in enumerate(outcomes) if outcome is not None]
@@ -107,7 +103,7 @@ def test_a_sync_that_nobody_can_tell_the_end_of_has_failed(
         raise OSError(errno.EINVAL, "invalid argument")
 
     monkeypatch.setattr(SyncBatch, "_wait", wait)
-    outcomes = batch.sync_files([file.fileno() for file in files])  # type: ignore[attr-defined]
+    outcomes = batch.sync_files([file.fileno() for file in files])
     assert [errno.EINVAL] * MOST_TOGETHER == [
         one.errno for one in outcomes[:MOST_TOGETHER] if one is not None
     ]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.backend.embedded.log.journal import PAGE_BYTES, Journal, Redo
-from kgw.types import PartitionKey
 from tests.backend.embedded.driver import KEY, OTHER_KEY
 from tests.simulated_disk import CrashMode
 from tests.simulated_fs import SimulatedFs
@@ -183,37 +182,6 @@ def test_what_was_written_between_two_deletions_is_dropped(
         journal.append_deletion(KEY)
     journal.append([_redo(b"new"), _redo(b"other", 0, OTHER_KEY)])
     assert [b"new", b"other"] == _found(fs)
-
-
-def test_a_recovery_looks_once_at_each_entry(
-    fs: SimulatedFs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not at all of them again for each deletion: 1,000 of them among 130,000 took 5.5 s."""
-    compared = 0
-
-    class CountingKey(PartitionKey):
-        """Counts with how many others it is compared."""
-
-        __slots__ = ()
-        __hash__ = PartitionKey.__hash__
-
-        def __eq__(self, other: object) -> bool:
-            nonlocal compared
-            compared += 1
-            return super().__eq__(other)
-
-        def __ne__(self, other: object) -> bool:
-            return not self == other
-
-    journal = Journal(fs, DIRECTORY, 256 * PAGE_BYTES)
-    journal.prepare()
-    keys = [PartitionKey(KEY.topic_id, number) for number in range(50)]
-    journal.append([_redo(b"bytes", 0, key) for key in keys for _ in range(4)])
-    for key in keys:
-        journal.append_deletion(key)
-    monkeypatch.setattr("kgw.backend.embedded.log.journal.PartitionKey", CountingKey)
-    assert [] == [*Journal(fs, DIRECTORY, 0).recover().redos]
-    assert compared <= 5 * len(keys)
 
 
 def test_room_is_counted_with_header_and_table(journal: Journal) -> None:

@@ -80,13 +80,12 @@ def test_the_oldest_make_room_and_are_named_before_they_go() -> None:
     assert [[b"first"], [b"first"]] == [driver.values(key) for key in (KEY, OTHER_KEY)]
 
 
-def _many(monkeypatch: pytest.MonkeyPatch, fs: SimulatedFs, said: list[str]) -> Quarantine:
+def _many(fs: SimulatedFs, said: list[str]) -> Quarantine:
     """Return a quarantine of three files at most, which holds two of five bytes."""
-    monkeypatch.setattr("kgw.backend.embedded.log.quarantine.FILES_MAX", 3)
     fs.make_directory_durably("/q")
     for number in (1, 2):
         fs.replace_durably(f"/q/{number:010d}-old.torn", b"old %d" % number)
-    quarantine = Quarantine(fs, "/q", 1_000, said.append, lambda _: None)
+    quarantine = Quarantine(fs, "/q", 1_000, said.append, lambda _: None, files_max=3)
     quarantine.look()
     return quarantine
 
@@ -98,10 +97,10 @@ def _keep(quarantine: Quarantine, fs: SimulatedFs, count: int) -> None:
         quarantine.keep("topic-0", f"{number:020d}", file, 0)
 
 
-def test_the_number_of_files_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_files_is_bounded_too() -> None:
     """Many small tails would otherwise be looked through at each one that is cut."""
     fs, said = SimulatedFs(), list[str]()
-    quarantine = _many(monkeypatch, fs, said)
+    quarantine = _many(fs, said)
     _keep(quarantine, fs, 4)
     assert [b"00001", b"00002", b"00003"] == [fs.read_bytes(path) for path in fs.files("/q")]
     assert 3 == len([one for one in said if "make room" in one])
@@ -111,7 +110,7 @@ def test_the_number_of_files_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_directory_is_listed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A start that cuts many tails does not ask for all sizes at each of them."""
     fs = SimulatedFs()
-    quarantine = _many(monkeypatch, fs, [])
+    quarantine = _many(fs, [])
     listed: list[str] = []
     monkeypatch.setattr(SimulatedFs, "listdir", lambda _, path: listed.append(path))
     _keep(quarantine, fs, 4)
@@ -119,10 +118,10 @@ def test_the_directory_is_listed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 3 == len(fs.files("/q"))
 
 
-def test_files_that_were_taken_away_need_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_were_taken_away_need_no_room() -> None:
     """Whoever looks at the directory may move them; nothing is said of what is gone already."""
     fs, said = SimulatedFs(), list[str]()
-    quarantine = _many(monkeypatch, fs, said)
+    quarantine = _many(fs, said)
     fs.unlink("/q/0000000001-old.torn")
     _keep(quarantine, fs, 2)
     assert [b"old 2", b"00000", b"00001"] == [fs.read_bytes(path) for path in fs.files("/q")]

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.errors import StorageError
-from kgw.state.memory import MemoryStateStore
 from kgw.testing.batches import make_batch
-from tests.backend.embedded.driver import JOURNALED, KEY, OTHER_KEY, ROOT, SETTINGS, TOPIC, Driver
+from tests.backend.embedded.driver import (
+    JOURNALED,
+    KEY,
+    OTHER_KEY,
+    ROOT,
+    SETTINGS,
+    TOPIC,
+    Driver,
+    opened,
+)
 from tests.backend.embedded.test_descriptors import CountingFs
 from tests.simulated_fs import Fault, FaultKind
 
@@ -28,7 +35,7 @@ def _delete(driver: Driver) -> str | None:
 
 def _fail_to_delete(driver: Driver, fs: CountingFs) -> None:
     """Delete while there is no descriptor to sync a directory with."""
-    driver.store.pool.close()
+    driver.store.directory.pool.close()
     fs.limit = 0
     with pytest.raises(StorageError, match="too many open files"):
         _delete(driver)
@@ -70,12 +77,11 @@ def test_a_deletion_whose_sync_has_failed_is_never_told_as_done() -> None:
 
 def test_no_deletion_is_noted_in_a_journal_whose_sync_has_failed() -> None:
     """Behind the frame that was lost, the next start would take that one for damaged."""
-    driver, fs = _driver()
+    driver, _ = _driver()
     driver.append(b"kept", key=OTHER_KEY)
     driver.append(b"deleted")
-    fs.inject(Fault(FaultKind.EIO, 1, spared=NO_FAULT_BUT_SYNCS, suffix=".journal"))
-    assert isinstance(driver.append(b"lost", key=OTHER_KEY).error, StorageError)
-    fs.inject(None)
+    with driver.failing(Fault(FaultKind.EIO, 1, spared=NO_FAULT_BUT_SYNCS, suffix=".journal")):
+        assert isinstance(driver.append(b"lost", key=OTHER_KEY).error, StorageError)
     assert _delete(driver) is not None
     driver.lose_power()
     assert [] == driver.store.problems
@@ -122,17 +128,15 @@ def test_a_second_attempt_tells_the_journal() -> None:
 async def test_a_backend_finishes_a_deletion_at_the_second_attempt() -> None:
     """Nothing of the partition is left then, on the disk or in memory."""
     fs = CountingFs()
-    backend = EmbeddedBackend(ROOT, JOURNALED, fs=fs, state=MemoryStateStore())
-    await backend.open()
-    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
-    await backend.threads.maintain(int)  # behind the making of the journal
-    await log.append([make_batch([b"deleted"])])
-    fs.limit = 0
-    with pytest.raises(StorageError):
+    async with opened(options=JOURNALED, fs=fs) as backend:
+        log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+        await backend.threads.maintain(int)  # behind the making of the journal
+        await log.append([make_batch([b"deleted"])])
+        fs.limit = 0
+        with pytest.raises(StorageError):
+            await backend.delete_partition(KEY)
+        fs.limit = 1 << 30
+        assert {} == backend.partitions
         await backend.delete_partition(KEY)
-    fs.limit = 1 << 30
-    assert {} == backend.partitions
-    await backend.delete_partition(KEY)
-    assert [] == fs.listdir(f"{ROOT}/partitions")
-    await backend.aclose()
+        assert [] == fs.listdir(f"{ROOT}/partitions")
     assert () == backend.health.problems

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kgw.backend.embedded.log.side import SideEntry, encode_entry
+from kgw.backend.embedded.log.side import encode_entry
 from kgw.backend.embedded.offline.derived_check import RecordCheck
 from kgw.records.batch import HEADER_BYTES
 from tests.simulated_fs import SimulatedFile, SimulatedFs
@@ -26,6 +26,6 @@ def test_of_damage_only_the_header_is_read(monkeypatch: pytest.MonkeyPatch) -> N
     file = SimulatedFs().open("/segment", create=True)
     file.pwrite((bytes(10_000),), 0)
     check = RecordCheck("/segment", file, 0)
-    check.take(bytearray(encode_entry(SideEntry(0, 0, 0, 0, 10_000, 1))))
+    check.take(bytearray(encode_entry(0, 0, 0, 0, 10_000, 1)))
     assert [] == check.problems.all()
     assert [HEADER_BYTES] == sizes

@@ -284,7 +284,7 @@ def test_a_look_that_fails_is_left_to_a_thread(kind: FaultKind, nth: int) -> Non
 def test_no_file_is_opened_for_a_look() -> None:
     """Opening one may wait for the disk."""
     driver, log = _filled()
-    driver.store.pool.close()
+    driver.store.directory.pool.close()
     assert _reader().peek(log, 0, 250, 6) is None
     assert 6 == reading.read(log, 0, ALL_BYTES, 6).next_offset
     assert _reader().peek(log, 0, 250, 6) is not None

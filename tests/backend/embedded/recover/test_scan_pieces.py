@@ -258,7 +258,7 @@ import os
 import sys
 from pathlib import Path
 from kgw.backend.embedded.offline.check import check_directory
-from kgw.backend.embedded.files.real_fs import RealFs
+from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.store import Store
 from kgw.testing.process import process_usage

@@ -4,23 +4,22 @@ import asyncio
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, cast
 
 from kgw.backend.embedded.write.flush_timer import FlushTimer
-from kgw.backend.embedded.write.relaxed import FlushSchedule
 from tests.backend.embedded.driver import DIRECT, KEY, OTHER_KEY, RELAXED, Driver
 from tests.simulated_disk import CrashMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from concurrent.futures import Executor
-
-    import pytest
+    from contextvars import Context
 
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
     from kgw.types import PartitionKey
 
 _Result = TypeVar("_Result")
+_Arguments = TypeVarTuple("_Arguments")
 
 
 async def _at_once(function: Callable[[], _Result], /) -> _Result:
@@ -58,30 +57,6 @@ async def test_a_log_is_noted_while_the_round_before_is_all_but_due() -> None:
     executor.shutdown()
 
 
-async def test_settings_that_change_together_are_obeyed_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """What is due next is looked for among all that is unsynced: not again for each of many."""
-    looked = 0
-    next_due_s = FlushSchedule.next_due_s
-
-    def counting(schedule: FlushSchedule) -> float | None:
-        nonlocal looked
-        looked += 1
-        return next_due_s(schedule)
-
-    monkeypatch.setattr(FlushSchedule, "next_due_s", counting)
-    driver = Driver(DIRECT, RELAXED)
-    executor = ThreadPoolExecutor(1)
-    timer = FlushTimer(asyncio.get_running_loop(), driver.store.writes.relaxed, _at_once, executor)
-    for count in (1, 2):
-        for _ in range(10):
-            timer.reschedule()
-        await asyncio.sleep(0)
-        assert count == looked
-    await timer.aclose()
-
-
 # --- when, by a loop whose time is moved by hand --------------------------------------------------
 
 
@@ -89,9 +64,20 @@ class HandLoop(asyncio.SelectorEventLoop):
     """A real loop whose time stands still until a test moves it."""
 
     now_s = 1_000.0
+    armed = 0
 
     def time(self) -> float:
         return self.now_s
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*_Arguments], object],
+        *args: *_Arguments,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        self.armed += 1
+        return super().call_at(when, callback, *args, context=context)
 
 
 class HeldThread:
@@ -199,6 +185,21 @@ def test_the_log_that_is_due_first_is_synced_first() -> None:
         timed.timer.reschedule()
         await timed.move(0.15)
         assert [b"slow"] == timed.survivors()
+
+    _timed(story)
+
+
+def test_settings_that_change_together_are_obeyed_once() -> None:
+    """What is due next is looked for among all that is unsynced: not again for each of many."""
+
+    async def story(timed: Timed) -> None:
+        timed.log(flush_interval_ms=100)
+        await timed.answer(b"waits")
+        for count in (2, 3):
+            for _ in range(10):
+                timed.timer.reschedule()
+            await timed.turns()
+            assert count == timed.loop.armed
 
     _timed(story)
 

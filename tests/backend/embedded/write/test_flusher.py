@@ -9,17 +9,23 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.write.flusher import ANSWERED_PER_TURN, Flusher
 from kgw.errors import DiskFullError, StorageError
-from kgw.state.memory import MemoryStateStore
 from kgw.testing.batches import make_batch
-from tests.backend.embedded.driver import JOURNALED, KEY, OTHER_KEY, SETTINGS, TOPIC, Driver
-from tests.simulated_fs import Fault, FaultKind, SimulatedFs
+from tests.backend.embedded.driver import (
+    JOURNALED,
+    KEY,
+    OTHER_KEY,
+    ROOT,
+    SETTINGS,
+    TOPIC,
+    Driver,
+    opened,
+)
+from tests.simulated_fs import Fault, FaultKind
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
-    from pathlib import Path
+    from collections.abc import AsyncIterator
 
     from kgw.backend.embedded.write.write_path import Append
 
@@ -35,16 +41,12 @@ class Writing:
         self.logs = [self.driver.log(key) for key in (KEY, OTHER_KEY)]
         self.told: list[Append] = []
         self.writes = self.driver.store.writes
-        self.flusher = Flusher(asyncio.get_running_loop(), self.writes, self.answer)
-
-    def answer(self, group: list[Append]) -> None:
-        self.writes.complete_group(group)
-        for append in group:
-            append.finish()
-            self.told.append(append)
+        self.flusher = Flusher(asyncio.get_running_loop(), self.writes, lambda _, __: None)
 
     def append(self, value: bytes = b"value", number: int = 0) -> Append:
-        return self.flusher.append(self.logs[number], [make_batch([value])])
+        append = self.flusher.append(self.logs[number], [make_batch([value])])
+        append.when_done(self.told.append)
+        return append
 
     async def hold(self) -> Event:
         """Keep the thread busy until the event is set."""
@@ -95,16 +97,12 @@ async def test_an_append_is_shown_and_answered_once_it_is_synced(writing: Writin
 
 async def test_what_gathers_while_the_thread_is_busy_shares_one_sync(writing: Writing) -> None:
     """However many appends and logs it is about."""
-    syncs: list[str] = []
-    writing.driver.fs.on_operation = lambda call, path: (
-        syncs.append(path) if call == "fdatasync" else None
-    )
-    go_on = await writing.hold()
-    appends = [writing.append(b"%d" % number, number % 2) for number in range(20)]
-    go_on.set()
-    await asyncio.gather(*appends)
-    writing.driver.fs.on_operation = None
-    assert 1 == len(syncs)
+    with writing.driver.noting("fdatasync", "sync_directory") as syncs:
+        go_on = await writing.hold()
+        appends = [writing.append(b"%d" % number, number % 2) for number in range(20)]
+        go_on.set()
+        await asyncio.gather(*appends)
+    assert [f"{ROOT}/journal/0.journal"] == syncs
     assert appends == writing.told
 
 
@@ -130,31 +128,13 @@ async def test_jobs_and_appends_take_turns(writing: Writing) -> None:
 
 
 async def test_a_large_group_is_answered_in_turns(writing: Writing) -> None:
-    """In the order in which it was written; whoever is there meanwhile is served."""
+    """In the order in which it was written, whatever the thread ends while a part is answered."""
     appends = await writing.append_many()
-    turns: list[int] = []
-    while len(writing.told) < MANY:
-        before = len(writing.told)
-        await asyncio.sleep(0)
-        if len(writing.told) > before:
-            turns.append(len(writing.told) - before)
-    assert [ANSWERED_PER_TURN] * 3 + [1] == turns
-    assert appends == writing.told
-    assert [MANY // 2 + 2, MANY // 2 + 1] == [log.offsets.high_watermark for log in writing.logs]
-
-
-async def test_a_large_group_is_answered_in_turns_although_the_thread_has_more(
-    writing: Writing,
-) -> None:
-    """What the thread ends while a part is answered does not bring a second part into a turn."""
-    appends = await writing.append_many()
-    jobs: list[Coroutine[object, None, object]] = []
 
     def end_two_jobs(_: Append) -> None:
         ended = Event()
         for job in (int, ended.set):
-            jobs.append(writing.flusher.run(job))
-            jobs[-1].send(None)
+            writing.flusher.run(job)
         assert ended.wait(10)
 
     appends[0].when_done(end_two_jobs)
@@ -163,9 +143,9 @@ async def test_a_large_group_is_answered_in_turns_although_the_thread_has_more(
         before = len(writing.told)
         await asyncio.sleep(0)
         turns.append(len(writing.told) - before)
-    for job in jobs:
-        job.close()
     assert ANSWERED_PER_TURN == max(turns)
+    assert appends == writing.told
+    assert [MANY // 2 + 2, MANY // 2 + 1] == [log.offsets.high_watermark for log in writing.logs]
 
 
 async def test_what_came_of_a_job_is_told_behind_what_was_written_before_it(
@@ -189,20 +169,6 @@ async def test_a_stop_answers_what_is_still_to_be_told(writing: Writing) -> None
     assert not any(append.error for append in appends)
 
 
-async def test_a_failed_sync_is_final_and_told_to_all_in_their_order(writing: Writing) -> None:
-    """Nothing is written any more, and no other sync is tried."""
-    go_on = await writing.hold()
-    appends = [writing.append(b"%d" % number) for number in range(MANY)]
-    writing.driver.fs.inject(SYNC_FAILS)
-    go_on.set()
-    outcomes = await asyncio.gather(*appends, return_exceptions=True)
-    assert appends == writing.told
-    assert {StorageError} == {type(outcome) for outcome in outcomes}
-    assert [1, 1] == [log.offsets.high_watermark for log in writing.logs]
-    with pytest.raises(StorageError, match="the data directory has failed"):
-        writing.append()
-
-
 async def test_offsets_of_a_large_group_that_was_refused_are_given_again(writing: Writing) -> None:
     """What is appended while some of it is still to be told goes where the first of it was."""
     go_on = await writing.hold()
@@ -218,18 +184,6 @@ async def test_offsets_of_a_large_group_that_was_refused_are_given_again(writing
     assert [*appends, between] == writing.told
     assert all(isinstance(append.error, DiskFullError) for append in appends)
     assert 2 == writing.logs[0].offsets.next_offset
-
-
-async def test_a_write_that_fails_is_refused_alone(writing: Writing) -> None:
-    """The others of its group are answered, and its offset is given to the next."""
-    go_on = await writing.hold()
-    appends = [writing.append(b"value", number) for number in range(2)]
-    writing.driver.fs.inject(Fault(FaultKind.EIO, 1))
-    go_on.set()
-    with pytest.raises(StorageError):
-        await appends[0]
-    assert 1 == (await appends[1]).base_offset
-    assert 1 == (await writing.append()).base_offset
 
 
 def _broken(*_: object) -> NoReturn:
@@ -255,42 +209,22 @@ async def test_who_fails_to_take_news_of_an_advance_keeps_nobody_waiting(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The records are stored: they are answered, and the fault is logged."""
-    backend = EmbeddedBackend("/data", JOURNALED, fs=SimulatedFs(), state=MemoryStateStore())
-    await backend.open()
-    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
-    log.on_advance = _broken
-    assert 0 == (await log.append([make_batch([b"a"])])).base_offset
-    assert "told of an advance, it failed" in caplog.text
-    assert backend.health.writable
-    log.on_advance = None
-    await backend.aclose()
+    async with opened(options=JOURNALED) as backend:
+        log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+        log.on_advance = _broken
+        assert 0 == (await log.append([make_batch([b"a"])])).base_offset
+        assert "told of an advance, it failed" in caplog.text
+        assert backend.health.writable
+        log.on_advance = None
 
 
 @pytest.mark.parametrize("is_kill", [False, True])
 async def test_appends_in_flight_are_answered_by_a_stop(*, is_kill: bool) -> None:
     """With success or an error, in order; those after it are refused."""
-    backend = EmbeddedBackend("/data", JOURNALED, fs=SimulatedFs(), state=MemoryStateStore())
-    await backend.open()
-    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
-    appends = [log.append([make_batch([b"%d" % number])]) for number in range(MANY)]
-    await (backend.abandon() if is_kill else backend.aclose())
-    assert all(append.is_done for append in appends)
-    with pytest.raises(StorageError):
-        await log.append([make_batch([b"late"])])
-
-
-async def test_answered_records_are_there_after_a_start_without_a_clean_stop(
-    tmp_path: Path,
-) -> None:
-    """On a real disk, with the journal and without a checkpoint."""
-    backend = EmbeddedBackend(tmp_path / "data", JOURNALED)
-    await backend.open()
-    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
-    for number in range(50):
-        appends = [log.append([make_batch([b"%d-%d" % (number, n)])]) for n in range(3)]
-        await asyncio.gather(*appends)
-    await backend.abandon()
-    await backend.open()
-    log = await backend.open_partition(KEY, TOPIC, SETTINGS)
-    assert 150 == log.high_watermark
-    await backend.aclose()
+    async with opened(options=JOURNALED) as backend:
+        log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+        appends = [log.append([make_batch([b"%d" % number])]) for number in range(MANY)]
+        await (backend.abandon() if is_kill else backend.aclose())
+        assert all(append.is_done for append in appends)
+        with pytest.raises(StorageError):
+            await log.append([make_batch([b"late"])])

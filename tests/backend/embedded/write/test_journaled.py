@@ -9,7 +9,7 @@ from kgw.types import PartitionKey
 from tests.backend.embedded.driver import JOURNALED, KEY, OTHER_KEY, ROOT, Driver
 
 if TYPE_CHECKING:
-    from kgw.backend.embedded.write.journaled import Retirement
+    from kgw.backend.embedded.write.write_path import Retirement
 
 
 def _sizes(driver: Driver) -> set[int]:

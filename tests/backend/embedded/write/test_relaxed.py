@@ -5,11 +5,9 @@ from kgw.backend.embedded.layout import EpochStart, Gap
 from kgw.backend.embedded.log.snapshots import load_snapshot, save_snapshot
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.read import lookups, reading
-from kgw.backend.embedded.write.relaxed import FlushSchedule
 from kgw.offsets.recovery import AnomalyKind
 from kgw.records.batch import split_batches
 from tests.backend.embedded.driver import (
-    DIRECT,
     JOURNALED,
     KEY,
     OTHER_KEY,
@@ -25,18 +23,6 @@ SMALL_BLOCKS = EmbeddedOptions(
 )
 RESERVED = 101
 """Where the first block ends after an append of one record."""
-
-
-def _syncs(driver: Driver) -> list[str]:
-    """Return, as it grows, what is synced from now on."""
-    synced: list[str] = []
-
-    def observe(call: str, path: str) -> None:
-        if call == "fdatasync":
-            synced.append(path)
-
-    driver.fs.on_operation = observe
-    return synced
 
 
 def _lost_tail(options: EmbeddedOptions = SMALL_BLOCKS) -> Driver:
@@ -58,11 +44,9 @@ def test_a_relaxed_append_is_answered_and_shown_without_a_sync() -> None:
     """The system has it: that is all that is waited for (rule 6)."""
     driver = Driver(SMALL_BLOCKS, RELAXED)
     driver.append(b"first")
-    synced = _syncs(driver)
-    append = driver.append(b"second")
-    assert append.error is None
-    assert not append.is_durable
-    assert [] == synced
+    with driver.noting("fdatasync") as synced:
+        append = driver.append(b"second")
+    assert (None, False, []) == (append.error, append.is_durable, synced)
     assert [b"first", b"second"] == driver.values()
     offsets = driver.log().offsets
     assert (0, 2) == (offsets.durable_end, offsets.high_watermark)
@@ -83,21 +67,6 @@ def test_a_flush_makes_durable_what_was_answered() -> None:
     assert 40 * 120 == len(driver.fs.content(driver.segment_path(suffix="checksums")))
     driver.lose_power()
     assert [b"x"] * 120 == driver.values()
-
-
-def test_what_comes_during_a_flush_waits_for_the_next() -> None:
-    """A sync covers what was written before it began, and nothing else."""
-    driver = Driver(SMALL_BLOCKS, RELAXED)
-    driver.append(b"first")
-    driver.append(b"covered")
-    log = driver.log()
-    (flush,) = driver.store.writes.relaxed.begin_flush([log])
-    flush.mark.segment.sync()
-    driver.append(b"late")
-    assert [(log, 2)] == driver.store.writes.relaxed.finish_flush([flush], [None])
-    assert 2 == log.durable_end
-    driver.lose_power()
-    assert 2 == len(driver.values())
 
 
 def test_a_checkpoint_writes_side_entries_of_durable_batches_alone() -> None:
@@ -487,9 +456,8 @@ def test_a_failed_write_takes_back_nothing_that_was_shown() -> None:
     driver = Driver(SMALL_BLOCKS, RELAXED)
     driver.append(b"a")
     driver.append(b"shown")
-    driver.fs.inject(Fault(FaultKind.EIO, 1, spared=frozenset({"fdatasync", "open"})))
-    assert driver.append(b"refused").error is not None
-    driver.fs.inject(None)
+    with driver.failing(Fault(FaultKind.EIO, 1, spared=frozenset({"fdatasync", "open"}))):
+        assert driver.append(b"refused").error is not None
     assert 2 == driver.append(b"next").result.base_offset
     assert [b"a", b"shown", b"next"] == driver.values()
     driver.flush()
@@ -524,31 +492,3 @@ def test_a_deleted_log_is_forgotten() -> None:
     assert [] == driver.store.writes.relaxed.finish_flush(flushes, [None])
     assert [] == driver.store.writes.relaxed.begin_flush([log])
     assert (0, []) == (driver.store.writes.relaxed.unsynced_bytes, driver.store.problems)
-
-
-def test_unsynced_bytes_are_counted() -> None:
-    """What metrics show: from the first unsynced byte to the end."""
-    driver = Driver(DIRECT._replace(reserved_offsets=100), RELAXED)
-    driver.append(b"a")
-    driver.append(b"b")
-    assert driver.log().size_bytes == driver.store.writes.relaxed.unsynced_bytes > 0
-    driver.flush()
-    assert 0 == driver.store.writes.relaxed.unsynced_bytes
-
-
-def test_the_schedule_syncs_what_is_due_and_what_nearly_is() -> None:
-    """A log waits for its own interval at most; one that is half-way comes along."""
-    driver = Driver(DIRECT, RELAXED._replace(flush_interval_ms=1_000))
-    slow, quick = driver.log(KEY), driver.log(OTHER_KEY)
-    quick.settings = RELAXED._replace(flush_interval_ms=250)
-    schedule = FlushSchedule()
-    assert (None, 0.0) == (schedule.next_due_s(), schedule.age_s(5.0))
-    assert [9.0, 9.0] == [schedule.note(slow, now_s) for now_s in (8.0, 8.25)]
-    assert 8.75 == schedule.note(quick, 8.5)
-    assert 8.75 == schedule.next_due_s()
-    assert [slow, quick] == schedule.begin(8.75)
-    schedule.note(slow, 8.75)
-    assert 1.5 == schedule.age_s(9.5)
-    schedule.finish()
-    assert (0.75, 9.75) == (schedule.age_s(9.5), schedule.next_due_s())
-    assert [] == schedule.begin(9.0)

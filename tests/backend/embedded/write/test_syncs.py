@@ -13,7 +13,6 @@ from kgw.backend.embedded.failures import SyncFailedError
 from kgw.backend.embedded.files.durability import sync_file
 from kgw.backend.embedded.files.pool import FilePool
 from kgw.backend.embedded.read import lookups
-from kgw.backend.embedded.write.segment_syncs import sync_segments
 from kgw.errors import StorageError
 from kgw.testing.batches import make_batch
 from tests.backend.embedded.driver import DIRECT, JOURNALED, KEY, OTHER_KEY, ROOT, SETTINGS, Driver
@@ -135,7 +134,7 @@ def test_bytes_written_while_a_sync_runs_keep_their_file_open() -> None:
     """A sync that begins in the middle of a write covers a part, also of one that fails."""
     driver = Driver(DIRECT)
     driver.append(b"first")
-    pool, segment = driver.store.pool, driver.log().segments[-1]
+    pool, segment = driver.store.directory.pool, driver.log().segments[-1]
     batch = make_batch([b"second"])
     for fault in (None, Fault(FaultKind.EIO, 1, spared=frozenset({"open", "fdatasync"}))):
         driver.fs.inject(fault)
@@ -169,7 +168,7 @@ def test_a_failed_sync_is_known_when_the_file_is_opened_again() -> None:
     pool.forget(PATH)
     again = pool.acquire(PATH)
     assert again is not pooled
-    assert not pool.begin_sync(again)
+    assert {} == pool.sync_together([again])
     with pytest.raises(SyncFailedError):
         pool.sync(again)
 
@@ -193,7 +192,7 @@ def test_one_thread_syncs_a_file_at_a_time() -> None:
     first = Thread(target=pool.sync, args=(pooled,))
     first.start()
     assert has_begun.wait(10)
-    assert not pool.begin_sync(pooled)
+    assert {} == pool.sync_together([pooled])
 
     def sync_too() -> None:
         pool.sync(pooled)
@@ -205,20 +204,6 @@ def test_one_thread_syncs_a_file_at_a_time() -> None:
     first.join()
     second.join()
     assert ["first", "second"] == order
-
-
-def test_a_journal_is_not_voided_after_another_sync_of_its_segments_has_failed() -> None:
-    """What it vouches for may be nowhere else."""
-    driver = Driver()
-    driver.append(b"first", key=KEY)
-    driver.fs.inject(NEXT_SYNC_FAILS)
-    segment = driver.log().segments[-1]
-    pooled = driver.store.pool.acquire(segment.log_path)
-    with pytest.raises(SyncFailedError):
-        driver.store.pool.sync(pooled)
-    driver.store.pool.release(pooled)
-    outcomes = sync_segments(driver.fs, [segment])
-    assert [True] == [isinstance(outcome, SyncFailedError) for outcome in outcomes]
 
 
 # --- side files, which may be closed with unsynced bytes ------------------------------------------
@@ -259,7 +244,7 @@ def test_a_write_back_that_failed_behind_a_closed_side_file_costs_no_record(
     """
     for seed in range(8):
         driver, values = _with_side_entries(options._replace(open_files=2))
-        side_path, pool = driver.segment_path(suffix="checksums"), driver.store.pool
+        side_path, pool = driver.segment_path(suffix="checksums"), driver.store.directory.pool
         driver.log().segments[-1].write_side(at_least_bytes=1)
         driver.fs.fail_write_back(side_path)
         for number in range(4):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,9 +13,6 @@ from tests.backend.embedded.driver import DIRECT, SMALL_SEGMENTS, Driver
 from tests.backend.embedded.stops import is_stopped
 from tests.simulated_disk import CrashMode
 from tests.simulated_fs import Fault, FaultKind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 KEPT = b"answered"
 REFUSED = [b"refused %03d" % number for number in range(12)]
@@ -58,27 +55,22 @@ def _undone(stop_after: int) -> tuple[Driver, bool]:
     return driver, True
 
 
-def _stops() -> Iterator[Callable[[], Driver]]:
-    """Return ways to a log that was stopped while a group was taken back, and started again."""
-    stop_after = 0
-    while not _undone(stop_after)[1]:
+def _stopped(stop_after: int, mode: CrashMode | None) -> Driver:
+    """Return a log that was stopped while a group was taken back, and started again."""
+    driver, _ = _undone(stop_after)
+    if mode is None:
+        driver.kill()
+    else:
+        driver.lose_power(mode, stop_after)
+    return driver
 
-        def kill(stop_after: int = stop_after) -> Driver:
-            driver, _ = _undone(stop_after)
-            driver.kill()
-            return driver
 
-        yield kill
-        for mode in (CrashMode.EVERYTHING, CrashMode.PREFIX, CrashMode.RANDOM):
-
-            def lose(stop_after: int = stop_after, mode: CrashMode = mode) -> Driver:
-                driver, _ = _undone(stop_after)
-                driver.lose_power(mode, stop_after)
-                return driver
-
-            yield lose
-        stop_after += 1
-    assert stop_after > 6
+def _stops() -> list[tuple[int, CrashMode | None]]:
+    """Return arguments for `_stopped`: whenever it can be, in each way."""
+    count = next(stop_after for stop_after in range(100) if _undone(stop_after)[1])
+    assert count > 6
+    modes = (None, CrashMode.EVERYTHING, CrashMode.PREFIX, CrashMode.RANDOM)
+    return list(product(range(count), modes))
 
 
 @pytest.mark.slow
@@ -87,8 +79,8 @@ def test_a_stop_while_a_group_is_taken_back_leaves_no_hole() -> None:
 
     That a segment exists proves everything below it.
     """
-    for stopped in _stops():
-        driver = stopped()
+    for stop in _stops():
+        driver = _stopped(*stop)
         found = driver.values()
         whole = [KEPT, *(value for value in REFUSED for _ in range(3))]
         assert whole[: len(found)] == found
@@ -99,9 +91,9 @@ def test_a_stop_while_a_group_is_taken_back_leaves_no_hole() -> None:
 @pytest.mark.slow
 def test_what_was_noted_of_a_group_that_was_taken_back_is_never_said_of_others() -> None:
     """A side file that a stop has left alone is not found again behind those that come next."""
-    for stopped in _stops():
+    for stop in _stops():
         for count in (1, 4):
-            driver = stopped()
+            driver = _stopped(*stop)
             before = driver.values()
             answered = [b"another %03d" % number for number in range(count)]
             for value in answered:

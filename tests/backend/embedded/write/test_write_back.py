@@ -6,19 +6,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.backend.embedded.files import page_cache
-from kgw.backend.embedded.files.pool import FilePool
-from kgw.backend.embedded.files.real_fs import RealFs
-from kgw.backend.embedded.log.segment import Segment, SegmentMark
-from kgw.backend.embedded.write.write_back import WRITE_BACK_BYTES, WriteBack
-from kgw.types import PartitionKey
+from kgw.backend.embedded.files.fs import RealFs
+from kgw.backend.embedded.write.write_path import WRITE_BACK_BYTES
 from tests.backend.embedded.driver import DIRECT, JOURNALED, KEY, RELAXED, SETTINGS, Driver
 from tests.simulated_fs import SimulatedFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
-    from kgw.types import Buffer
+    from kgw.backend.embedded.files.fs import FileSystem
+    from kgw.backend.embedded.log.segment import Segment
+
 
 PAGE_BYTES = 4096
 
@@ -50,7 +49,7 @@ def test_a_segment_that_the_journal_vouches_for_is_handed_on_as_it_grows(
     """Whole pages, each once, and only when there are many of them."""
     driver = Driver(JOURNALED._replace(journal_bytes=4 << 20))
     spans = Spans(monkeypatch)
-    driver.store.writes.write_back_soon = Segment.write_back
+    driver.store.writes.write_back_soon = lambda hand_on: hand_on()
     segment = grow(driver, WRITE_BACK_BYTES - 20_000)
     assert [] == spans
     grow(driver, 40_000)
@@ -67,7 +66,7 @@ def test_a_relaxed_segment_is_handed_on_as_it_grows(monkeypatch: pytest.MonkeyPa
     driver = Driver(DIRECT, RELAXED)
     driver.append(b"asks for a reservation")
     spans = Spans(monkeypatch)
-    driver.store.writes.write_back_soon = Segment.write_back
+    driver.store.writes.write_back_soon = lambda hand_on: hand_on()
     grow(driver, WRITE_BACK_BYTES + 20_000)
     assert 1 == len(spans)
 
@@ -76,159 +75,35 @@ def test_a_segment_that_is_synced_anyway_is_not_handed_on(monkeypatch: pytest.Mo
     """Nothing is left to write then."""
     driver = Driver(DIRECT, SETTINGS)
     spans = Spans(monkeypatch)
-    driver.store.writes.write_back_soon = Segment.write_back
+    driver.store.writes.write_back_soon = lambda hand_on: hand_on()
     segment = grow(driver, 2 * WRITE_BACK_BYTES)
     assert [] == spans
     assert 0 == segment.unsent_bytes
 
 
-def test_the_disk_begins_with_a_large_group_before_all_of_it_is_written(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("remove", [lambda one, fs: one.unlink(fs), lambda one, _: one.forget()])
+def test_a_removed_segment_is_left_alone(
+    remove: Callable[[Segment, FileSystem], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only what is synced next, and nothing small."""
-    driver = Driver(DIRECT, RELAXED)
-    keys = [PartitionKey(KEY.topic_id, number) for number in range(4)]
-    driver.append(b"asks for a reservation", key=keys[3])
-    driver.settings = SETTINGS
-    large, small = WRITE_BACK_BYTES + 5_000, WRITE_BACK_BYTES - 5_000
-    order: list[str] = []
-    pwrite = SimulatedFile.pwrite
-
-    def note_write(file: SimulatedFile, buffers: Sequence[Buffer], position: int) -> None:
-        order.append(f"write {file.path}")
-        pwrite(file, buffers, position)
-
-    monkeypatch.setattr(SimulatedFile, "pwrite", note_write)
-    monkeypatch.setattr(
-        SimulatedFile, "begin_write_back", lambda file, *_: order.append(f"begin {file.path}")
-    )
-    for key, size_bytes in zip(keys, (large, small, large, large), strict=True):
-        driver.submit(b"x" * size_bytes, key=key)
-    driver.store.writes.flush_group()
-    first, second, third, relaxed = (driver.log(key).segments[-1].log_path for key in keys)
-    wanted = [f"write {first}", f"begin {first}", f"write {second}"]
-    wanted += [f"write {third}", f"begin {third}", f"write {relaxed}"]
-    assert wanted == [one for one in order if one.endswith(".log")]
-
-
-def test_the_disk_does_not_begin_with_what_the_journal_vouches_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """One large share among many small ones goes there, and its sync is what is waited for.
-
-    However much is written to relaxed logs in the same group.
-    """
-    driver = Driver(JOURNALED._replace(journal_bytes=1 << 20), RELAXED)
-    relaxed = PartitionKey(KEY.topic_id, 10)
-    driver.append(b"asks for a reservation", key=relaxed)
-    driver.settings = SETTINGS
-    spans = Spans(monkeypatch)
-    driver.submit(b"x" * (1 << 20), key=relaxed)
-    for number in range(10):
-        size_bytes = WRITE_BACK_BYTES + 5_000 if number == 0 else 10
-        driver.submit(b"x" * size_bytes, key=PartitionKey(KEY.topic_id, number))
-    driver.store.writes.flush_group()
-    assert driver.log().segments[-1].unsent_bytes > WRITE_BACK_BYTES
-    assert [] == spans
-
-
-def test_the_disk_does_not_begin_with_what_a_roll_has_synced(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Of a large share that fills a segment little may be left to write."""
-    driver = Driver(DIRECT, SETTINGS._replace(segment_bytes=WRITE_BACK_BYTES + 5_000))
-    spans = Spans(monkeypatch)
-    driver.submit(b"x" * WRITE_BACK_BYTES)
-    driver.submit(b"x" * 20_000)
-    driver.store.writes.flush_group()
-    assert 2 == len(driver.log().segments)
-    assert [] == spans
-
-
-@pytest.mark.damages_storage("a segment goes back, its files do not")
-def test_bytes_that_were_taken_back_are_handed_on_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others stand in their place."""
-    driver = Driver(JOURNALED)
-    segment = grow(driver, 20_000)
-    mark = SegmentMark(segment)
-    grow(driver, 20_000)
-    spans = Spans(monkeypatch)
-    segment.write_back()
-    segment.go_back(mark)
-    assert mark.size_bytes == segment.sent_bytes
-    grow(driver, 20_000)
-    segment.write_back()
-    assert mark.size_bytes == spans[-1][0]
-
-
-def test_a_removed_segment_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may be gone before its turn comes; that is nobody's fault."""
+    """It may be gone before its turn comes; opened once more, its files would keep their space."""
     driver = Driver(JOURNALED)
     segment = grow(driver, 20_000)
     spans = Spans(monkeypatch)
-    segment.unlink(driver.fs)
+    remove(segment, driver.fs)
     segment.write_back()
     assert [] == spans
+    assert driver.store.directory.pool.acquire_open(segment.log_path) is None
 
 
-def test_a_segment_that_is_being_removed_is_not_kept_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its files may still have their names then: opened once more, they would keep their space."""
-    driver = Driver(JOURNALED)
-    segment = grow(driver, 20_000)
-    spans = Spans(monkeypatch)
-    segment.forget()
-    segment.write_back()
-    assert [] == spans
-    assert driver.store.pool.acquire_open(segment.log_path) is None
-
-
-def test_one_job_hands_on_all_that_has_grown() -> None:
-    """However fast segments grow, no queue does; and what is noted later gets a job of its own."""
+def test_a_segment_is_handed_on_once_however_fast_it_grows() -> None:
+    """The thread's queue does not grow with it; what comes later is handed on again."""
+    driver = Driver(JOURNALED._replace(journal_bytes=4 << 20))
     jobs: list[Callable[[], None]] = []
-    handed_on: list[str] = []
-
-    class Growing(Segment):
-        __slots__ = ()
-
-        def write_back(self) -> None:
-            handed_on.append(self.stem_path)
-
-    pool = FilePool(Driver().fs, 1)
-    segments = [Growing(f"/data/{number}", 0, pool) for number in range(3)]
-    write_back = WriteBack(jobs.append)
-    for segment in (*segments, *segments):
-        write_back.note(segment)
-    assert 1 == len(jobs)
-    jobs.pop()()
-    assert [one.stem_path for one in segments] == handed_on
-    write_back.note(segments[0])
-    assert 1 == len(jobs)
-
-
-def test_a_segment_that_fails_keeps_no_other_from_being_handed_on(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """What nobody has reckoned with is logged once: syncs do without the hint."""
-    jobs: list[Callable[[], None]] = []
-    handed_on: list[str] = []
-
-    class Failing(Segment):
-        __slots__ = ()
-
-        def write_back(self) -> None:
-            handed_on.append(self.stem_path)
-            raise ZeroDivisionError("a bug")
-
-    pool = FilePool(Driver().fs, 1)
-    segments = [Failing(f"/data/{number}", 0, pool) for number in range(3)]
-    write_back = WriteBack(jobs.append)
-    for segment in segments:
-        write_back.note(segment)
-    jobs.pop()()
-    assert [one.stem_path for one in segments] == handed_on
-    assert 1 == len(caplog.records)
-    write_back.note(segments[0])
-    assert 1 == len(jobs)
+    driver.store.writes.write_back_soon = jobs.append
+    for count in (1, 2):
+        grow(driver, 2 * WRITE_BACK_BYTES)
+        assert count == len(jobs)
+        jobs[-1]()
 
 
 def test_real_files_know_the_hint_where_the_system_does(
