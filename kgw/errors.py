@@ -1,8 +1,7 @@
 """Every error that leaves the process, and whose fault it was.
 
 Four fates: `ProtocolError` closes the connection it came from; `KafkaError` goes into the response
-with its code; `StorageError` becomes KAFKA_STORAGE_ERROR and turns readiness off; anything else is
-a bug of ours.
+with its code; `StorageError` does so too, and turns readiness off; anything else is a bug of ours.
 """
 
 from __future__ import annotations
@@ -249,7 +248,7 @@ class CorruptionError(StorageError):
 
     `end_offset` is the first offset behind damaged records, where that is known. The code makes
     clients tell their application, which can seek past the damage; after KAFKA_STORAGE_ERROR they
-    would ask again for ever, and say nothing.
+    would ask again for ever, and report nothing.
     """
 
     code = ErrorCode.CORRUPT_MESSAGE

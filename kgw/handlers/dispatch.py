@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kgw.completion import Completion
-from kgw.errors import EncodeError, ErrorCode, KafkaError, ProtocolError, StorageError
+from kgw.errors import EncodeError, KafkaError, ProtocolError, StorageError
 from kgw.handlers.context import LARGE_REQUEST_BYTES, EncodedBody, Later, RequestContext
 from kgw.handlers.refusal import refuse
 from kgw.handlers.table import HANDLERS
@@ -206,10 +206,8 @@ class Dispatcher:
     def _error(self, context: RequestContext, error: Exception) -> Response | None:
         """Return the API's response for an error that concerns the request as a whole."""
         handler = HANDLERS[context.api_key]
-        if isinstance(error, KafkaError):
+        if isinstance(error, KafkaError | StorageError):
             code, text = error.code, error.message
-        elif isinstance(error, StorageError):
-            code, text = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
         else:
             code, text = handler.bug_code, None
             self._gateway.report_internal_error(handler.label, error)

@@ -309,11 +309,9 @@ def _fill_in(pending: _Pending, gateway: Gateway) -> None:
         answer.base_offset = result.result.base_offset
     elif partition.topic.is_deleted:
         _refuse(answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic has been deleted")
-    elif isinstance(error, StorageError):
-        _refuse(answer, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
     elif isinstance(error, UnfitRecordsError):
         _refuse_records(answer, error)
-    elif isinstance(error, KafkaError):
+    elif isinstance(error, KafkaError | StorageError):
         _refuse(answer, error.code, error.message)
     else:
         # A bug of ours: perhaps stored, perhaps not. A retry finds out (`bug_code` in table.py).

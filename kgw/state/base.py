@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from kgw.errors import CorruptionError, KgwError
+from kgw.errors import CorruptionError, KgwError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -54,7 +54,13 @@ class ConflictError(KgwError):
         """The version that the key stands at; 0 when it does not exist."""
 
 
-class DamagedRowsError(CorruptionError):
+class DamagedStateError(CorruptionError):
+    """The state store is damaged. Here is nothing that a client could seek past."""
+
+    code = StorageError.code
+
+
+class DamagedRowsError(DamagedStateError):
     """Rows of a kind fail their checksum; the others are at hand for who can go on with them."""
 
     def __init__(self, kind: str, intact: dict[str, Row], damaged: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.errors import CorruptionError
+from kgw.errors import CorruptionError, ErrorCode
 from kgw.state.base import Change, DamagedRowsError, Row
 from kgw.state.history import LagSample
 from kgw.state.sql.migrations import MIGRATIONS, Migration
@@ -71,6 +71,7 @@ async def test_a_changed_row_is_found(database: Database) -> None:
             assert {"key0", "key2"} == set(caught.value.intact)
             assert 1 == len(caught.value.damaged)
             assert isinstance(caught.value, CorruptionError)
+            assert ErrorCode.KAFKA_STORAGE_ERROR is caught.value.code
         database.execute("DELETE FROM state_entry")
 
 

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.clock import SystemClock
-from kgw.errors import CorruptionError, DataDirectoryError, DiskFullError, StorageError
+from kgw.errors import (
+    CorruptionError,
+    DataDirectoryError,
+    DiskFullError,
+    ErrorCode,
+    StorageError,
+)
 from kgw.state.base import Change, Row
 from kgw.state.history import LagSample
 from kgw.state.sql.migrations import MIGRATIONS, Migration
@@ -405,8 +411,9 @@ async def test_damage_that_postgresql_finds_is_ours_too(postgresql_server: Datab
     """A page that fails its checksum is corruption, and final for writes."""
     damaged = "DO $$ BEGIN RAISE EXCEPTION 'bad page' USING ERRCODE = 'XX001'; END $$"
     async with opened(postgresql_server, postgresql_server.new_place()) as store:
-        with pytest.raises(CorruptionError, match="bad page"):
+        with pytest.raises(CorruptionError, match="bad page") as caught:
             await store.submit((), [(damaged, [()])])
+        assert ErrorCode.KAFKA_STORAGE_ERROR is caught.value.code
         assert store.failure is not None
 
 

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kgw.errors import CorruptionError, DataDirectoryError, DiskFullError, StorageError
+from kgw.errors import (
+    CorruptionError,
+    DataDirectoryError,
+    DiskFullError,
+    ErrorCode,
+    StorageError,
+)
 from kgw.state.base import Change, ConflictError, Row
 from kgw.state.sql import sqlite_file
 from kgw.state.sql.commit_note import CountedConnection
@@ -441,6 +447,7 @@ async def test_an_error_of_the_disk_is_final(path: Path, method: str, name: str)
             )
         assert all(isinstance(outcome, StorageError) for outcome in outcomes)
         assert isinstance(outcomes[0], CorruptionError) == (name == "SQLITE_CORRUPT")
+        assert ErrorCode.KAFKA_STORAGE_ERROR is outcomes[0].code
 
         with pytest.raises(StorageError, match=name):
             await store.apply([Change("topic", "later", b"x")])

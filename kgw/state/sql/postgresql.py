@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from kgw.errors import CorruptionError, DataDirectoryError, DiskFullError, StorageError
+from kgw.errors import DataDirectoryError, DiskFullError, StorageError
+from kgw.state.base import DamagedStateError
 from kgw.state.sql import schema
 from kgw.state.sql.migrations import CREATE_MIGRATIONS_TABLE
 from kgw.state.sql.server import ServerSession, SessionLostError, lock_number, read_password
@@ -185,7 +186,7 @@ class PostgresqlSession(ServerSession):
             if error.sqlstate == _DISK_FULL:
                 raise DiskFullError(f"no space left for {self._name}") from error
             if error.sqlstate in _CORRUPT:
-                raise CorruptionError(f"{self._name} is damaged: {error}") from error
+                raise DamagedStateError(f"{self._name} is damaged: {error}") from error
             raise StorageError(f"{self._name}: {error}") from error
         except (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
             # A statement that takes too long is one of these; the session is not to be trusted

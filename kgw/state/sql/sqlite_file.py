@@ -8,7 +8,8 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from kgw.config.paths import absolute_path
-from kgw.errors import CorruptionError, DataDirectoryError, DiskFullError, StorageError
+from kgw.errors import DataDirectoryError, DiskFullError, StorageError
+from kgw.state.base import DamagedStateError
 from kgw.state.sql.commit_note import (
     NEW_NOTE_SUFFIX,
     NOTE_SUFFIX,
@@ -317,5 +318,5 @@ def storage_error(error: sqlite3.Error, path: str) -> StorageError:
     if code == sqlite3.SQLITE_FULL:
         return DiskFullError(f"no space left for the state store {path}")
     if code in _CORRUPT:
-        return CorruptionError(f"state store {path} is damaged: {error}")
+        return DamagedStateError(f"state store {path} is damaged: {error}")
     return StorageError(f"state store {path}: {error}")
