@@ -171,6 +171,15 @@ async def test_settings(gateway: InProcessGateway) -> None:
     assert 5 == configs["segment.bytes"].config_source
 
 
+async def test_settings_that_the_server_has_been_given() -> None:
+    """What the file or the command line says, and what was changed since, is no default."""
+    async with InProcessGateway(Config.of(log_segment_bytes=1 << 20)) as gateway:
+        await gateway.gateway.configure_broker(lambda _: {"log.retention.ms": "5"})
+        (result,) = await create(gateway, wanted())
+        sources = {one.name: one.config_source for one in result.configs or ()}
+        assert (4, 2) == (sources["segment.bytes"], sources["retention.ms"])
+
+
 @pytest.mark.parametrize(
     "configs",
     [

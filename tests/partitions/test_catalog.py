@@ -226,9 +226,16 @@ async def test_stored_setting_of_another_version_is_left_out(
 
 
 async def test_changes_to_one_name_happen_one_after_the_other(
-    backend: MemoryBackend, catalog: TopicCatalog
+    backend: MemoryBackend, catalog: TopicCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Creations and deletions of one name that come together leave a consistent catalogue."""
+    real = backend.state.apply
+
+    async def apply(changes: Sequence[Change]) -> None:
+        await turns(3)
+        await real(changes)
+
+    monkeypatch.setattr(backend.state, "apply", apply)
 
     async def create_and_delete(number: int) -> None:
         topic = await catalog.create("a.b" if number % 2 else "a_b", 2, {})

@@ -10,6 +10,8 @@ from kgw.state.memory import MemoryStateStore
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kgw.state.base import Row
+
 
 def _ids(state: MemoryStateStore, *in_logs: int) -> ProducerIds:
     return ProducerIds(state, lambda: [[], in_logs])
@@ -53,8 +55,14 @@ async def test_ids_from_before_are_no_reason_to_jump() -> None:
 
 
 async def test_those_who_ask_together_share_a_block() -> None:
-    """One claim serves them all."""
-    ids = _ids(MemoryStateStore())
+    """One claim serves them all, however long it takes."""
+
+    class SlowStore(MemoryStateStore):
+        async def load(self, kind: str) -> dict[str, Row]:
+            await asyncio.sleep(0)
+            return await super().load(kind)
+
+    ids = _ids(SlowStore())
     given = await asyncio.gather(*(ids.next_id() for _ in range(10)))
     assert [*range(given[0], given[0] + 10)] == sorted(given)
 
