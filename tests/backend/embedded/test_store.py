@@ -324,6 +324,27 @@ def test_a_failed_sync_of_a_logs_state_is_told_and_final(
         driver.submit(b"b")
 
 
+def test_a_failed_sync_of_a_deleted_logs_state_is_no_failure_of_the_disk() -> None:
+    """Its files may go at any moment, and the other partitions go on."""
+    driver = Driver(DIRECT)
+    driver.append(b"a")
+    log = driver.store.retire_log(KEY)
+    assert log is not None
+    with driver.failing(NEXT_SYNC_FAILS), pytest.raises(StorageError):
+        driver.store.save_log_start(log, 1)
+    assert driver.store.writes.is_writable
+
+
+def test_a_checkpoint_notes_what_one_before_it_had_begun_when_it_failed() -> None:
+    """Also the log whose part was done."""
+    driver = Driver(JOURNALED)
+    for key in (KEY, OTHER_KEY):
+        driver.append(b"a", key=key)
+    with driver.failing(Fault(FaultKind.EIO, 2, suffix=".checksums")), pytest.raises(StorageError):
+        driver.store.begin_checkpoint()
+    assert 2 == len(driver.store.checkpoint())
+
+
 def test_the_end_of_a_run_over_a_deleted_log_changes_nothing() -> None:
     """Its directory may be gone: there is nothing to be noted, and nothing has failed."""
     driver = Driver(DIRECT)
