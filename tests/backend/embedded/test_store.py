@@ -9,6 +9,7 @@ from kgw.backend.base import LogSettings
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.store import Store
 from kgw.errors import DiskFullError, StorageError
+from kgw.records.compaction import make_filler
 from tests.backend.embedded.driver import (
     DIRECT,
     JOURNALED,
@@ -140,6 +141,15 @@ def test_a_segment_rolls_when_its_index_is_full() -> None:
     for number in range(10):
         driver.append(b"%d" % number)
     assert len(driver.log().segments) > 2
+
+
+def test_a_segment_rolls_before_its_offsets_outgrow_kafkas_index() -> None:
+    """An entry has 32 bits for the distance from the segment's first offset."""
+    driver = Driver()
+    for number in range(2):
+        driver.store.writes.submit(driver.log(), [make_filler(0, 1 << 31, 0)])
+        driver.store.writes.flush_group()
+        assert number + 1 == len(driver.log().segments)
 
 
 def test_a_full_disk_refuses_appends_and_takes_them_again() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import sys
 from threading import Barrier, Event, Thread
 from typing import TYPE_CHECKING
 
@@ -291,7 +292,7 @@ async def test_snapshots_of_one_partition_are_saved_one_after_the_other(
 ) -> None:
     """Also when the caller of the first is cancelled meanwhile."""
     begun, go_on = Event(), Event()
-    steps: list[bytes] = []
+    steps: list[object] = []
 
     def save(_: object, snapshot: Snapshot) -> None:
         steps.append(snapshot.data)
@@ -311,6 +312,14 @@ async def test_snapshots_of_one_partition_are_saved_one_after_the_other(
         go_on.set()
         await second
     assert [b"first", b"first", b"second", b"second"] == steps
+
+
+async def test_a_stop_gives_the_interpreter_its_switch_interval_back() -> None:
+    """It is the process's, in which a gateway may be one part."""
+    before_s = sys.getswitchinterval()
+    async with opened():
+        assert before_s != sys.getswitchinterval()
+    assert before_s == sys.getswitchinterval()
 
 
 async def test_what_comes_after_the_end_is_refused(
