@@ -359,9 +359,9 @@ class Store:
                 self.writes.undo(log)
                 raise
 
-    def swap_segment(self, log: SegmentedLog, cleaned: CompactedSegment) -> list[str]:
-        """Put a cleaned segment in its place, as `swap_segment`. Raises StorageError."""
-        return swap_segment(self.directory, log, cleaned, self.writes.journaled.forget)
+    def swap_segment(self, log: SegmentedLog, compacted: CompactedSegment) -> list[str]:
+        """Put a compacted segment in its place, as `swap_segment`. Raises StorageError."""
+        return swap_segment(self.directory, log, compacted, self.writes.journaled.forget)
 
     def finish_compaction(self, log: SegmentedLog, compacted_end: int) -> None:
         """Note how far a log has been compacted, and remove what the run has left.
