@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from asyncio import Lock, ensure_future, shield
 from functools import partial
+from threading import Lock as ThreadLock
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from kgw.backend.append import refused_append
@@ -56,6 +57,7 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
         self._store = store
         self._rebuilding: dict[Segment, Future[None]] = {}
         self._compacting = Lock()
+        self._saving = ThreadLock()
 
     def __repr__(self) -> str:
         return f"<EmbeddedPartitionLog {self.key} {self._offsets!r}>"
@@ -235,12 +237,16 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
         try:
-            # One after the other, also when the caller of the first is cancelled meanwhile.
-            await self._threads.maintain(partial(save_snapshot, self._log, snapshot))
+            await self._threads.run_in_io(partial(self._save_snapshot, snapshot))
         except OSError as error:
             raise StorageError(
                 f"cannot save a snapshot of partition {self.key}: {error}"
             ) from error
+
+    def _save_snapshot(self, snapshot: Snapshot) -> None:
+        # One after the other, also when the caller of the first is cancelled meanwhile.
+        with self._saving:
+            save_snapshot(self._log, snapshot)
 
     async def load_snapshot(self) -> Snapshot | None:
         return await self._from_disk(partial(load_snapshot, self._log, self._offsets.next_offset))

@@ -7,7 +7,6 @@ checkpoint's syncs in another; opening and reading anywhere.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -31,7 +30,7 @@ from kgw.offsets.registry import PartitionOffsetRegistry
 from kgw.records.crc import crc32c
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from kgw.backend.base import LogSettings
     from kgw.backend.embedded.files.fs import FileSystem
@@ -360,9 +359,9 @@ class Store:
                 self.writes.undo(log)
                 raise
 
-    def swap_segment(self, log: SegmentedLog, cleaned: CompactedSegment) -> list[str]:
-        """Put a cleaned segment in its place, as `swap_segment`. Raises StorageError."""
-        return swap_segment(self.directory, log, cleaned, self.writes.journaled.forget)
+    def swap_segment(self, log: SegmentedLog, compacted: CompactedSegment) -> list[str]:
+        """Put a compacted segment in its place, as `swap_segment`. Raises StorageError."""
+        return swap_segment(self.directory, log, compacted, self.writes.journaled.forget)
 
     def finish_compaction(self, log: SegmentedLog, compacted_end: int) -> None:
         """Note how far a log has been compacted, and remove what the run has left.
@@ -455,44 +454,38 @@ class Store:
         self.directory.check_writable()
         plan = CheckpointPlan(is_clean=clean)
         self.writes.appended_bytes = 0
-        with self._making(plan):
-            for log in list(self.logs.values()):
-                if not log.is_changed and (log.has_clean_checkpoint or not clean):
-                    continue
-                plan.logs.append(log)
-                if clean and log.durable is not None:
-                    log.segments[-1].sync()
-                    self.writes.relaxed.settle(log)
-                durable = log.durable
-                log.is_changed = durable is not None
-                log.has_clean_checkpoint = clean
-                if log.segments:
-                    log.segments[-1].write_side(
-                        at_least_bytes=1,
-                        durable_count=None if durable is None else durable.entry_count,
-                    )
-                plan.segments += [(log, one) for one in (*log.unindexed, *log.segments[-1:])]
-                plan.checkpoints.append(log.make_checkpoint(clean=clean))
+        try:
+            with self.directory.attempt("make a checkpoint"):
+                for log in list(self.logs.values()):
+                    if not log.is_changed and (log.has_clean_checkpoint or not clean):
+                        continue
+                    plan.logs.append(log)
+                    if clean and log.durable is not None:
+                        log.segments[-1].sync()
+                        self.writes.relaxed.settle(log)
+                    durable = log.durable
+                    log.is_changed = durable is not None
+                    log.has_clean_checkpoint = clean
+                    if log.segments:
+                        log.segments[-1].write_side(
+                            at_least_bytes=1,
+                            durable_count=None if durable is None else durable.entry_count,
+                        )
+                    plan.segments += [(log, one) for one in (*log.unindexed, *log.segments[-1:])]
+                    plan.checkpoints.append(log.make_checkpoint(clean=clean))
+        except StorageError:
+            plan.give_up()
+            raise
         return plan
 
     def finish_checkpoint(self, plan: CheckpointPlan) -> list[Checkpoint]:
-        """Sync what a checkpoint is about. Raises StorageError."""
-        with self._making(plan):
+        """Sync what a checkpoint is about. Raises StorageError; the plan is to be given up then."""
+        with self.directory.attempt("make a checkpoint"):
             sync_all_files([segment for _, segment in plan.segments])
             for log, segment in plan.segments:
                 if not segment.is_removed:
                     self._write_indexes(log, segment, is_clean=plan.is_clean)
         return plan.checkpoints
-
-    @contextmanager
-    def _making(self, plan: CheckpointPlan) -> Iterator[None]:
-        """Do a part of a checkpoint; after a failure the next one notes all logs of this one."""
-        try:
-            with self.directory.attempt("make a checkpoint"):
-                yield
-        except StorageError:
-            plan.give_up()
-            raise
 
     def _write_indexes(self, log: SegmentedLog, segment: Segment, *, is_clean: bool) -> None:
         """Bring Kafka's indexes up to date; they are a convenience, and may fail.

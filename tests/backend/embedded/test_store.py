@@ -9,6 +9,7 @@ from kgw.backend.base import LogSettings
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.store import Store
 from kgw.errors import DiskFullError, StorageError
+from kgw.records.compaction import make_filler
 from tests.backend.embedded.driver import (
     DIRECT,
     JOURNALED,
@@ -140,6 +141,15 @@ def test_a_segment_rolls_when_its_index_is_full() -> None:
     for number in range(10):
         driver.append(b"%d" % number)
     assert len(driver.log().segments) > 2
+
+
+def test_a_segment_rolls_before_its_offsets_outgrow_kafkas_index() -> None:
+    """An entry has 32 bits for the distance from the segment's first offset."""
+    driver = Driver()
+    for number in range(2):
+        driver.store.writes.submit(driver.log(), [make_filler(0, 1 << 31, 0)])
+        driver.store.writes.flush_group()
+        assert number + 1 == len(driver.log().segments)
 
 
 def test_a_full_disk_refuses_appends_and_takes_them_again() -> None:
@@ -322,6 +332,27 @@ def test_a_failed_sync_of_a_logs_state_is_told_and_final(
     assert not driver.store.writes.is_writable
     with pytest.raises(StorageError, match="has failed"):
         driver.submit(b"b")
+
+
+def test_a_failed_sync_of_a_deleted_logs_state_is_no_failure_of_the_disk() -> None:
+    """Its files may go at any moment, and the other partitions go on."""
+    driver = Driver(DIRECT)
+    driver.append(b"a")
+    log = driver.store.retire_log(KEY)
+    assert log is not None
+    with driver.failing(NEXT_SYNC_FAILS), pytest.raises(StorageError):
+        driver.store.save_log_start(log, 1)
+    assert driver.store.writes.is_writable
+
+
+def test_a_checkpoint_notes_what_one_before_it_had_begun_when_it_failed() -> None:
+    """Also the log whose part was done."""
+    driver = Driver(JOURNALED)
+    for key in (KEY, OTHER_KEY):
+        driver.append(b"a", key=key)
+    with driver.failing(Fault(FaultKind.EIO, 2, suffix=".checksums")), pytest.raises(StorageError):
+        driver.store.begin_checkpoint()
+    assert 2 == len(driver.store.checkpoint())
 
 
 def test_the_end_of_a_run_over_a_deleted_log_changes_nothing() -> None:

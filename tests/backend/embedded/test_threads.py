@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import resource
-from threading import Event, Thread
+import sys
+from threading import Barrier, Event, Thread
 from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.backend.base import LogSettings
+from kgw.backend.base import LogSettings, Snapshot
 from kgw.backend.embedded import partition_log
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.files.durability import replace_all_durably
@@ -273,6 +274,52 @@ async def test_a_start_without_enough_descriptors_is_refused(
     monkeypatch.setattr(resource, "getrlimit", lambda _: (LEAST_DESCRIPTORS - 1, 4096))
     with pytest.raises(DataDirectoryError, match="ulimit -n"):
         await EmbeddedBackend(tmp_path / "data", DIRECT).open()
+
+
+async def test_snapshots_of_several_partitions_are_saved_side_by_side(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each takes two syncs, and a stop saves one of every partition."""
+    both = Barrier(2)
+    monkeypatch.setattr(partition_log, "save_snapshot", lambda *_: both.wait(5))
+    async with opened() as backend:
+        logs = [await backend.create_partition(key, TOPIC, SETTINGS) for key in (KEY, OTHER_KEY)]
+        await asyncio.gather(*(log.save_snapshot(Snapshot(0, b"state")) for log in logs))
+
+
+async def test_snapshots_of_one_partition_are_saved_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also when the caller of the first is cancelled meanwhile."""
+    begun, go_on = Event(), Event()
+    steps: list[object] = []
+
+    def save(_: object, snapshot: Snapshot) -> None:
+        steps.append(snapshot.data)
+        begun.set()
+        go_on.wait(5)
+        steps.append(snapshot.data)
+
+    monkeypatch.setattr(partition_log, "save_snapshot", save)
+    async with opened() as backend:
+        log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+        first = asyncio.ensure_future(log.save_snapshot(Snapshot(0, b"first")))
+        await asyncio.to_thread(begun.wait, 5)
+        first.cancel()
+        second = asyncio.ensure_future(log.save_snapshot(Snapshot(0, b"second")))
+        await asyncio.wait({first})
+        await backend.threads.run_in_io(nothing)
+        go_on.set()
+        await second
+    assert [b"first", b"first", b"second", b"second"] == steps
+
+
+async def test_a_stop_gives_the_interpreter_its_switch_interval_back() -> None:
+    """It is the process's, in which a gateway may be one part."""
+    before_s = sys.getswitchinterval()
+    async with opened():
+        assert before_s != sys.getswitchinterval()
+    assert before_s == sys.getswitchinterval()
 
 
 async def test_what_comes_after_the_end_is_refused(

@@ -9,10 +9,12 @@ import pytest
 
 from kgw.backend.embedded.layout import DamagedRange
 from kgw.backend.embedded.read import reading
+from kgw.backend.embedded.recover.scan import find_batches
 from kgw.errors import CorruptionError
 from tests.backend.embedded.driver import ROOT, Driver
 from tests.backend.embedded.stops import stopped_anywhere
 from tests.simulated_disk import CrashMode
+from tests.simulated_fs import SimulatedFs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +35,15 @@ def test_the_batch_behind_megabytes_of_damage_is_found() -> None:
     assert (DamagedRange(0, 1),) == log.damaged
     assert 2 == reading.read(log, 1, 1 << 20, 2).next_offset
     assert [] == [one for one in driver.fs.files(ROOT) if one.endswith(".torn")]
+
+
+@pytest.mark.parametrize("cut", range(1, 5))
+def test_a_batch_that_begins_between_two_reads_of_a_search_is_found(cut: int) -> None:
+    """Its epoch and its format number come with the first read in part."""
+    position = (4 << 20) - cut - 12
+    file = SimulatedFs().open("/segment", create=True)
+    file.pwrite((bytes(position + 15) + b"\x01\x02", bytes(100)), 0)
+    assert [position] == list(find_batches(file, 0))
 
 
 @pytest.mark.damages_storage("a batch is damaged")

@@ -7,6 +7,7 @@ import pytest
 
 from kgw.backend.embedded.files import page_cache
 from kgw.backend.embedded.files.fs import RealFs
+from kgw.backend.embedded.log.segment import SegmentMark
 from kgw.backend.embedded.write.write_path import WRITE_BACK_BYTES
 from tests.backend.embedded.driver import DIRECT, JOURNALED, KEY, RELAXED, SETTINGS, Driver
 from tests.simulated_fs import SimulatedFile
@@ -79,6 +80,16 @@ def test_a_segment_that_is_synced_anyway_is_not_handed_on(monkeypatch: pytest.Mo
     segment = grow(driver, 2 * WRITE_BACK_BYTES)
     assert [] == spans
     assert 0 == segment.unsent_bytes
+
+
+def test_bytes_that_were_taken_back_are_handed_on_again() -> None:
+    """Others stand in their place."""
+    driver = Driver(JOURNALED)
+    mark = SegmentMark(segment := grow(driver, 20_000))
+    grow(driver, 20_000)
+    segment.write_back()
+    segment.go_back(mark)
+    assert mark.size_bytes == segment.sent_bytes
 
 
 @pytest.mark.parametrize("remove", [lambda one, fs: one.unlink(fs), lambda one, _: one.forget()])
