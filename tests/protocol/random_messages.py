@@ -31,7 +31,7 @@ _TEXTS = ("", "a", "orders", "naïve", "日本語", "🦜", "\x00\n\x7f", "x" * 
 
 
 def all_messages() -> list[type[Message]]:
-    """Return every declared message: requests, responses, blobs and control records."""
+    """Return every declared message: requests, responses and blobs."""
     found: list[type[Message]] = []
     for api_key in sorted(MESSAGE_KEYS):
         found += (request_class(api_key), response_class(api_key))
