@@ -1,66 +1,14 @@
-"""What lag is read from: narrow views of groups and partitions, and the values that come out."""
+"""The values that looks at lag are made of, and what foretells retention."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable
 
-    from kgw.backend.base import PartitionLog
     from kgw.offsets.lag import LagSum, PartitionLag
-    from kgw.offsets.table import OffsetTable
-    from kgw.types import PartitionKey, TopicId
-
-
-class TopicIdentity(Protocol):
-    """Which topic a partition is of."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def topic_id(self) -> TopicId: ...
-
-
-class WatchedTopic(TopicIdentity, Protocol):
-    """A topic, as far as lag goes."""
-
-    def partition(self, index: int) -> WatchedPartition | None: ...
-
-
-class WatchedPartition(Protocol):
-    """A partition, as far as lag goes."""
-
-    @property
-    def topic(self) -> TopicIdentity: ...
-
-    @property
-    def index(self) -> int: ...
-
-    @property
-    def log(self) -> PartitionLog:
-        """Whose marks may raise StorageError where they are not at hand."""
-
-    @property
-    def skip_count(self) -> int:
-        """Appends that did not begin where the one before had ended."""
-
-
-class Topics(Protocol):
-    """Every topic that is served. None means that there is no such topic, and nothing else."""
-
-    def by_id(self, topic_id: TopicId) -> WatchedTopic | None: ...
-
-    def partitions(self) -> Iterable[WatchedPartition]: ...
-
-
-class Groups(Protocol):
-    """Every group, by its durable offsets."""
-
-    def ids(self) -> list[str]: ...
-
-    def offsets(self, group_id: str) -> OffsetTable | None: ...
+    from kgw.types import PartitionKey
 
 
 Forecast: TypeAlias = "Callable[[PartitionKey, int], Awaitable[int]]"
