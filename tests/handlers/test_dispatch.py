@@ -77,7 +77,7 @@ async def test_every_api_has_a_response_for_errors(api_key: ApiKey, version: int
             if isinstance(request, ProduceRequest):
                 request.acks = 1
             context = request_context(gateway, api_key, version)
-            response = handler.module.error_response(
+            response = handler.error_response(
                 request, ErrorCode.KAFKA_STORAGE_ERROR, "the disk", context
             )
             assert response is not None
