@@ -8,9 +8,8 @@ from kgw.errors import ErrorCode, ProtocolError
 from kgw.handlers.context import RequestContext
 from kgw.handlers.table import plain_error_response
 from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey
-from kgw.protocol.codec import codec
+from kgw.protocol.codec import codec, request_class
 from kgw.protocol.framing import decode_request_header, peek_request_header, response_frame
-from kgw.protocol.message_classes import request_class
 
 if TYPE_CHECKING:
     from kgw.gateway import Gateway

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from kgw.errors import ErrorCode
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.codec import codec
-from kgw.protocol.message_classes import request_class, response_class
+from kgw.protocol.codec import codec, request_class, response_class
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
 
 SERVE = (sys.executable, "-m", "kgw", "serve")
 
@@ -170,11 +169,6 @@ class GatewayProcess:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.running:
             self.stop()

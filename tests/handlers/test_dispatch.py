@@ -12,9 +12,8 @@ from kgw.errors import ErrorCode, ProtocolError
 from kgw.handlers.context import RequestContext
 from kgw.handlers.table import HANDLERS
 from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey
-from kgw.protocol.codec import codec
+from kgw.protocol.codec import codec, request_class, response_class
 from kgw.protocol.framing import decode_response, request_frame
-from kgw.protocol.message_classes import request_class, response_class
 from kgw.protocol.messages.api_versions import ApiVersionsResponse
 from kgw.protocol.messages.list_transactions import (
     ListTransactionsRequest,
