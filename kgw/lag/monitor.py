@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kgw.errors import KgwError, StorageError
 from kgw.lag.ages import RecordAges
-from kgw.lag.history import history_points
-from kgw.lag.sources import AtRisk, Event, GroupSample, LagSample, Standing
+from kgw.lag.samples import AtRisk, Event, GroupSample, LagSample, Standing, history_points
 from kgw.logs import EventLogger
 from kgw.metrics import count
 from kgw.offsets.lag import Finding, LagAnomaly, LagSum, Occurrences, PartitionLag
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from kgw.config import Config
     from kgw.groups.coordinator import GroupCoordinator
     from kgw.lag.positions import ClientPositions
-    from kgw.lag.sources import Forecast
+    from kgw.lag.samples import Forecast
     from kgw.metrics import Metrics
     from kgw.offsets.committed import Place
     from kgw.partitions.catalog import TopicCatalog
