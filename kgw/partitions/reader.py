@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from kgw.partitions.topic import Topic
     from kgw.partitions.view import Bounds, PartitionView
     from kgw.partitions.waits import FetchDeadlines
-    from kgw.records.limits import DecompressionLimits
 
 _ResultT = TypeVar("_ResultT")
 
@@ -42,7 +41,6 @@ class PartitionReader(RecordReader):
         self,
         topic: Topic,
         deadlines: FetchDeadlines,
-        limits: DecompressionLimits,
         *,
         isolation: int = Isolation.READ_UNCOMMITTED,
         lookups: asyncio.Semaphore | None = None,
@@ -52,7 +50,7 @@ class PartitionReader(RecordReader):
         self.topic_id = topic.topic_id
         self._topic = topic
         self._deadlines = deadlines
-        self._limits = limits
+        self._limits = topic.config.decompression_limits
         self._isolation = isolation
         self._lookups = lookups or asyncio.Semaphore(LOOKUPS_AT_ONCE)
 
