@@ -141,15 +141,13 @@ class GatewayProcess:
             chunk = os.read(output, 65_536) if readable else b""
             if not chunk:
                 self.kill()
-                message = f"kgw serve did not get ready; it logged:\n{self.log()}"
-                raise RuntimeError(message)
+                raise RuntimeError(f"kgw serve did not get ready; it logged:\n{self.log()}")
             said += chunk
         return dict(part.split("=", 1) for part in said.decode().split() if "=" in part)
 
     def _running_process(self) -> subprocess.Popen[bytes]:
         if self._process is None:
-            message = "the gateway process is not running"
-            raise RuntimeError(message)
+            raise RuntimeError("the gateway process is not running")
         return self._process
 
     def _end(self, number: signal.Signals, timeout_s: float) -> int:
