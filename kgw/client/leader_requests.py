@@ -108,7 +108,6 @@ async def fetch_from(
     offsets: Mapping[int, int],
     *,
     max_wait_ms: int,
-    min_bytes: int,
     max_bytes: int,
     partition_max_bytes: int,
     told: frozenset[ErrorCode],
@@ -118,7 +117,7 @@ async def fetch_from(
     version = connection.spoken_version(FetchRequest, _FETCH_MINIMUM, limit)
     message = FetchRequest(
         max_wait_ms=max_wait_ms,
-        min_bytes=min_bytes,
+        min_bytes=1,
         max_bytes=max_bytes,
         topics=[
             FetchTopic(
