@@ -54,7 +54,7 @@ def apis() -> str:
     """What is served, what is not, and what each handler says of itself."""
     from kgw.handlers.table import HANDLERS
     from kgw.protocol.api_keys import MESSAGE_KEYS
-    from kgw.protocol.message_classes import request_class
+    from kgw.protocol.codec import request_class
 
     served = sorted(HANDLERS.values(), key=lambda handler: handler.api_key)
     missing = sorted(MESSAGE_KEYS - HANDLERS.keys())

@@ -150,11 +150,13 @@ def measure_recovery(parent: Path, megabytes: int) -> dict[str, Any]:
 
 def serve(build: str, arguments: list[str]) -> None:
     """Be a gateway of this build."""
+    from kgw.backend.embedded import store
+    from kgw.backend.embedded.recover import recovery
     from kgw.cli.main import main as kgw_main
-    from kgw.offsets import registry
 
     if build == "timestamps":
-        vars(registry)["PartitionOffsetManager"] = TimestampManager
+        for module in (store, recovery):
+            vars(module)["PartitionOffsetManager"] = TimestampManager
     kgw_main(arguments)
 
 

@@ -34,7 +34,6 @@ from kgw.offsets.seeker import OffsetSeeker, Seek, SeekKind
 from kgw.partitions.reader import PartitionReader
 from kgw.records.batch import Compression
 from kgw.records.builder import BatchBuilder
-from kgw.records.limits import DEFAULT_LIMITS
 from kgw.testing.process import GatewayProcess
 
 if TYPE_CHECKING:
@@ -192,7 +191,7 @@ async def in_process(
         topic = gateway.catalog.get(TOPIC)
         if topic is None:
             raise RuntimeError("the topic is gone after the restart")
-        reader = PartitionReader(topic, gateway.fetch_deadlines, DEFAULT_LIMITS)
+        reader = PartitionReader(topic, gateway.fetch_deadlines)
         seeker = OffsetSeeker(reader)
         result: dict[str, object] = {}
         for name, start in (("log", 0), ("cut_log", len(times_ms) // 3)):

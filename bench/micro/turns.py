@@ -32,9 +32,8 @@ from kgw.config.listeners import Listener
 from kgw.gateway import Gateway
 from kgw.handlers.produce import PARTITIONS_PER_TURN
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.codec import codec
+from kgw.protocol.codec import codec, response_class
 from kgw.protocol.framing import decode_response_header, request_frame
-from kgw.protocol.message_classes import response_class
 from kgw.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,

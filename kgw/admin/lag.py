@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from kgw.admin.answers import NotFoundError, page
 from kgw.admin.offsets import cursor, parse_cursor
 from kgw.admin.parameters import AFTER, GROUP, PARTITION, TOPIC, Parameter, ParameterError
-from kgw.lag.history import ALL_PARTITIONS, ALL_TOPICS
+from kgw.lag.samples import ALL_PARTITIONS, ALL_TOPICS
 from kgw.state.history import FOR_EVER_MS, SampleFilter
 
 if TYPE_CHECKING:
     from kgw.admin.answers import Answer
     from kgw.admin.parameters import Query
     from kgw.gateway import Gateway
-    from kgw.lag.sources import AtRisk, GroupSample, Standing
+    from kgw.lag.samples import AtRisk, GroupSample, Standing
     from kgw.offsets.lag import LagSum
 
 FRESH_S = 5.0

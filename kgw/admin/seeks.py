@@ -11,7 +11,6 @@ from kgw.offsets.committed import DAMAGED_OFFSET
 from kgw.offsets.seeker import NoGroupError, OffsetSeeker
 from kgw.offsets.where import WHERE_HELP, is_number, parse_seek, seek_as_json
 from kgw.partitions.reader import PartitionReader
-from kgw.records.limits import DecompressionLimits
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -66,12 +65,7 @@ async def seek(gateway: Gateway, query: Query) -> Answer:
         wanted = parse_seek(text)
     except ValueError as error:
         raise ParameterError(str(error)) from None
-    config = gateway.config
-    reader = PartitionReader(
-        topic,
-        gateway.fetch_deadlines,
-        DecompressionLimits(config.decompressed_bytes_max, config.decompression_ratio_max),
-    )
+    reader = PartitionReader(topic, gateway.fetch_deadlines)
     positions = None
     if group_id is not None:
         positions = _Positions(gateway.groups, group_id, topic.topic_id)

@@ -72,15 +72,12 @@ def confirm(what: str, *, yes: bool) -> None:
 
 
 def with_client(
-    bootstrap: Bootstrap,
-    action: Callable[[AsyncClient], Awaitable[ResultT]],
-    *,
-    retry_s: float = 30.0,
+    bootstrap: Bootstrap, action: Callable[[AsyncClient], Awaitable[ResultT]]
 ) -> ResultT:
     """Connect, run the action and close. What is refused with a code becomes a CommandError."""
 
     async def run() -> ResultT:
-        async with AsyncClient(bootstrap, client_id="kgw-cli", retry_s=retry_s) as client:
+        async with AsyncClient(bootstrap, client_id="kgw-cli") as client:
             return await action(client)
 
     try:

@@ -31,13 +31,13 @@ from kgw.client.values import (
     ClusterDescription,
     EpochRange,
     FetchedPartition,
-    FoundOffset,
     PartitionDescription,
     PartitionRange,
     Produced,
     TopicDescription,
     TopicSettingValue,
 )
+from kgw.offsets.reader import FoundRecord
 
 __all__ = [
     "AdminClient",
@@ -51,7 +51,7 @@ __all__ = [
     "ConnectionLostError",
     "EpochRange",
     "FetchedPartition",
-    "FoundOffset",
+    "FoundRecord",
     "GroupClient",
     "GroupDetails",
     "GroupMember",

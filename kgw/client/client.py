@@ -21,7 +21,6 @@ from kgw.client.values import (
     ClusterDescription,
     EpochRange,
     FetchedPartition,
-    FoundOffset,
     PartitionDescription,
     Produced,
     TopicDescription,
@@ -41,7 +40,7 @@ from kgw.types import TopicId, TopicName
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
-    from kgw.clock import Clock
+    from kgw.offsets.reader import FoundRecord
     from kgw.protocol.messages.metadata import MetadataResponseTopic
     from kgw.protocol.schema import Request
     from kgw.types import Buffer
@@ -70,14 +69,13 @@ class AsyncClient:
         client_id: str = "kgw",
         connect_timeout_s: float = 10.0,
         retry_s: float = 30.0,
-        clock: Clock | None = None,
     ) -> None:
         """Take addresses to begin with; `open` connects."""
         self._bootstrap = list(bootstrap)
         self._client_id = client_id
         self._connect_timeout_s = connect_timeout_s
         self._retry_s = retry_s
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._connections: dict[tuple[str, int], Connection] = {}
         self._opening: dict[tuple[str, int], asyncio.Lock] = {}
         self._is_closed = False
@@ -193,7 +191,6 @@ class AsyncClient:
         offsets: Mapping[int, int],
         *,
         max_wait_ms: int = 500,
-        min_bytes: int = 1,
         max_bytes: int = 50 << 20,
         partition_max_bytes: int = 1 << 20,
         told: frozenset[ErrorCode] = frozenset(),
@@ -210,7 +207,6 @@ class AsyncClient:
                 self._topics[TopicName(topic)],
                 part,
                 max_wait_ms=max_wait_ms,
-                min_bytes=min_bytes,
                 max_bytes=max_bytes,
                 partition_max_bytes=partition_max_bytes,
                 told=told,
@@ -220,10 +216,11 @@ class AsyncClient:
 
     async def list_offsets(
         self, topic: str, timestamps: Mapping[int, int], *, read_committed: bool = False
-    ) -> dict[int, FoundOffset]:
+    ) -> dict[int, FoundRecord]:
         """Return the offset at each partition's timestamp, or LATEST, EARLIEST, MAX_TIMESTAMP.
 
-        With `read_committed` nothing past the last stable offset is found.
+        With `read_committed` nothing past the last stable offset is found. Offset and time are -1
+        where no record is that young.
         """
         find = partial(find_offsets, topic=topic, read_committed=read_committed)
         found = await self._ask_leaders(topic, timestamps, find)

@@ -17,8 +17,8 @@ from kgw.client.values import REQUEST_TIMEOUT_S, ApiSupport
 from kgw.config.listeners import format_address
 from kgw.errors import DecodeError, ErrorCode, ProtocolError
 from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey
+from kgw.protocol.codec import request_class
 from kgw.protocol.framing import FrameReader, decode_response, request_frame
-from kgw.protocol.message_classes import request_class
 from kgw.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from kgw.client.values import (
     REQUEST_TIMEOUT_S,
     EpochRange,
     FetchedPartition,
-    FoundOffset,
     Produced,
 )
+from kgw.offsets.reader import FoundRecord
 from kgw.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from kgw.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -108,7 +108,6 @@ async def fetch_from(
     offsets: Mapping[int, int],
     *,
     max_wait_ms: int,
-    min_bytes: int,
     max_bytes: int,
     partition_max_bytes: int,
     told: frozenset[ErrorCode],
@@ -118,7 +117,7 @@ async def fetch_from(
     version = connection.spoken_version(FetchRequest, _FETCH_MINIMUM, limit)
     message = FetchRequest(
         max_wait_ms=max_wait_ms,
-        min_bytes=min_bytes,
+        min_bytes=1,
         max_bytes=max_bytes,
         topics=[
             FetchTopic(
@@ -164,7 +163,7 @@ async def fetch_from(
 
 async def find_offsets(
     connection: Connection, timestamps: Mapping[int, int], topic: str, *, read_committed: bool
-) -> dict[int, FoundOffset]:
+) -> dict[int, FoundRecord]:
     """Return the offset at each partition's timestamp, which may be a special one."""
     minimum = 2 if read_committed else 1
     if MAX_TIMESTAMP in timestamps.values():
@@ -190,7 +189,7 @@ async def find_offsets(
             one.error_code,
             f"cannot look up an offset of {topic} partition {one.partition_index}",
         )
-        found[one.partition_index] = FoundOffset(one.offset, one.timestamp, one.leader_epoch)
+        found[one.partition_index] = FoundRecord(one.offset, one.timestamp, one.leader_epoch)
     return found
 
 

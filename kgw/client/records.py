@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from kgw.client.client import AsyncClient
-    from kgw.client.values import FetchedPartition, FoundOffset, TopicDescription
+    from kgw.client.values import FetchedPartition, TopicDescription
 
 _WAIT_MS = 500
 """A long poll that is given up occupies its connection to its end, so it is not made longer."""
@@ -62,7 +62,7 @@ class WireReader(RecordReader):
 
     async def _find(self, timestamps_ms: Mapping[int, int]) -> Answers[FoundRecord | None]:
         found = await self._client.list_offsets(self.topic, timestamps_ms)
-        return {partition: _found(one) for partition, one in found.items()}
+        return {one: None if at.offset < 0 else at for one, at in found.items()}
 
     async def read(
         self, positions: Mapping[int, int], *, max_bytes: int, max_wait_ms: int
@@ -166,10 +166,6 @@ class GroupPosition:
             else:
                 answers[partition] = None if one is None else one.offset
         return answers
-
-
-def _found(one: FoundOffset) -> FoundRecord | None:
-    return None if one.offset < 0 else FoundRecord(one.offset, one.timestamp_ms, one.leader_epoch)
 
 
 def _is_no_batch(records: memoryview) -> bool:

@@ -83,14 +83,6 @@ class FetchedPartition(NamedTuple):
     """OFFSET_OUT_OF_RANGE or CORRUPT_MESSAGE, where the caller wants to be told so."""
 
 
-class FoundOffset(NamedTuple):
-    """An offset by time. Both are -1 when no record is that young."""
-
-    offset: int
-    timestamp_ms: int
-    leader_epoch: int
-
-
 class EpochRange(NamedTuple):
     """A leader epoch, and the offset at which it ended: where the log ends for the current one."""
 

@@ -1,7 +1,5 @@
 """Server settings that bound what clients may use: connections, requests, answers, memory."""
 
-from __future__ import annotations
-
 from kgw.config.setting import INT_MAX, Setting, SettingType
 
 LONG = SettingType.LONG

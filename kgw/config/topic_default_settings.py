@@ -3,8 +3,6 @@
 What becomes of old records is in `retention_settings`.
 """
 
-from __future__ import annotations
-
 from kgw.config.setting import LONG_MAX, Setting, SettingType, fixed
 
 LONG = SettingType.LONG

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError
-from kgw.handlers.config_resources import answer_resource, change_resources
+from kgw.handlers.config_resources import change_resources, refuse_resources
 from kgw.protocol.messages.alter_configs import AlterConfigsResourceResponse, AlterConfigsResponse
 
 if TYPE_CHECKING:
@@ -27,11 +27,7 @@ if TYPE_CHECKING:
 async def handle(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
     return AlterConfigsResponse(
         responses=await change_resources(
-            context.gateway,
-            request.resources,
-            AlterConfigsResourceResponse,
-            _replacement,
-            validate_only=request.validate_only,
+            request, context, AlterConfigsResourceResponse, _replacement
         )
     )
 
@@ -40,10 +36,7 @@ def error_response(
     request: AlterConfigsRequest, code: ErrorCode, message: str | None, context: RequestContext
 ) -> AlterConfigsResponse:
     return AlterConfigsResponse(
-        responses=[
-            answer_resource(AlterConfigsResourceResponse, resource, code, message)
-            for resource in request.resources
-        ]
+        responses=refuse_resources(request, AlterConfigsResourceResponse, code, message)
     )
 
 

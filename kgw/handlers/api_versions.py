@@ -51,9 +51,3 @@ def _range(handler: Handler) -> ApiVersion:
         min_version=handler.advertised_min,
         max_version=handler.max_version,
     )
-
-
-def error_response(
-    request: ApiVersionsRequest, code: ErrorCode, message: str | None, context: RequestContext
-) -> ApiVersionsResponse:
-    return ApiVersionsResponse(error_code=code)

@@ -12,10 +12,11 @@ from kgw.partitions.topic import name_problem
 from kgw.partitions.topic_config import parse_own_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from kgw.config import Config, Setting
     from kgw.gateway import Gateway
+    from kgw.handlers.context import RequestContext
     from kgw.partitions.catalog import ConfigChange
     from kgw.partitions.topic import Topic
     from kgw.partitions.topic_config import TopicConfig
@@ -86,20 +87,18 @@ def unsupported_resource(resource_type: int) -> KafkaError:
 
 
 async def change_resources(
-    gateway: Gateway,
-    resources: Sequence[Any],
+    request: Any,
+    context: RequestContext,
     answer_type: type[AnswerT],
     change_of: Callable[[Any], ConfigChange],
-    *,
-    validate_only: bool,
 ) -> list[AnswerT]:
     """Change the settings of each resource by what `change_of` makes of it, and answer for it.
 
     Or check that they could be changed. `change_of` may raise KafkaError.
     """
-    counts = Counter((one.resource_type, one.resource_name) for one in resources)
+    counts = Counter((one.resource_type, one.resource_name) for one in request.resources)
     answers = []
-    for resource in resources:
+    for resource in request.resources:
         code, message = ErrorCode.NONE, None
         try:
             if counts[resource.resource_type, resource.resource_name] > 1:
@@ -110,7 +109,7 @@ async def change_resources(
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST, "the request has a setting more than once"
                 )
-            await _change(gateway, resource, change_of(resource), validate_only)
+            await _change(context.gateway, resource, change_of(resource), request.validate_only)
         except (KafkaError, StorageError) as error:
             code, message = error.code, error.message
         except ConfigError as error:
@@ -151,3 +150,10 @@ def answer_resource(
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
     )
+
+
+def refuse_resources(
+    request: Any, answer_type: type[AnswerT], code: ErrorCode, message: str | None
+) -> list[AnswerT]:
+    """Return the same error for every resource of a request."""
+    return [answer_resource(answer_type, one, code, message) for one in request.resources]

@@ -27,6 +27,7 @@ from kgw.handlers.config_resources import (
     answer_resource,
     check_broker,
     find_topic,
+    refuse_resources,
     unsupported_resource,
 )
 from kgw.handlers.context import coordinator
@@ -83,10 +84,7 @@ def error_response(
     request: DescribeConfigsRequest, code: ErrorCode, message: str | None, context: RequestContext
 ) -> DescribeConfigsResponse:
     return DescribeConfigsResponse(
-        results=[
-            answer_resource(DescribeConfigsResult, resource, code, message)
-            for resource in request.resources
-        ]
+        results=refuse_resources(request, DescribeConfigsResult, code, message)
     )
 
 

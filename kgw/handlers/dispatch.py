@@ -214,4 +214,4 @@ class Dispatcher:
         errors = self._gateway.metrics.request_errors
         key = (handler.label, code.name)
         errors[key] = errors.get(key, 0) + 1
-        return handler.module.error_response(context.request, code, text, context)
+        return handler.error_response(context.request, code, text, context)

@@ -18,7 +18,6 @@ from kgw.handlers.groups import ask
 from kgw.protocol.messages.heartbeat import HeartbeatResponse
 
 if TYPE_CHECKING:
-    from kgw.errors import ErrorCode
     from kgw.handlers.context import Later, RequestContext
     from kgw.protocol.messages.heartbeat import HeartbeatRequest
     from kgw.protocol.schema import Response
@@ -31,9 +30,3 @@ def handle(request: HeartbeatRequest, context: RequestContext) -> Response | Lat
         Heartbeat(request.member_id, request.group_instance_id, request.generation_id),
         lambda code: HeartbeatResponse(error_code=code),
     )
-
-
-def error_response(
-    request: HeartbeatRequest, code: ErrorCode, message: str | None, context: RequestContext
-) -> HeartbeatResponse:
-    return HeartbeatResponse(error_code=code)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from kgw.config import SERVER_SETTINGS, TOPIC_SETTINGS, SettingType
 from kgw.errors import ErrorCode, KafkaError
-from kgw.handlers.config_resources import ResourceType, answer_resource, change_resources
+from kgw.handlers.config_resources import ResourceType, change_resources, refuse_resources
 from kgw.protocol.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
@@ -50,11 +50,10 @@ async def handle(
 ) -> IncrementalAlterConfigsResponse:
     return IncrementalAlterConfigsResponse(
         responses=await change_resources(
-            context.gateway,
-            request.resources,
+            request,
+            context,
             AlterConfigsResourceResponse,
             lambda resource: _change(resource, context),
-            validate_only=request.validate_only,
         )
     )
 
@@ -66,10 +65,7 @@ def error_response(
     context: RequestContext,
 ) -> IncrementalAlterConfigsResponse:
     return IncrementalAlterConfigsResponse(
-        responses=[
-            answer_resource(AlterConfigsResourceResponse, resource, code, message)
-            for resource in request.resources
-        ]
+        responses=refuse_resources(request, AlterConfigsResourceResponse, code, message)
     )
 
 

@@ -42,12 +42,6 @@ def handle(request: LeaveGroupRequest, context: RequestContext) -> Response | La
     )
 
 
-def error_response(
-    request: LeaveGroupRequest, code: ErrorCode, message: str | None, context: RequestContext
-) -> LeaveGroupResponse:
-    return LeaveGroupResponse(error_code=code)
-
-
 def _response(
     request: LeaveGroupRequest, codes: list[ErrorCode], version: int
 ) -> LeaveGroupResponse:

@@ -16,7 +16,6 @@ from kgw.protocol.messages.list_groups import ListedGroup, ListGroupsResponse
 from kgw.turns import Share, in_turns
 
 if TYPE_CHECKING:
-    from kgw.errors import ErrorCode
     from kgw.handlers.context import Answer, RequestContext
     from kgw.protocol.messages.list_groups import ListGroupsRequest
     from kgw.turns import Turns
@@ -54,9 +53,3 @@ def _list(request: ListGroupsRequest, context: RequestContext) -> Turns[ListGrou
             yield
     groups = yield from encode_in_turns(ListGroupsResponse, found, context.api_version, share)
     return ListGroupsResponse(groups=groups)
-
-
-def error_response(
-    request: ListGroupsRequest, code: ErrorCode, message: str | None, context: RequestContext
-) -> ListGroupsResponse:
-    return ListGroupsResponse(error_code=code)

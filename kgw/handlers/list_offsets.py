@@ -33,7 +33,6 @@ from kgw.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from kgw.records.limits import DecompressionLimits
 from kgw.types import NO_LEADER_EPOCH
 
 if TYPE_CHECKING:
@@ -127,13 +126,8 @@ async def _answer_places(
     }
     found: Answers[SeekResult] = {}
     if topic is not None and seeks:
-        config = context.gateway.config
         reader = PartitionReader(
-            topic,
-            context.gateway.fetch_deadlines,
-            DecompressionLimits(config.decompressed_bytes_max, config.decompression_ratio_max),
-            isolation=isolation,
-            lookups=lookups,
+            topic, context.gateway.fetch_deadlines, isolation=isolation, lookups=lookups
         )
         found = await OffsetSeeker(reader).seek(seeks)
     return [

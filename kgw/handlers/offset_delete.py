@@ -50,9 +50,3 @@ async def handle(request: OffsetDeleteRequest, context: RequestContext) -> Offse
     if code is not ErrorCode.NONE:
         raise KafkaError(code)
     return response
-
-
-def error_response(
-    request: OffsetDeleteRequest, code: ErrorCode, message: str | None, context: RequestContext
-) -> OffsetDeleteResponse:
-    return OffsetDeleteResponse(error_code=code)

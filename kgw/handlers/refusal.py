@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, ProtocolError
 from kgw.handlers.context import RequestContext
+from kgw.handlers.table import plain_error_response
 from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey
-from kgw.protocol.codec import codec
+from kgw.protocol.codec import codec, request_class
 from kgw.protocol.framing import decode_request_header, peek_request_header, response_frame
-from kgw.protocol.message_classes import request_class, response_class
 
 if TYPE_CHECKING:
     from kgw.gateway import Gateway
     from kgw.handlers.context import Session
     from kgw.handlers.table import Handler
-    from kgw.protocol.schema import Response
     from kgw.types import Buffer
 
 
@@ -45,24 +44,8 @@ def refuse(
     request, _ = codec(request_type, api_version).decode_prefix(frame, position)
     context = RequestContext(gateway, session, api_key, api_version, correlation_id)
     text = f"{api_key.name} v{api_version} is not served"
-    response = (
-        _plain_refusal(api_key, api_version, text)
-        if handler is None
-        else handler.module.error_response(request, ErrorCode.UNSUPPORTED_VERSION, text, context)
-    )
+    respond = plain_error_response if handler is None else handler.error_response
+    response = respond(request, ErrorCode.UNSUPPORTED_VERSION, text, context)
     if response is None:
         raise ProtocolError(text)
     return response_frame(response, api_version, correlation_id)
-
-
-def _plain_refusal(api_key: ApiKey, api_version: int, text: str) -> Response | None:
-    """Return an otherwise empty response where the API has one code for the whole request."""
-    response_type = response_class(api_key)
-    fields = response_type.field_table
-    if "error_code" not in fields or not fields["error_code"].present(api_version):
-        return None
-    response = response_type()
-    response.error_code = int(ErrorCode.UNSUPPORTED_VERSION)  # type: ignore[attr-defined]
-    if "error_message" in fields and fields["error_message"].present(api_version):
-        response.error_message = text  # type: ignore[attr-defined]
-    return response

@@ -23,7 +23,6 @@ from kgw.handlers.groups import ask
 from kgw.protocol.messages.sync_group import SyncGroupResponse
 
 if TYPE_CHECKING:
-    from kgw.errors import ErrorCode
     from kgw.groups.requests import SyncResult
     from kgw.handlers.context import Later, RequestContext
     from kgw.protocol.messages.sync_group import SyncGroupRequest
@@ -44,12 +43,6 @@ def handle(request: SyncGroupRequest, context: RequestContext) -> Response | Lat
         ),
         _response,
     )
-
-
-def error_response(
-    request: SyncGroupRequest, code: ErrorCode, message: str | None, context: RequestContext
-) -> SyncGroupResponse:
-    return SyncGroupResponse(error_code=code)
 
 
 def _response(result: SyncResult) -> SyncGroupResponse:

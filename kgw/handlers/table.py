@@ -8,17 +8,22 @@ from __future__ import annotations
 
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from kgw.errors import ErrorCode
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.codec import codec
-from kgw.protocol.message_classes import request_class
+from kgw.protocol.codec import codec, request_class, response_class
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kgw.handlers.context import Answer, RequestContext
     from kgw.protocol.codec import Codec
     from kgw.protocol.schema import Request, Response
+
+
+ErrorResponse: TypeAlias = "Callable[[Any, ErrorCode, str | None, RequestContext], Response | None]"
+"""Returns the response that refuses every part of a request; None where none is due."""
 
 
 class HandlerModule(Protocol):
@@ -31,10 +36,8 @@ class HandlerModule(Protocol):
         KafkaError when the request as a whole is refused.
         """
 
-    def error_response(
-        self, request: Any, code: ErrorCode, message: str | None, context: RequestContext
-    ) -> Response | None:
-        """Return the response that refuses every part of the request; None where none is due."""
+    error_response: ErrorResponse
+    """Only where `plain_error_response` does not do."""
 
 
 class Handler:
@@ -71,10 +74,30 @@ class Handler:
         """The module that answers, imported at first use."""
         return cast("HandlerModule", import_module(f"kgw.handlers.{self.module_name}"))
 
+    @property
+    def error_response(self) -> ErrorResponse:
+        """What answers a request that failed as a whole."""
+        return getattr(self.module, "error_response", plain_error_response)
+
     def codec(self, version: int) -> Codec[Request]:
         """Return what decodes its requests of a version, and keep it in `codecs`."""
         found = self.codecs[version] = codec(request_class(self.api_key), version)
         return found
+
+
+def plain_error_response(
+    request: Any, code: ErrorCode, message: str | None, context: RequestContext
+) -> Response | None:
+    """Return an otherwise empty response where the API has one code for the whole request."""
+    response_type = response_class(context.api_key)
+    fields = response_type.field_table
+    if "error_code" not in fields or not fields["error_code"].present(context.api_version):
+        return None
+    response = response_type()
+    response.error_code = int(code)  # type: ignore[attr-defined]
+    if "error_message" in fields and fields["error_message"].present(context.api_version):
+        response.error_message = message  # type: ignore[attr-defined]
+    return response
 
 
 HANDLERS: dict[int, Handler] = {

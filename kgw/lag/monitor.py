@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kgw.errors import KgwError, StorageError
 from kgw.lag.ages import RecordAges
-from kgw.lag.history import history_points
-from kgw.lag.sources import AtRisk, Event, GroupSample, LagSample, Standing
+from kgw.lag.samples import AtRisk, Event, GroupSample, LagSample, Standing, history_points
 from kgw.logs import EventLogger
 from kgw.metrics import count
 from kgw.offsets.lag import Finding, LagAnomaly, LagSum, Occurrences, PartitionLag
@@ -25,10 +24,14 @@ if TYPE_CHECKING:
 
     from kgw.clock import Clock
     from kgw.config import Config
+    from kgw.groups.coordinator import GroupCoordinator
     from kgw.lag.positions import ClientPositions
-    from kgw.lag.sources import Forecast, Groups, Topics, WatchedPartition, WatchedTopic
+    from kgw.lag.samples import Forecast
     from kgw.metrics import Metrics
     from kgw.offsets.committed import Place
+    from kgw.partitions.catalog import TopicCatalog
+    from kgw.partitions.partition import Partition
+    from kgw.partitions.topic import Topic
     from kgw.state.history import LagHistory
 
 _log = EventLogger(__name__)
@@ -54,8 +57,8 @@ class LagMonitor:
 
     def __init__(
         self,
-        groups: Groups,
-        topics: Topics,
+        groups: GroupCoordinator,
+        topics: TopicCatalog,
         forecast: Forecast,
         clock: Clock,
         config: Config,
@@ -273,12 +276,12 @@ class LagMonitor:
         if topics:
             look.groups[group_id] = GroupSample(group_id, _sum(topics.values()), topics)
 
-    async def _age(self, partition: WatchedPartition, offset: int, now_ms: int) -> int | None:
+    async def _age(self, partition: Partition, offset: int, now_ms: int) -> int | None:
         age_ms = self._ages.look(partition.log, offset, now_ms)
         return await self._ages.read(partition.log, offset, now_ms) if age_ms is None else age_ms
 
     async def _look_ahead(
-        self, group_id: str, partition: WatchedPartition, lag: PartitionLag, look: _Look
+        self, group_id: str, partition: Partition, lag: PartitionLag, look: _Look
     ) -> None:
         """Find out whether retention is about to pass the group by."""
         log = partition.log
@@ -297,7 +300,7 @@ class LagMonitor:
                     AtRisk(group_id, partition.topic.name, partition.index, lag, next_start)
                 )
 
-    def _committed(self, group_id: str) -> Iterator[tuple[WatchedTopic, list[tuple[int, int]]]]:
+    def _committed(self, group_id: str) -> Iterator[tuple[Topic, list[tuple[int, int]]]]:
         """Yield topics with a copy of what a group has committed there: it goes on committing.
 
         What it committed to a topic that is gone goes too.
@@ -311,7 +314,7 @@ class LagMonitor:
             if topic is not None and committed:
                 yield topic, [(index, one.offset) for index, one in committed.items()]
 
-    def _measure(self, partition: WatchedPartition, offset: int) -> PartitionLag | None:
+    def _measure(self, partition: Partition, offset: int) -> PartitionLag | None:
         """Return where an offset stands in a partition; None where that could not be had."""
         try:
             log = partition.log

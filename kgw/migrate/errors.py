@@ -1,7 +1,5 @@
 """How a migration fails."""
 
-from __future__ import annotations
-
 from kgw.errors import KgwError
 
 

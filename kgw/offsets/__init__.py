@@ -1,6 +1,6 @@
 """Offsets: those that records are given, and those that groups commit.
 
-Native offsets: who assigns them (`manager`, `registry`), where to go on after a stop (`recovery`,
+Native offsets: who assigns them (`manager`), where to go on after a stop (`recovery`,
 `storage`), and how readers find their place (`seeker`, `where`, `ranges`, `reader`, `lag`).
 
 Committed offsets have one form from the request to the store, `topic_offsets.OffsetChanges`: by

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kgw.errors import KafkaError
+from kgw.offsets.reader import FoundRecord
 from kgw.records.reader import RecordTime, first_record_at
 
 if TYPE_CHECKING:
@@ -14,17 +15,9 @@ if TYPE_CHECKING:
     from kgw.records.limits import DecompressionLimits
 
 
-class TimestampOffset(NamedTuple):
-    """A record's place in time and in the log."""
-
-    timestamp_ms: int
-    offset: int
-    leader_epoch: int
-
-
 async def find_by_time(
     log: PartitionLog, timestamp_ms: int, upper_bound: int, limits: DecompressionLimits
-) -> TimestampOffset | None:
+) -> FoundRecord | None:
     """Return the first record below the bound whose timestamp is at or past the one given.
 
     Records count, not what headers say of them: a batch that promises more than it holds is passed,
@@ -48,7 +41,7 @@ async def find_by_time(
 
 async def find_max_timestamp(
     log: PartitionLog, upper_bound: int, limits: DecompressionLimits
-) -> TimestampOffset | None:
+) -> FoundRecord | None:
     """Return the first record below the bound with the greatest timestamp (KIP-734), if any.
 
     Raises as `find_by_time`.
@@ -75,7 +68,7 @@ async def find_max_timestamp(
 
 def _first(
     timestamp_ms: int, from_offset: int, limits: DecompressionLimits, batch: RecordBatch
-) -> TimestampOffset | None:
+) -> FoundRecord | None:
     """Return the first record of a batch that reaches a time, at or above an offset."""
     try:
         found = first_record_at(batch, timestamp_ms, from_offset, limits)
@@ -83,4 +76,4 @@ def _first(
         found = RecordTime(max(batch.base_offset, from_offset), batch.max_timestamp_ms)
     if found is None:
         return None
-    return TimestampOffset(found.timestamp_ms, found.offset, batch.leader_epoch)
+    return FoundRecord(found.offset, found.timestamp_ms, batch.leader_epoch)

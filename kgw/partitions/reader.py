@@ -22,11 +22,9 @@ from kgw.partitions.view import Isolation
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
 
-    from kgw.partitions.lookup import TimestampOffset
     from kgw.partitions.topic import Topic
     from kgw.partitions.view import Bounds, PartitionView
     from kgw.partitions.waits import FetchDeadlines
-    from kgw.records.limits import DecompressionLimits
 
 _ResultT = TypeVar("_ResultT")
 
@@ -42,7 +40,6 @@ class PartitionReader(RecordReader):
         self,
         topic: Topic,
         deadlines: FetchDeadlines,
-        limits: DecompressionLimits,
         *,
         isolation: int = Isolation.READ_UNCOMMITTED,
         lookups: asyncio.Semaphore | None = None,
@@ -52,7 +49,7 @@ class PartitionReader(RecordReader):
         self.topic_id = topic.topic_id
         self._topic = topic
         self._deadlines = deadlines
-        self._limits = limits
+        self._limits = topic.config.decompression_limits
         self._isolation = isolation
         self._lookups = lookups or asyncio.Semaphore(LOOKUPS_AT_ONCE)
 
@@ -75,13 +72,13 @@ class PartitionReader(RecordReader):
     async def find_by_time(self, times_ns: Mapping[int, int]) -> Answers[FoundRecord | None]:
         async def find(index: int, view: PartitionView) -> FoundRecord | None:
             timestamp_ms = timestamp_ms_at(times_ns[index])
-            return _found(await view.find_by_time(timestamp_ms, self._limits))
+            return await view.find_by_time(timestamp_ms, self._limits)
 
         return await self._each(times_ns, find)
 
     async def find_newest(self, partitions: Collection[int]) -> Answers[FoundRecord | None]:
         async def find(_: int, view: PartitionView) -> FoundRecord | None:
-            return _found(await view.find_max_timestamp(self._limits))
+            return await view.find_max_timestamp(self._limits)
 
         return await self._each(partitions, find)
 
@@ -147,10 +144,6 @@ class PartitionReader(RecordReader):
 
 def _offset_bounds(bounds: Bounds) -> OffsetBounds:
     return OffsetBounds(bounds.log_start_offset, bounds.end_offset)
-
-
-def _found(at: TimestampOffset | None) -> FoundRecord | None:
-    return None if at is None else FoundRecord(at.offset, at.timestamp_ms, at.leader_epoch)
 
 
 async def _damage_end(view: PartitionView, offset: int) -> int | None:

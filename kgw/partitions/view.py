@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kgw.backend.base import EpochEnd, PartitionLog
-    from kgw.partitions.lookup import TimestampOffset
+    from kgw.offsets.reader import FoundRecord
     from kgw.records.limits import DecompressionLimits
     from kgw.types import Buffer, TopicId, TopicName
 
@@ -140,14 +140,14 @@ class PartitionView:
 
     async def find_by_time(
         self, timestamp_ms: int, limits: DecompressionLimits
-    ) -> TimestampOffset | None:
+    ) -> FoundRecord | None:
         """Return the first visible record at or past a time, as `lookup.find_by_time`."""
         # Imported here to keep start-up fast.
         from kgw.partitions.lookup import find_by_time
 
         return await find_by_time(self._log, timestamp_ms, self.bounds().end_offset, limits)
 
-    async def find_max_timestamp(self, limits: DecompressionLimits) -> TimestampOffset | None:
+    async def find_max_timestamp(self, limits: DecompressionLimits) -> FoundRecord | None:
         """Return the first visible record with the greatest timestamp (KIP-734), if any."""
         from kgw.partitions.lookup import find_max_timestamp
 

@@ -1,12 +1,10 @@
-"""What travels inside fields and records: subscriptions, assignments, control records.
+"""What travels inside fields: subscriptions and assignments.
 
-Each is preceded by a version of its own in two bytes, except the values of KRaft's control records,
-whose version is their first field and does not say how they are encoded.
+Each is preceded by a version of its own in two bytes.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import TypeVar
 
 from kgw.errors import DecodeError
@@ -15,18 +13,6 @@ from kgw.protocol.codec import codec
 from kgw.protocol.primitives import Buffer, read_int16
 
 BlobT = TypeVar("BlobT", bound=schema.Message)
-
-
-class ControlRecordType(IntEnum):
-    """The kinds of control records."""
-
-    ABORT = 0
-    COMMIT = 1
-    LEADER_CHANGE = 2
-    SNAPSHOT_HEADER = 3
-    SNAPSHOT_FOOTER = 4
-    KRAFT_VERSION = 5
-    KRAFT_VOTERS = 6
 
 
 def encode_blob(blob: schema.Message, version: int) -> bytes:
@@ -107,110 +93,3 @@ def decode_subscribed_topics(metadata: Buffer) -> list[str]:
         raise DecodeError(f"a subscription has no version {version}")
     subscription, _ = codec(ConsumerProtocolSubscription, 0).decode_prefix(metadata, position)
     return subscription.topics
-
-
-class ControlRecordTypeSchema(schema.Message):
-    """Key of a control record, after its version: what the value is."""
-
-    valid_versions = (0, 0)
-    flexible_since = None
-
-    type: int = schema.int16()
-    """A `ControlRecordType`."""
-
-
-class EndTxnMarker(schema.Message):
-    """Value of a control record that ends a transaction; its key says how."""
-
-    valid_versions = (0, 0)
-    flexible_since = None
-
-    coordinator_epoch: int = schema.int32()
-    """Of the coordinator that wrote it: an older one is fenced."""
-
-
-class LeaderChangeMessageVoter(schema.Struct):
-    """A voter."""
-
-    voter_id: int = schema.int32()
-    voter_directory_id: bytes = schema.uuid(since=1)
-
-
-class LeaderChangeMessage(schema.Message):
-    """Value of the control record with which a KRaft leader begins its epoch.
-
-    Versions:
-        1: directories of the voters (KIP-853)
-    """
-
-    valid_versions = (0, 1)
-    flexible_since = 0
-
-    version: int = schema.int16()
-    leader_id: int = schema.int32()
-    voters: list[LeaderChangeMessageVoter] = schema.array(LeaderChangeMessageVoter)
-    granting_voters: list[LeaderChangeMessageVoter] = schema.array(LeaderChangeMessageVoter)
-
-
-class SnapshotHeaderRecord(schema.Message):
-    """Value of the control record that begins a KRaft snapshot."""
-
-    valid_versions = (0, 0)
-    flexible_since = 0
-
-    version: int = schema.int16()
-    last_contained_log_timestamp: int = schema.int64()
-    """In milliseconds."""
-
-
-class SnapshotFooterRecord(schema.Message):
-    """Value of the control record that ends a KRaft snapshot."""
-
-    valid_versions = (0, 0)
-    flexible_since = 0
-
-    version: int = schema.int16()
-
-
-class KRaftVersionRecord(schema.Message):
-    """Value of the control record that sets the version of KRaft (KIP-853)."""
-
-    valid_versions = (0, 0)
-    flexible_since = 0
-
-    version: int = schema.int16()
-    k_raft_version: int = schema.int16()
-
-
-class Endpoint(schema.Struct):
-    """Where a voter is reached."""
-
-    name: str = schema.string()
-    host: str = schema.string()
-    port: int = schema.uint16()
-
-
-class KRaftVersionFeature(schema.Struct):
-    """The versions of KRaft that a voter has."""
-
-    min_supported_version: int = schema.int16()
-    max_supported_version: int = schema.int16()
-
-
-class VotersRecordVoter(schema.Struct):
-    """A voter."""
-
-    voter_id: int = schema.int32()
-    voter_directory_id: bytes = schema.uuid()
-    endpoints: list[Endpoint] = schema.array(Endpoint)
-    k_raft_version_feature: KRaftVersionFeature = schema.struct(KRaftVersionFeature)
-
-
-class VotersRecord(schema.Message):
-    """Value of the control record that names the voters of KRaft (KIP-853)."""
-
-    valid_versions = (0, 0)
-    flexible_since = 0
-
-    version: int = schema.int16()
-    voters: list[VotersRecordVoter] = schema.array(VotersRecordVoter)

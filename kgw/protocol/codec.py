@@ -1,4 +1,6 @@
-"""Encode and decode messages: `codec(ProduceRequest, 9).decode(buffer)`.
+"""Encode and decode messages: `codec(request_class(ApiKey.PRODUCE), 9).decode(buffer)`.
+
+The classes of an API's messages are imported when they are first wanted.
 
 A codec is made at the first use of a (message, version) and kept on the message class. Each of its
 two functions is generated source, compiled when it is first called: a server only ever decodes
@@ -9,16 +11,18 @@ from __future__ import annotations
 
 import struct
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kgw.errors import DecodeError, EncodeError
+from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey
 from kgw.protocol.schema import Response
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
     from kgw.protocol.primitives import Buffer
-    from kgw.protocol.schema import Message, Struct
+    from kgw.protocol.schema import Message, Request, Struct
 
 MessageT = TypeVar("MessageT", bound="Message")
 
@@ -161,4 +165,25 @@ def codec(message: type[MessageT], version: int) -> Codec[MessageT]:
     found: Codec[MessageT] | None = message.codecs.get(version)
     if found is None:
         found = message.codecs[version] = Codec(message, version)
+    return found
+
+
+def request_class(api_key: int) -> type[Request]:
+    """Import and return the request of this API; KeyError if it is not in `MESSAGE_KEYS`."""
+    request: type[Request] = _message_class(api_key, "Request")
+    return request
+
+
+def response_class(api_key: int) -> type[Response]:
+    """Import and return the response of this API; KeyError if it is not in `MESSAGE_KEYS`."""
+    response: type[Response] = _message_class(api_key, "Response")
+    return response
+
+
+def _message_class(api_key: int, suffix: str) -> type:
+    if api_key not in MESSAGE_KEYS:
+        raise KeyError(api_key)
+    module = ApiKey(api_key).name.lower()
+    name = module.title().replace("_", "") + suffix
+    found: type = getattr(import_module(f"kgw.protocol.messages.{module}"), name)
     return found

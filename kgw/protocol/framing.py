@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from kgw.errors import DecodeError, EncodeError, FrameTooLargeError, ProtocolError
 from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey
-from kgw.protocol.codec import codec
-from kgw.protocol.message_classes import response_class
+from kgw.protocol.codec import codec, response_class
 from kgw.protocol.primitives import (
     read_nullable_string,
     skip_tagged_fields,

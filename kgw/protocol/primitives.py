@@ -25,8 +25,6 @@ MAX_STRING_BYTES = 0x7FFF
 MAX_TAGGED_FIELDS = 64
 
 _INT16 = Layout(">h")
-_INT32 = Layout(">i")
-_INT64 = Layout(">q")
 
 
 def read_unsigned_varint(buffer: Buffer, position: int) -> tuple[int, int]:
@@ -59,28 +57,6 @@ def read_unsigned_varint(buffer: Buffer, position: int) -> tuple[int, int]:
     raise DecodeError("variable-length integer of more than 5 bytes")
 
 
-def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """Read a zigzag-encoded signed 32-bit integer."""
-    value, position = read_unsigned_varint(buffer, position)
-    return (value >> 1) ^ -(value & 1), position
-
-
-def read_varlong(buffer: Buffer, position: int) -> tuple[int, int]:
-    """Read a zigzag-encoded signed 64-bit integer of at most ten bytes."""
-    value = 0
-    try:
-        for shift in range(0, 70, 7):
-            byte = buffer[position]
-            position += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                value &= 0xFFFF_FFFF_FFFF_FFFF
-                return (value >> 1) ^ -(value & 1), position
-    except IndexError:
-        raise DecodeError("truncated variable-length integer") from None
-    raise DecodeError("variable-length integer of more than 10 bytes")
-
-
 def unsigned_varint(value: int) -> bytes:
     """Return the encoding of 0 <= value < 2**32."""
     if 0 <= value < 0x80:
@@ -94,42 +70,19 @@ def write_unsigned_varint(out: bytearray, value: int) -> None:
     """Append 0 <= value < 2**32."""
     if not 0 <= value <= 0xFFFF_FFFF:
         raise EncodeError(f"{value} is not an unsigned 32-bit integer")
-    _write_groups(out, value)
-
-
-def write_varint(out: bytearray, value: int) -> None:
-    """Append a signed 32-bit integer, zigzag-encoded."""
-    if not -0x8000_0000 <= value <= 0x7FFF_FFFF:
-        raise EncodeError(f"{value} is not a 32-bit integer")
-    _write_groups(out, (value << 1) ^ (value >> 31))
-
-
-def write_varlong(out: bytearray, value: int) -> None:
-    """Append a signed 64-bit integer, zigzag-encoded."""
-    if not -0x8000_0000_0000_0000 <= value <= 0x7FFF_FFFF_FFFF_FFFF:
-        raise EncodeError(f"{value} is not a 64-bit integer")
-    _write_groups(out, (value << 1) ^ (value >> 63))
-
-
-def varint_size(value: int) -> int:
-    """Return how many bytes `write_varint` or `write_varlong` appends for this value."""
-    zigzag = value << 1 if value >= 0 else ~(value << 1)
-    return max(1, (zigzag.bit_length() + 6) // 7)
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
 
 
 def read_int16(buffer: Buffer, position: int) -> tuple[int, int]:
     """Read a signed big-endian 16-bit integer."""
-    return _read_fixed(_INT16, buffer, position)
-
-
-def read_int32(buffer: Buffer, position: int) -> tuple[int, int]:
-    """Read a signed big-endian 32-bit integer."""
-    return _read_fixed(_INT32, buffer, position)
-
-
-def read_int64(buffer: Buffer, position: int) -> tuple[int, int]:
-    """Read a signed big-endian 64-bit integer."""
-    return _read_fixed(_INT64, buffer, position)
+    stop = position + _INT16.size
+    if stop > len(buffer):
+        raise DecodeError("truncated integer")
+    value: int = _INT16.unpack_from(buffer, position)[0]
+    return value, stop
 
 
 def read_bytes(buffer: Buffer, position: int, size: int) -> tuple[Buffer, int]:
@@ -150,14 +103,6 @@ def read_nullable_string(buffer: Buffer, position: int) -> tuple[str | None, int
         return str(text, "utf-8"), position
     except UnicodeDecodeError as error:
         raise DecodeError(f"string is not UTF-8: {error.reason}") from None
-
-
-def read_string(buffer: Buffer, position: int) -> tuple[str, int]:
-    """Read a string with the old two-byte length; null is an error."""
-    text, position = read_nullable_string(buffer, position)
-    if text is None:
-        raise DecodeError("null where a string must be")
-    return text, position
 
 
 def write_nullable_string(out: bytearray, text: str | None) -> None:
@@ -194,21 +139,6 @@ def skip_tagged_fields(buffer: Buffer, position: int, end: int) -> int:
         if position > end:
             raise DecodeError("truncated tagged field")
     return position
-
-
-def _read_fixed(layout: Layout, buffer: Buffer, position: int) -> tuple[int, int]:
-    stop = position + layout.size
-    if stop > len(buffer):
-        raise DecodeError("truncated integer")
-    value: int = layout.unpack_from(buffer, position)[0]
-    return value, stop
-
-
-def _write_groups(out: bytearray, value: int) -> None:
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
 
 
 _ONE_BYTE = tuple(bytes((value,)) for value in range(0x80))

@@ -37,7 +37,6 @@ IMPLICIT_DEFAULTS: dict[str, Any] = {
     "int16": 0,
     "uint16": 0,
     "int32": 0,
-    "uint32": 0,
     "int64": 0,
     "float64": 0.0,
     "string": "",
@@ -117,7 +116,6 @@ int8 = _kind("int8")
 int16 = _kind("int16")
 uint16 = _kind("uint16")
 int32 = _kind("int32")
-uint32 = _kind("uint32")
 int64 = _kind("int64")
 float64 = _kind("float64")
 byte_string = _kind("bytes")

@@ -23,9 +23,8 @@ from kgw.errors import DecodeError, ProtocolError
 from kgw.handlers.dispatch import Dispatcher
 from kgw.logs import EventLogger, QuietLog
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.codec import codec
+from kgw.protocol.codec import codec, request_class
 from kgw.protocol.framing import decode_request_header, peek_request_header
-from kgw.protocol.message_classes import request_class
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop

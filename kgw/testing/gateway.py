@@ -14,8 +14,6 @@ from kgw.protocol.framing import decode_response, request_frame
 from kgw.testing.clock import ManualClock
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from kgw.backend.base import Backend
     from kgw.clock import Clock
     from kgw.placement import Placement
@@ -106,12 +104,7 @@ class InProcessGateway:
         await self.gateway.start()
         return self
 
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.gateway.aclose()
 
     @property

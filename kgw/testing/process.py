@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
 
 SERVE = (sys.executable, "-m", "kgw", "serve")
 
@@ -142,15 +141,13 @@ class GatewayProcess:
             chunk = os.read(output, 65_536) if readable else b""
             if not chunk:
                 self.kill()
-                message = f"kgw serve did not get ready; it logged:\n{self.log()}"
-                raise RuntimeError(message)
+                raise RuntimeError(f"kgw serve did not get ready; it logged:\n{self.log()}")
             said += chunk
         return dict(part.split("=", 1) for part in said.decode().split() if "=" in part)
 
     def _running_process(self) -> subprocess.Popen[bytes]:
         if self._process is None:
-            message = "the gateway process is not running"
-            raise RuntimeError(message)
+            raise RuntimeError("the gateway process is not running")
         return self._process
 
     def _end(self, number: signal.Signals, timeout_s: float) -> int:
@@ -170,11 +167,6 @@ class GatewayProcess:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.running:
             self.stop()

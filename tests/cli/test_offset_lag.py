@@ -14,7 +14,7 @@ from kgw.cli.errors import ExitCode
 from kgw.client import AsyncClient, ServerRefusedError
 from kgw.config import Listener
 from kgw.errors import ErrorCode
-from kgw.lag.history import history_points
+from kgw.lag.samples import history_points
 from kgw.offsets.committed import DAMAGED_OFFSET, NO_EXPIRY_MS, CommittedOffset
 from tests.cli.conftest import Commands
 from tests.client.serving import ServerThread

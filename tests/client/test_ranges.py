@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, cast
 from kgw.client import (
     AsyncClient,
     EpochRange,
-    FoundOffset,
+    FoundRecord,
     PartitionDescription,
     TopicDescription,
     describe_ranges,
@@ -33,12 +33,12 @@ class EpochServer:
 
     async def list_offsets(
         self, _: str, timestamps: Mapping[int, int], **__: object
-    ) -> dict[int, FoundOffset]:
+    ) -> dict[int, FoundRecord]:
         found = {}
         for number, timestamp in timestamps.items():
             end = max(self._partitions[number].values())
             known = {EARLIEST: min(end, 1), LATEST: end}
-            found[number] = FoundOffset(known.get(timestamp, -1), 999 if end else -1, 0)
+            found[number] = FoundRecord(known.get(timestamp, -1), 999 if end else -1, 0)
         return found
 
     async def epoch_ends(

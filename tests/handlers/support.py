@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kgw.errors import ErrorCode
 from kgw.partitions.view import Isolation, PartitionView
-from kgw.protocol.message_classes import request_class
+from kgw.protocol.codec import request_class
 from kgw.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,

@@ -12,9 +12,8 @@ from kgw.errors import ErrorCode, ProtocolError
 from kgw.handlers.context import RequestContext
 from kgw.handlers.table import HANDLERS
 from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey
-from kgw.protocol.codec import codec
+from kgw.protocol.codec import codec, request_class, response_class
 from kgw.protocol.framing import decode_response, request_frame
-from kgw.protocol.message_classes import request_class, response_class
 from kgw.protocol.messages.api_versions import ApiVersionsResponse
 from kgw.protocol.messages.list_transactions import (
     ListTransactionsRequest,
@@ -77,7 +76,7 @@ async def test_every_api_has_a_response_for_errors(api_key: ApiKey, version: int
             if isinstance(request, ProduceRequest):
                 request.acks = 1
             context = request_context(gateway, api_key, version)
-            response = handler.module.error_response(
+            response = handler.error_response(
                 request, ErrorCode.KAFKA_STORAGE_ERROR, "the disk", context
             )
             assert response is not None

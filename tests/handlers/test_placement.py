@@ -14,7 +14,7 @@ from kgw.handlers.describe_configs import GROUP_TRACE
 from kgw.handlers.table import HANDLERS
 from kgw.placement import CoordinatorKey, CoordinatorType, Node, Owner, Placement
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.message_classes import response_class
+from kgw.protocol.codec import response_class
 from kgw.protocol.schema import Struct
 from kgw.state.base import Change
 from kgw.state.kinds import TOPIC

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from kgw.handlers.table import HANDLERS
 from kgw.protocol.api_keys import ApiKey
+from kgw.protocol.codec import request_class
 from kgw.protocol.framing import encode_request_header, request_frame
-from kgw.protocol.message_classes import request_class
 from tests.protocol.random_messages import random_message
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import pytest
 
 from kgw.errors import ErrorCode
 from kgw.handlers.table import HANDLERS
+from kgw.protocol.codec import request_class, response_class
 from kgw.protocol.framing import decode_response, request_frame
-from kgw.protocol.message_classes import request_class, response_class
 from kgw.protocol.messages.api_versions import ApiVersionsRequest
 from kgw.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kgw.protocol.messages.fetch import ReplicaState

@@ -12,8 +12,8 @@ from kgw.config import Config
 from kgw.errors import ErrorCode, StorageError
 from kgw.groups.requests import CommitRequest
 from kgw.lag.ages import COLD_READS
-from kgw.lag.history import history_points
 from kgw.lag.monitor import LagMonitor
+from kgw.lag.samples import history_points
 from kgw.offsets.committed import DAMAGED_OFFSET, NO_EXPIRY_MS, CommittedOffset
 from kgw.testing.batches import make_batch
 from kgw.testing.clock import ManualClock

@@ -12,7 +12,6 @@ from kgw.offsets.ranges import DamagedRangeError, OffsetBounds, SeekOutOfRangeEr
 from kgw.offsets.reader import FoundRecord, PartitionBatches
 from kgw.offsets.seeker import Seek, SeekKind
 from kgw.partitions.reader import PartitionReader
-from kgw.records.limits import DEFAULT_LIMITS
 from kgw.testing.gateway import InProcessGateway
 from tests.handlers.support import START_MS, batch, create_topic, produce
 
@@ -35,7 +34,7 @@ async def gateway() -> AsyncIterator[InProcessGateway]:
 def read_topic(gateway: InProcessGateway, topic: Topic) -> PartitionReader:
     """Return a reader of a topic of the gateway."""
     services = gateway.gateway
-    return PartitionReader(topic, services.fetch_deadlines, DEFAULT_LIMITS)
+    return PartitionReader(topic, services.fetch_deadlines)
 
 
 async def waited_for(topic: Topic) -> None:

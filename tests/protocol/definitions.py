@@ -11,7 +11,7 @@ from kgw.protocol.schema import EMPTY, IMPLICIT_DEFAULTS, ZERO_UUID, Field, Mess
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_INTEGERS = ("int8", "int16", "uint16", "int32", "uint32", "int64")
+_INTEGERS = ("int8", "int16", "uint16", "int32", "int64")
 
 
 def parse(text: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kgw.errors import ErrorCode
 from kgw.protocol import blobs
 from kgw.protocol.api_keys import MESSAGE_KEYS
-from kgw.protocol.message_classes import request_class, response_class
+from kgw.protocol.codec import request_class, response_class
 from kgw.protocol.schema import ZERO_UUID, Field, Message, Struct
 
 if TYPE_CHECKING:
@@ -24,14 +24,13 @@ _INTEGER_RANGES = {
     "int16": (-(2**15), 2**15 - 1),
     "uint16": (0, 2**16 - 1),
     "int32": (-(2**31), 2**31 - 1),
-    "uint32": (0, 2**32 - 1),
     "int64": (-(2**63), 2**63 - 1),
 }
 _TEXTS = ("", "a", "orders", "naïve", "日本語", "🦜", "\x00\n\x7f", "x" * 126, "y" * 127, "z" * 300)
 
 
 def all_messages() -> list[type[Message]]:
-    """Return every declared message: requests, responses, blobs and control records."""
+    """Return every declared message: requests, responses and blobs."""
     found: list[type[Message]] = []
     for api_key in sorted(MESSAGE_KEYS):
         found += (request_class(api_key), response_class(api_key))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey
-from kgw.protocol.message_classes import request_class, response_class
+from kgw.protocol.codec import request_class, response_class
 
 
 def test_keys_are_kafkas() -> None:

@@ -1,4 +1,4 @@
-"""Blobs and control records, with the version that precedes them."""
+"""Blobs, with the version that precedes them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from kgw.protocol.blobs import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
     ConsumerProtocolTopicPartition,
-    ControlRecordType,
-    ControlRecordTypeSchema,
-    EndTxnMarker,
     decode_blob,
     decode_subscribed_topics,
     encode_blob,
@@ -64,12 +61,3 @@ def test_topics_of_a_subscription(version: int) -> None:
     assert ["a", "b"] == decode_subscribed_topics(encode_blob(blob, version))
     cut = version.to_bytes(2, "big") + encode_blob(blob, 0)[2:]
     assert ["a", "b"] == decode_subscribed_topics(cut)
-
-
-def test_control_records() -> None:
-    """Key and value of a commit marker as Kafka writes them."""
-    key, value = bytes.fromhex("00000001"), bytes.fromhex("000000000007")
-    assert key == encode_blob(ControlRecordTypeSchema(type=ControlRecordType.COMMIT), 0)
-    assert ControlRecordType.COMMIT == decode_blob(ControlRecordTypeSchema, key)[0].type
-    assert value == encode_blob(EndTxnMarker(coordinator_epoch=7), 0)
-    assert 7 == decode_blob(EndTxnMarker, value)[0].coordinator_epoch

@@ -35,7 +35,7 @@ from kgw.protocol.schema import (
     float64,
     string,
     struct,
-    uint32,
+    uint16,
     uuid,
 )
 from tests.protocol.random_messages import all_messages, all_versions, random_message
@@ -150,7 +150,7 @@ class Everything(Message):
     valid_versions = (0, 1)
     flexible_since = 1
 
-    small: int = uint32()
+    small: int = uint16()
     ratio: float = float64(default=1.5)
     ids: list[bytes] = array("uuid")
     blobs: list[bytes] = array("bytes")

@@ -393,8 +393,8 @@ class EmbeddedBackend(Backend):
 
     @property
     def recovery_anomalies(self) -> dict[str, int]:
-        """What the registry of offset managers counted, as far as it is out of the ordinary."""
-        counts = self._store.registry.anomaly_counts
+        """What recovery counted, as far as it is out of the ordinary."""
+        counts = self._store.anomaly_counts
         return {kind.value: counts[kind] for kind in counts if kind not in ORDINARY}
 
     @property

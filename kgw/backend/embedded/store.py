@@ -7,6 +7,7 @@ checkpoint's syncs in another; opening and reading anywhere.
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -25,8 +26,8 @@ from kgw.backend.embedded.recover.recovery import LogRecovery
 from kgw.backend.embedded.write.segment_syncs import sync_all_files
 from kgw.backend.embedded.write.write_path import WritePath
 from kgw.errors import DataDirectoryError, StorageError
-from kgw.offsets.recovery import Anomaly, AnomalyKind
-from kgw.offsets.registry import PartitionOffsetRegistry
+from kgw.offsets.manager import PartitionOffsetManager
+from kgw.offsets.recovery import AnomalyKind
 from kgw.records.crc import crc32c
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ class Store:
         self.directory = DataDirectory(fs, root, options, wall_ms)
         self.writes = WritePath(self.directory)
         self.logs: dict[PartitionKey, SegmentedLog] = {}
-        self.registry = PartitionOffsetRegistry()
+        self.anomaly_counts = Counter(dict.fromkeys(AnomalyKind, 0))
+        """How often recovery met each kind."""
         self.clean_stop = False
         """Whether the directory was left in order when this store opened it."""
         self.on_disk: set[PartitionKey] = set()
@@ -254,8 +256,7 @@ class Store:
         """Use a directory that `make_directories` made, or found. Raises StorageError."""
         if not is_new:
             return self.open_log(key, topic, settings)
-        self.registry.remove(key)
-        log = SegmentedLog(self.directory, key, topic, settings, self.registry.create(key))
+        log = SegmentedLog(self.directory, key, topic, settings, PartitionOffsetManager())
         log.is_changed = True
         self.logs[key] = log
         return log
@@ -274,18 +275,17 @@ class Store:
         if log is not None:
             return log
         recover = partial(
-            LogRecovery, self.directory, self.registry, key, topic, settings, checkpoint
+            LogRecovery, self.directory, self.anomaly_counts, key, topic, settings, checkpoint
         )
         try:
             if not self.fs.is_directory(self.directory.partition_path(key)):
                 log = self._create_log(key, topic, settings)
                 problem = f"partition {key} of {topic} has no directory; it was created empty"
                 if checkpoint is None or checkpoint.next_offset == 0:
-                    self.registry.count((Anomaly(AnomalyKind.LOG_MISSING, problem),))
+                    self.anomaly_counts[AnomalyKind.LOG_MISSING] += 1
                 else:
                     # Its offsets must not come back with other values.
                     del self.logs[key]
-                    self.registry.remove(key)
                     log = recover(checkpoint_damaged=False, clean_stop=False, proven_end=0).run()
                 self.directory.report(problem)
             else:
@@ -295,7 +295,6 @@ class Store:
                     proven_end=self._proven.get(key, 0),
                 ).run()
         except (OSError, SyncFailedError) as error:
-            self.registry.remove(key)
             raise StorageError(f"cannot open partition {key} of {topic}: {error}") from error
         self.logs[key] = log
         return log
@@ -305,7 +304,6 @@ class Store:
         log = self.logs.pop(key, None)
         if log is not None:
             log.is_deleted = True
-            self.registry.remove(key)
         return log
 
     def remove_log(self, key: PartitionKey, log: SegmentedLog | None) -> str | None:

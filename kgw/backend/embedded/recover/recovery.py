@@ -22,15 +22,24 @@ from kgw.backend.embedded.log.segmented_log import SegmentedLog
 from kgw.backend.embedded.log.side import ENTRY_BYTES, decode_entry
 from kgw.backend.embedded.log.swap import finish_swaps
 from kgw.backend.embedded.recover.repair import scan_and_repair
-from kgw.offsets.recovery import AnomalyKind, LogFacts, ScanResult, SegmentFacts
+from kgw.offsets.manager import PartitionOffsetManager
+from kgw.offsets.recovery import (
+    AnomalyKind,
+    LogFacts,
+    ScanResult,
+    SegmentFacts,
+    conclude_recovery,
+    plan_recovery,
+)
 from kgw.types import NO_LEADER_EPOCH, NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
+    from collections import Counter
+
     from kgw.backend.base import LogSettings
     from kgw.backend.embedded.log.data_directory import DataDirectory
     from kgw.backend.embedded.recover.scan import SegmentScan
     from kgw.offsets.recovery import Checkpoint, RecoveryPlan, ScanStart
-    from kgw.offsets.registry import PartitionOffsetRegistry
     from kgw.types import PartitionKey, TopicName
 
 _GAPS: Final = 100
@@ -56,7 +65,7 @@ class LogRecovery:
     def __init__(
         self,
         directory: DataDirectory,
-        registry: PartitionOffsetRegistry,
+        anomaly_counts: Counter[AnomalyKind],
         key: PartitionKey,
         topic: TopicName,
         settings: LogSettings,
@@ -66,9 +75,9 @@ class LogRecovery:
         clean_stop: bool,
         proven_end: int,
     ) -> None:
-        """Recover the directory of a partition, which exists."""
+        """Recover the directory of a partition, which exists; count what is found in it."""
         self._directory = directory
-        self._registry = registry
+        self._anomaly_counts = anomaly_counts
         self._key = key
         self._topic = topic
         self._settings = settings
@@ -109,9 +118,9 @@ class LogRecovery:
             leader_epoch=max(self._state.epochs[-1].leader_epoch, self._least_epoch),
             reserved_end=self._reserved_end,
         )
-        offsets, recovered = self._registry.recover(
-            self._key, checkpoint, facts, self._scan, checkpoint_damaged=self._checkpoint_damaged
-        )
+        plan = plan_recovery(checkpoint, facts, checkpoint_damaged=self._checkpoint_damaged)
+        recovered = conclude_recovery(plan, None if plan.scan is None else self._scan(plan))
+        self._anomaly_counts.update(one.kind for one in recovered.anomalies)
         for anomaly in recovered.anomalies:
             if anomaly.kind is AnomalyKind.CHECKPOINT_MISSING and not self._clean_stop:
                 # Also the fate of every log that was killed before its first checkpoint.
@@ -122,6 +131,7 @@ class LogRecovery:
                 self._directory.note(finding)
             else:
                 self._directory.report(finding)
+        offsets = PartitionOffsetManager(recovered.log_start_offset, recovered.next_offset)
         log = SegmentedLog(self._directory, self._key, self._topic, self._settings, offsets)
         log.segments = tuple(self._segments)
         log.has_clean_checkpoint = checkpoint is not None and checkpoint.clean

@@ -225,7 +225,7 @@ def test_after_a_power_loss_no_offset_comes_back() -> None:
     assert [b"kept 0", b"kept 1", b"kept 2"] == driver.values()
     assert (RESERVED, RESERVED) == (log.offsets.high_watermark, log.offsets.next_offset)
     assert (Gap(3, RESERVED),) == log.gaps
-    assert 1 == driver.store.registry.anomaly_counts[AnomalyKind.GAP_ANNOUNCED]
+    assert 1 == driver.store.anomaly_counts[AnomalyKind.GAP_ANNOUNCED]
     assert [] == driver.store.problems
     assert ["offsets 3 to 100 are left out" in sentence for sentence in noted] == [True]
     assert RESERVED == driver.append(b"new").result.base_offset
