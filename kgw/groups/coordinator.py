@@ -1,7 +1,7 @@
 """GroupCoordinator: what clients and administrators ask of groups.
 
-The machines of the groups decide (`machine`), the table carries out what they want (`table`), and
-time and deleted topics take offsets away (`retention`).
+The state machines of the groups decide (`machine`), the table carries out what they want (`table`),
+and time and deleted topics take offsets away (`retention`).
 """
 
 from __future__ import annotations

@@ -3,14 +3,14 @@
     receive       `KafkaConnection` cuts frames, and starts requests in their order
     decode        `RequestDecoder.decode`, or in turns of the loop where the request is large
     authorise     nothing is today: in `_handle`, before the handler, with the decoded request
-    quota         none today: in `start`, where requests are counted
+    quota         none today: in `_handle`, where the client's id is known
     handle        `_handle`: the API's own module, and what becomes of its errors
     encode        `_encode`; of an answer that comes later (`Later`), `encode` has it made first
     send          `KafkaConnection`, in the order of the requests
 
-Two things go another way: a request that is not served (`refuse`), and a poll that is repeated and
-still empty, whose answer was encoded before (`EncodedBody`). A throttle time would be set in
-`_encode`, which then must see both; an audit would be written there.
+Two answers do not pass `_encode`: that of a request that is not served (`refuse`), and that of a
+poll that has waited and ended empty, which is encoded already (`EncodedBody`). A throttle time
+would be set in `_encode` and in these two; an audit would be written there.
 """
 
 from __future__ import annotations

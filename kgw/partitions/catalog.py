@@ -139,7 +139,7 @@ class TopicCatalog:
         return self._by_id.get(topic_id)
 
     def find(self, topic: bytes | str, index: int) -> tuple[Partition | None, ErrorCode]:
-        """Return a partition by its topic's id or name, or None and the code that says so."""
+        """Return a partition by its topic's id or name, and the code to answer where it is None."""
         found = self._by_name.get(topic) if isinstance(topic, str) else self._by_id.get(topic)
         if found is None and not isinstance(topic, str):
             return None, ErrorCode.UNKNOWN_TOPIC_ID

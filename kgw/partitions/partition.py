@@ -355,7 +355,7 @@ class Partition:
 
 
 def most_grown(partitions: list[Partition], leave_bytes: int) -> list[Partition]:
-    """Return those without which the others leave no more bytes to replay; few are all."""
+    """Return the most grown, so many that the others leave `leave_bytes` to replay; all, if few."""
     sizes = [(partition.unsaved_bytes, partition) for partition in partitions]
     left_bytes = sum(size_bytes for size_bytes, _ in sizes)
     if len(sizes) <= _ALWAYS_SAVED or not leave_bytes:

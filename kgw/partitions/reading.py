@@ -29,7 +29,7 @@ class FetchRead(Completion[None]):
     enough bytes have come, an error has, or the deadline. Reads from disk count against the
     deadline, too. Whoever answers calls `read_latest` before and `stop` after.
 
-    It is done in the turn of the loop in which the records have become durable.
+    It is done in the turn of the loop in which the records have become visible.
     """
 
     __slots__ = (

@@ -2,8 +2,8 @@
 
 Shared with every other connection: the receive buffer, the memory budget, the clock's sweep.
 Its own: a `FrameReader` with what has arrived of a frame that was cut, and the rest of a read whose
-turn is over; requests that wait for their turn (`parked`), and requests whose answers are due
-(`started`); a `Sender` for answers. An idle connection holds no bytes in any of them.
+turn is over; requests that wait for their turn (`parked`), and requests that are owed an
+answer (`started`); a `Sender` for answers. An idle connection holds no bytes in any of them.
 """
 
 from __future__ import annotations

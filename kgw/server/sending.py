@@ -2,8 +2,8 @@
 
 Three things bound them. Once the transport holds `kgw.unsent.bytes.max`, it pauses the connection,
 which then starts no request. A client that takes nothing for a while is dropped (`unsent_since`).
-And the records of a large Fetch wait for room among those of all connections
-(`kgw.partitions.answer_room`), which counts what is not taken yet.
+And the answer of a Fetch is the smaller, the less all connections together have left of
+`kgw.partitions.answer_room`, which counts what is not taken yet.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class SegmentedLog:
         self.state_is_stale = False
         """Whether `log-state.json` lacks something that must be in it before the next append."""
         self.attempt = 0
-        """Counts failed appends: what was submitted before the failure was known fails, too."""
+        """Goes up with each failure that becomes known: what was submitted before fails, too."""
         self.refused_attempt = _NEVER
         self.is_deleted = False
         self.is_changed = False
@@ -174,7 +174,8 @@ class SegmentedLog:
     def write(self, batches: Sequence[RecordBatch]) -> list[Redo]:
         """Write batches behind the last one, without a sync of the end, and say where they are.
 
-        Everything before them is durable, but for the names of new segments: `has_new_names`.
+        In a strict log everything before them is durable, but for the names of new segments:
+        `has_new_names`.
         Raises OSError, after which `undo` is called, or SyncFailedError.
         """
         if self.state_is_stale:

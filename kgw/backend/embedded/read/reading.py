@@ -287,8 +287,8 @@ def _search(segment: Segment, offset: int) -> Place:
 def _verify_all(view: memoryview, entries: memoryview, upper_bound: int) -> _Verified:
     """Compare batches that lie back to back with their checksums, up to the first wrong one.
 
-    Nothing of an entry is believed but the checksum of a header, and that of the right header: it
-    says all that is needed of its batch. Where the entries say that it is has been a proposal.
+    An entry only proposes where a batch lies. The checksum of its header decides, and the verified
+    header says all that is needed of the batch.
     """
     at = batches = next_offset = has_records = 0
     size_bytes = len(view)
@@ -316,8 +316,8 @@ def _entries_from(
 ) -> bytes | bytearray | None:
     """Return entries from the one with that number on, unverified: as many as may be needed.
 
-    Of more than `most_batches` that fit one too many, at least. None when that would have to wait
-    for the disk, and may not. Raises as `Segment.read_raw_entries`.
+    If more than `most_batches` fit, at least one more is returned, which shows it. None when that
+    would have to wait for the disk, and may not. Raises as `Segment.read_raw_entries`.
     """
     look = segment.read_raw_entries if may_wait else segment.peek_entries
     wanted = _FIRST_ENTRIES

@@ -409,7 +409,7 @@ class LogRecovery:
     def _drop_snapshots(self, log: SegmentedLog) -> None:
         """Remove the snapshots of records that are not there.
 
-        What such a one knows as stored, a retry would be answered with.
+        A retry of a lost batch that it lists would be answered as stored.
         """
         for name in self._names:
             offset = layout.parse_stem(name, layout.SNAPSHOT_SUFFIX)

@@ -180,8 +180,8 @@ class SegmentScanner:
     ) -> SegmentScan:
         """Go through the file from a batch boundary, where `next_offset` is expected, to its end.
 
-        `segment_end` is the base offset of the segment that follows: what is damaged is never a
-        torn tail then. Raises OSError.
+        `segment_end` is where the segment is known to end, if that is known: what is damaged is
+        never a torn tail then. Raises OSError.
         """
         damaged: list[DamagedRange] = []
         size_bytes = self._window.size_bytes
@@ -332,7 +332,7 @@ class SegmentScanner:
             return None
         header_crc = crc32c(header)
         if base_offset != expected_offset and not (
-            # A gap is legal (compaction leaves them), but only the side file can vouch for one.
+            # Kafka's compaction leaves gaps, ours fills them: the side file must vouch for one.
             base_offset > expected_offset and self._is_vouched(position, base_offset, header_crc)
         ):
             return None

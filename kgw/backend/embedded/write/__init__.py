@@ -1,6 +1,6 @@
 """From an append to bytes that are durable, and the answer that says so.
 
-1. `flusher` gives an append to `write_path`, which gives it offsets and queues it, and wakes the
+1. `flusher` has `write_path` give an append its offsets and queue it. Then `flusher` wakes the
    thread that writes.
 2. That thread takes a group from the queue. `write_path` writes it into segments, if the disk has
    room.

@@ -30,7 +30,7 @@ class FlushTimer:
         run_in_flusher: Callable[[Callable[[], Any]], Awaitable[Any]],
         executor: Executor,
     ) -> None:
-        """The `executor` has a thread for syncs of relaxed logs: no strict append waits there."""
+        """The `executor` has threads for relaxed logs alone: no strict append waits there."""
         self._loop = loop
         self._relaxed = relaxed
         self._run_in_flusher = run_in_flusher
@@ -38,7 +38,7 @@ class FlushTimer:
         self._since_s: dict[SegmentedLog, float] = {}
         """Since when each log has held what no sync has begun to cover."""
         self._flushing: dict[SegmentedLog, float] = {}
-        # Not asked when it is due: what uvloop gives for a time that is all but now cannot say.
+        # Its time is kept beside it: uvloop's handle for a time that is nearly now has no `when`.
         self._timer: asyncio.Handle | None = None
         self._timer_due_s = 0.0
         self._is_rescheduling = False

@@ -1,7 +1,7 @@
 """The thread that writes, and the way of appends to it and back.
 
-Everything that changes segments runs in this one thread, so that nothing below needs a lock. The
-thread takes whatever is queued, writes and syncs it as one group, and has the event loop answer it.
+Everything that changes segments runs in this one thread, so that writing needs no lock. The thread
+takes whatever is queued, writes and syncs it as one group, and has the event loop answer it.
 While it syncs, the next group gathers.
 """
 
@@ -34,7 +34,7 @@ are served in between (docs/decisions/0081-one-thread-writes.md)."""
 
 
 def nothing() -> None:
-    """Do nothing: whoever waits for it has waited for all that was before it."""
+    """Do nothing: whoever waits for it has waited for all earlier jobs."""
 
 
 class Flusher:

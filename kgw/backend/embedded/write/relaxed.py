@@ -121,8 +121,8 @@ class RelaxedLogs:
     def _reserve_ahead(self, log: SegmentedLog, end_offset: int) -> None:
         """Ask for the next block of offsets before the last one is used up."""
         options = self._options
-        # As much again as the log has got, so that a busy one seldom asks and an idle one leaves
-        # out little.
+        # Twice what the log has got, so that a busy one seldom asks and an idle one leaves out
+        # little.
         count = min(
             max(2 * (end_offset - log.first_offset), options.reserved_offsets),
             options.reserved_offsets_max,

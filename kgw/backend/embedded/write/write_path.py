@@ -1,7 +1,7 @@
 """The way of every append: queued, written with others, synced once, answered in order.
 
 The order that every promise rests on: bytes are written, then synced (in the journal or in their
-segments), then their appends succeed, then the high watermark moves. In a relaxed log the sync
+segments), then the high watermark moves, then their appends succeed. In a relaxed log the sync
 comes last (`relaxed`).
 
 Plain code without threads, so that a simulator can stop it after any operation. `submit` and
@@ -109,7 +109,7 @@ class JournaledSegments:
         self._dirty.pop(segment, None)
 
     def append(self, redos: Sequence[Redo]) -> bool:
-        """Have one sync make a group of small appends durable; False when it is not the way."""
+        """Write small appends as one frame of the journal; False: their segments are synced."""
         journal = self._journal
         size_bytes = 0
         for redo in redos:
@@ -329,7 +329,7 @@ class WritePath:
         return DiskFullError(f"{free_bytes} bytes are free where {needed_bytes} are needed")
 
     def _write_share(self, log: SegmentedLog, appends: list[Append]) -> _Share | None:
-        """Write one log's share into its segments; None when that failed and has been undone.
+        """Write one log's share into its segments; None when none of it counts.
 
         The names of segments that it began are left to `_sync_new_names`.
         """
@@ -349,7 +349,7 @@ class WritePath:
         log.begin_write()
         try:
             self.load_last(log)
-            # Where the durable part ends matters while all of it is.
+            # While all of the log is durable; later `log.durable` says where that part ends.
             before = log.mark() if may_wait and log.durable is None else None
             return _Share(log.write(batches), before, may_wait)
         except OSError as error:
