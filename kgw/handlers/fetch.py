@@ -374,10 +374,10 @@ def _changes(request: FetchRequest, parts: SessionParts, context: RequestContext
         )
     response = FetchResponse(session_id=session.id)
     topics: dict[TopicKey, FetchableTopicResponse] = {}
-    for record, part in zip(parts.records, parts.parts, strict=True):
+    for entry, part in zip(parts.entries, parts.parts, strict=True):
         if not part.is_examined:
             continue  # it stands behind one that needs the disk, and is left to the next request
-        is_news = record.tell(
+        is_news = entry.tell(
             part.bounds.high_watermark,
             part.bounds.log_start_offset,
             has_records=bool(part.buffers),
@@ -385,15 +385,15 @@ def _changes(request: FetchRequest, parts: SessionParts, context: RequestContext
             diverges=part.diverging is not None,
         )
         if is_news:
-            answer = topics.get(record.topic)
+            answer = topics.get(entry.topic)
             if answer is None:
-                answer = topics[record.topic] = FetchableTopicResponse()
-                if isinstance(record.topic, str):
-                    answer.topic = record.topic
+                answer = topics[entry.topic] = FetchableTopicResponse()
+                if isinstance(entry.topic, str):
+                    answer.topic = entry.topic
                 else:
-                    answer.topic_id = record.topic
+                    answer.topic_id = entry.topic
             answer.partitions.append(
-                _partition_data(answer, record.index, part, request, response, context)
+                _partition_data(answer, entry.index, part, request, response, context)
             )
     response.responses = [*topics.values()]
     return response

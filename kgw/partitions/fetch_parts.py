@@ -159,17 +159,17 @@ class NamedParts:
 class SessionParts:
     """The parts of one request of a session, for a `FetchRead`.
 
-    `records` are theirs in the session, in the order of `parts`. Partitions that turn out to have
+    `entries` are the session's own partitions, in the order of `parts`. Those that turn out to have
     nothing to say leave the session's `dirty`; the others say when they have.
     """
 
-    __slots__ = ("_catalog", "_epoch", "_isolation", "parts", "records", "session")
+    __slots__ = ("_catalog", "_epoch", "_isolation", "entries", "parts", "session")
 
     def __init__(self, session: FetchSession, catalog: TopicCatalog, isolation: int) -> None:
         """`isolation` is the request's own: each request of a session may have another."""
         self.session = session
         self.parts: list[PartitionRead] = []
-        self.records: list[SessionPartition] = []
+        self.entries: list[SessionPartition] = []
         self._catalog = catalog
         self._isolation = isolation
         self._epoch = session.epoch
@@ -186,22 +186,22 @@ class SessionParts:
 
     def collect(self) -> list[PartitionRead]:
         """Return the partitions that are to be read now."""
-        self.records = self.session.in_line()
-        self.parts = [self._part(record) for record in self.records]
+        self.entries = self.session.in_line()
+        self.parts = [self._part(entry) for entry in self.entries]
         return self.parts
 
-    def _part(self, record: SessionPartition) -> PartitionRead:
-        view = record.view
+    def _part(self, entry: SessionPartition) -> PartitionRead:
+        view = entry.view
         gone_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if view is None or view.topic.is_deleted or view.isolation != self._isolation:
-            partition, gone_code = self._catalog.find(record.topic, record.index)
-            view = record.view = None if partition is None else partition.view(self._isolation)
+            partition, gone_code = self._catalog.find(entry.topic, entry.index)
+            view = entry.view = None if partition is None else partition.view(self._isolation)
         return PartitionRead(
             view,
-            record.offset,
-            record.max_bytes,
-            record.current_leader_epoch,
-            record.last_fetched_epoch,
+            entry.offset,
+            entry.max_bytes,
+            entry.current_leader_epoch,
+            entry.last_fetched_epoch,
             gone_code,
         )
 
@@ -212,30 +212,30 @@ class SessionParts:
         """
         if self.is_over:
             return
-        for record, part in zip(self.records, self.parts, strict=True):
+        for entry, part in zip(self.entries, self.parts, strict=True):
             view = part.view
             if part.is_final or part.buffers or view is None or view.topic.is_deleted:
                 continue
             bounds = view.bounds()
-            if record.offset == bounds.end_offset and record.is_told(
+            if entry.offset == bounds.end_offset and entry.is_told(
                 bounds.high_watermark, bounds.log_start_offset
             ):
-                self.session.settle(record)
+                self.session.settle(entry)
 
     def collect_more(self) -> None:
         """Add what has something to say since."""
-        known = set(self.records)
-        for record in self.session.in_line():
-            if record not in known:
-                self.records.append(record)
-                self.parts.append(self._part(record))
+        known = set(self.entries)
+        for entry in self.session.in_line():
+            if entry not in known:
+                self.entries.append(entry)
+                self.parts.append(self._part(entry))
 
     def listen(self, wait: FetchWait) -> None:
-        for record in self.session.dirty:
-            self.session.listen(record)
+        for entry in self.session.dirty:
+            self.session.listen(entry)
         self.session.wait = wait
 
     def ignore(self, wait: FetchWait) -> None:
-        # Each record goes on listening for the session: a request that comes later hears of it.
+        # Each entry goes on listening for the session: a request that comes later hears of it.
         if self.session.wait is wait:
             self.session.wait = None

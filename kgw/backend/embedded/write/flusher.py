@@ -69,8 +69,7 @@ class Flusher:
         """Have batches written, as `WritePath.submit`."""
         append = self._writes.submit(log, batches)
         if not self._is_awake:
-            self._is_awake = True
-            self._wakeup.put(True)
+            self._wake()
         return append
 
     def run(self, function: Callable[[], _Result]) -> Completion[_Result]:
@@ -78,9 +77,12 @@ class Flusher:
         done: Completion[_Result] = Completion()
         self._jobs.append(partial(self._do, function, done))
         if not self._is_awake:
-            self._is_awake = True
-            self._wakeup.put(True)
+            self._wake()
         return done
+
+    def _wake(self) -> None:
+        self._is_awake = True
+        self._wakeup.put(True)
 
     async def aclose(self) -> None:
         """Write and answer what is queued, and let the thread end. A second call does nothing."""
