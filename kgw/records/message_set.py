@@ -160,6 +160,8 @@ def _read_messages(message_set: memoryview, magic: int) -> Iterator[Message]:
         if magic:
             (timestamp_ms,) = _TIMESTAMP.unpack_from(message_set, key_at)
             key_at += _TIMESTAMP.size
+            if timestamp_ms < NO_TIMESTAMP_MS:
+                _refuse(f"timestamp {timestamp_ms} is negative", ErrorCode.INVALID_TIMESTAMP)
         (key_length,) = _LENGTH.unpack_from(message_set, key_at)
         key_start = key_at + _LENGTH.size
         value_at = key_start + max(key_length, 0)
@@ -183,14 +185,15 @@ def _without_wrappers(messages: Iterator[Message], magic: int) -> Iterator[Messa
     for message in messages:
         if message.attributes & COMPRESSION_MASK:
             _refuse("a compressed message stands alone in its set")
-        _check_time(message, magic)
+        _check_time_type(message, magic)
         yield message
 
 
 def _read_wrapper(
     wrapper: Message, magic: int, compression: Compression, limits: DecompressionLimits
 ) -> Iterator[Message]:
-    _check_time(wrapper, magic)
+    # Those of the messages inside mean nothing.
+    _check_time_type(wrapper, magic)
     if wrapper.value is None:
         _refuse("a compressed message has no value")
     data: Buffer = wrapper.value
@@ -200,8 +203,6 @@ def _read_wrapper(
     for message in _read_messages(memoryview(decompress(compression, data, limits)), magic):
         if message.attributes & COMPRESSION_MASK:
             _refuse("a compressed message has another one inside")
-        # Of the type of its time the wrapper's attributes decide.
-        _check_time(message._replace(attributes=0), magic)
         yield message
         last = message
     if last is None:
@@ -210,19 +211,13 @@ def _read_wrapper(
         _refuse(f"a compressed message has offset {wrapper.offset}, and its last {last.offset}")
 
 
-def _check_time(message: Message, magic: int) -> None:
+def _check_time_type(message: Message, magic: int) -> None:
     if magic and message.attributes & LOG_APPEND_TIME_FLAG:
-        raise RecordError(
-            "only the server gives messages log append time", ErrorCode.INVALID_TIMESTAMP
-        )
-    if message.timestamp_ms < NO_TIMESTAMP_MS:
-        raise RecordError(
-            f"timestamp {message.timestamp_ms} is negative", ErrorCode.INVALID_TIMESTAMP
-        )
+        _refuse("only the server gives messages log append time", ErrorCode.INVALID_TIMESTAMP)
 
 
-def _refuse(message: str) -> NoReturn:
-    raise RecordError(message, ErrorCode.INVALID_RECORD)
+def _refuse(message: str, code: ErrorCode = ErrorCode.INVALID_RECORD) -> NoReturn:
+    raise RecordError(message, code)
 
 
 # --- writing --------------------------------------------------------------------------------------
