@@ -1,18 +1,25 @@
 """Coverage-guided fuzzing of every decoder: bytes give a message or a DecodeError, nothing else.
 
-The first two bytes of an input choose the (message, version), a third the kind of check; the rest
-is what is decoded. What is accepted must survive a round trip. See README.md.
+The first two bytes of an input choose the (message, version), or another check; the rest is what is
+decoded. What is accepted must survive a round trip. See README.md.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from zlib import crc32
 
 from kgw.errors import DecodeError, ProtocolError
 from kgw.protocol.codec import codec
 from kgw.protocol.framing import FrameReader, decode_request_header
 from kgw.protocol.primitives import read_unsigned_varint, skip_tagged_fields
+from kgw.records.batch import read_batch
+from kgw.records.conversion import to_batch, to_messages
+from kgw.records.errors import RecordError
+from kgw.records.limits import DecompressionLimits
+from kgw.records.message_set import magic_of, read_message_set
+from kgw.records.reader import read_records
 from tests.protocol.frames import feed
 from tests.protocol.random_messages import all_versions
 
@@ -25,7 +32,11 @@ HEADERS = len(CODECS)
 FRAMES = len(CODECS) + 1
 """Chooses the splitter of frames."""
 
-CHOICES = len(CODECS) + 2
+MESSAGE_SETS = len(CODECS) + 2
+"""Chooses the record formats 0 and 1."""
+
+CHOICES = len(CODECS) + 3
+LIMITS = DecompressionLimits(max_bytes=1 << 20, max_ratio=1000, always_bytes=1 << 16)
 CORPUS = Path(__file__).parent / "corpus"
 
 
@@ -39,6 +50,10 @@ def check(data: bytes) -> None:
         _check_header(body)
     elif choice == FRAMES:
         _check_frames(body)
+    elif choice == MESSAGE_SETS:
+        _check_message_set(body)
+        _check_message_set(_with_right_crcs(body))
+        _check_batches(body)
     else:
         _check_message(choice, body)
 
@@ -77,6 +92,44 @@ def _check_frames(body: bytes) -> None:
         raise AssertionError("frames depend on how the bytes were cut")
 
 
+def _check_message_set(body: bytes) -> None:
+    try:
+        batch = read_batch(to_batch(body, LIMITS))
+    except RecordError:
+        return
+    records = list(read_records(batch, LIMITS))
+    if not batch.crc_matches() or len(records) != batch.record_count:
+        raise AssertionError(f"{batch!r} of {body.hex()}")
+    magic = magic_of(body)
+    messages = to_messages((batch.buffer,), magic, 0, 1 << 30, LIMITS)
+    again = read_batch(to_batch(b"".join(messages.parts), LIMITS))
+    if list(read_records(again, LIMITS)) != records:
+        raise AssertionError(f"format {magic}: {records} became {messages.parts}")
+
+
+def _with_right_crcs(body: bytes) -> bytes:
+    """Return a set whose messages have the CRCs that they claim: nobody guesses them."""
+    mended = bytearray(body)
+    position = 0
+    while position + 16 <= len(body):
+        size = int.from_bytes(body[position + 8 : position + 12], signed=True)
+        if size < 4:
+            break
+        covered = body[position + 16 : position + 12 + size]
+        mended[position + 12 : position + 16] = crc32(covered).to_bytes(4)
+        position += 12 + size
+    return bytes(mended)
+
+
+def _check_batches(body: bytes) -> None:
+    """Convert what might be stored, its header being as wrong as it likes but for the offset."""
+    stored = bytes(8) + body[8:]
+    for magic in (0, 1):
+        messages = to_messages((stored,), magic, 0, 1 << 30, LIMITS)
+        if messages.size_bytes != sum(map(len, messages.parts)):
+            raise AssertionError(f"{messages.size_bytes} bytes of {messages.parts}")
+
+
 def main() -> None:
     """Run libFuzzer with the arguments of the command line."""
     import atheris
@@ -90,6 +143,8 @@ def main() -> None:
     for function in (read_unsigned_varint, skip_tagged_fields, decode_request_header):
         atheris.instrument_func(function)
     atheris.instrument_func(FrameReader.take)
+    for converter in (to_batch, to_messages, read_message_set):
+        atheris.instrument_func(converter)
     arguments = sys.argv if len(sys.argv) > 1 else [*sys.argv, "-runs=1000000", str(CORPUS)]
     atheris.Setup(arguments, check)
     atheris.Fuzz()

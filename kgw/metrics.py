@@ -104,6 +104,12 @@ class Metrics:
         "api",
         "error",
     )
+    converted_requests: dict[str, int] = _counter(
+        "kgw_converted_requests_total",
+        "Requests for record formats 0 and 1, which cost a conversion: Produce before version 3, "
+        "Fetch before version 4.",
+        "api",
+    )
     internal_errors: int = _counter(
         "kgw_internal_errors_total",
         "Errors that are bugs of the server. Anything above zero deserves a report.",

@@ -64,13 +64,12 @@ def apis() -> str:
         "A version outside the range is answered with UNSUPPORTED_VERSION.\n\n",
         "## Served\n\n",
         table(
-            ("Key", "API", "Versions", "Advertised", "Kafka 4.3 has"),
+            ("Key", "API", "Versions", "Kafka 4.3 has"),
             (
                 (
                     int(handler.api_key),
                     f"[{(name := kafka_name(handler.api_key.name))}](#{name.lower()})",
                     f"{handler.min_version}-{handler.max_version}",
-                    f"{handler.advertised_min}-{handler.max_version}",
                     "{}-{}".format(*request_class(handler.api_key).valid_versions),
                 )
                 for handler in served

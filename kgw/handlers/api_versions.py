@@ -48,6 +48,6 @@ def unsupported_version_response() -> ApiVersionsResponse:
 def _range(handler: Handler) -> ApiVersion:
     return ApiVersion(
         api_key=handler.api_key,
-        min_version=handler.advertised_min,
+        min_version=handler.min_version,
         max_version=handler.max_version,
     )

@@ -1,4 +1,4 @@
-"""Fetch, key 1, versions 4 to 18: read record batches, and wait for them.
+"""Fetch, key 1, versions 0 to 18: read record batches, and wait for them.
 
 Behaviour:
 - whole batches from the one that holds the offset, as they were stored; the client drops the
@@ -18,12 +18,20 @@ Behaviour:
 - damaged batches are never served: CORRUPT_MESSAGE at the damage, which applications see and can
   seek past; a failing disk is KAFKA_STORAGE_ERROR, after which clients ask again;
 - what is visible to an isolation level, and which records were aborted, `kgw.partitions.view` says;
+- before v4 batches are made message sets of format 0 (v0, v1) or 1 (v2, v3), as Kafka did up to
+  3.9: a compressed batch becomes one compressed message of the same codec (several, where more than
+  8 MB are inside), any other a message for each record from the offset on. Headers and control
+  batches are left out. As many whole messages come as fit, and one at least. zstd, which only
+  format 2 has, is UNSUPPORTED_COMPRESSION_TYPE, and what cannot be read CORRUPT_MESSAGE;
+- before v6 KAFKA_STORAGE_ERROR, which clients did not know, is NOT_LEADER_OR_FOLLOWER;
 - a client-supplied replica id has no effect.
 
-v5: log start offset (KIP-107). v7: sessions, an error for the whole (KIP-227). v9: leader epoch
-(KIP-320). v10: zstd batches (KIP-110). v11: rack (KIP-392). v12: flexible, last fetched epoch
-(KIP-482, KIP-595). v13: topic ids (KIP-516). v15: replica state (KIP-903). v16: endpoints of new
-leaders (KIP-951). v17: directory ids (KIP-853). v18: high watermark of followers (KIP-1166).
+v1: throttle time. v2: format 1 (KIP-32). v3: a limit for the whole (KIP-74). v4: format 2,
+isolation (KIP-98). v5: log start offset (KIP-107). v6: KAFKA_STORAGE_ERROR (KIP-112). v7: sessions,
+an error for the whole (KIP-227). v9: leader epoch (KIP-320). v10: zstd batches (KIP-110). v11: rack
+(KIP-392). v12: flexible, last fetched epoch (KIP-482, KIP-595). v13: topic ids (KIP-516). v15:
+replica state (KIP-903). v16: endpoints of new leaders (KIP-951). v17: directory ids (KIP-853).
+v18: high watermark of followers (KIP-1166).
 """
 
 from __future__ import annotations
@@ -34,6 +42,7 @@ from kgw.errors import ErrorCode
 from kgw.handlers.context import EncodedBody, Later
 from kgw.handlers.encoding_turns import encode_topics
 from kgw.handlers.leaders import name_leader
+from kgw.metrics import count
 from kgw.partitions.answer_room import AnswerBudget
 from kgw.partitions.fetch_parts import PartitionRead, SessionParts
 from kgw.partitions.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Asked, Told
@@ -49,7 +58,8 @@ from kgw.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from kgw.turns import Share, at_once, finish
+from kgw.records.limits import DecompressionLimits
+from kgw.turns import Share, at_once, finish, take_turns
 from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
@@ -61,6 +71,9 @@ if TYPE_CHECKING:
     from kgw.protocol.messages.fetch import FetchRequest, FetchTopic
     from kgw.turns import Turns
 
+_FORMAT_1 = 2
+_BATCHES = 4
+_STORAGE_ERRORS = 6
 _BY_TOPIC_ID = 13
 _NEW_LEADERS = 16
 _NOTE_INTERVAL_S = 1.0
@@ -94,6 +107,8 @@ class _Poll:
 
 
 def handle(request: FetchRequest, context: RequestContext) -> Answer:
+    if context.api_version < _BATCHES:
+        return _as_messages(request, context)
     if request.session_epoch not in {FINAL_EPOCH, INITIAL_EPOCH}:
         return _incremental(request, context)
     if request.session_id:
@@ -161,7 +176,7 @@ def _complete(request: FetchRequest, context: RequestContext, *, makes_session: 
     if context.received_s >= session.note_due_s:
         at_once(_note_positions(read.parts, context))
     if read.is_done:
-        return at_once(_response(request, read, context, makes_session=makes_session))
+        return at_once(_response(request, read.parts, context, makes_session=makes_session))
 
     def make() -> FetchResponse | EncodedBody:
         return at_once(_end(request, read, poll, context, makes_session=makes_session))
@@ -191,6 +206,34 @@ async def _complete_in_turns(
         raise
 
 
+async def _as_messages(request: FetchRequest, context: RequestContext) -> FetchResponse:
+    """Answer a request of a version that knows no batches."""
+    # Few clients still send them.
+    from kgw.partitions.down_conversion import OldFetch, read_messages
+
+    gateway = context.gateway
+    count(gateway.metrics.converted_requests, "FETCH")
+    turns = gateway.answer_turns
+    budget, deadline_s = _limits(request, context)
+    parts = await take_turns(_parts(request, context), turns)
+    if context.received_s >= context.session.note_due_s:
+        await take_turns(_note_positions(parts, context), turns)
+    await read_messages(
+        parts,
+        OldFetch(
+            magic=0 if context.api_version < _FORMAT_1 else 1,
+            budget=budget,
+            deadline_s=deadline_s,
+            deadlines=gateway.fetch_deadlines,
+            thread=gateway.catalog.check_thread,
+            limits=DecompressionLimits(
+                gateway.config.decompressed_bytes_max, gateway.config.decompression_ratio_max
+            ),
+        ),
+    )
+    return await take_turns(_response(request, parts, context), turns)
+
+
 def _begin(
     request: FetchRequest, context: RequestContext, limits: tuple[AnswerBudget, float]
 ) -> Turns[FetchRead]:
@@ -214,7 +257,7 @@ def _end(
     read.read_latest()
     if poll is not None and read.is_unchanged and not makes_session:
         return _keep_poll(request, read, poll.answer, session)
-    response = yield from _response(request, read, context, makes_session=makes_session)
+    response = yield from _response(request, read.parts, context, makes_session=makes_session)
     if response.session_id or not session.knows(request) or not read.is_empty:
         read.stop()
         return response
@@ -263,20 +306,26 @@ def _parts(request: FetchRequest, context: RequestContext) -> Turns[list[Partiti
 
 
 def _response(
-    request: FetchRequest, read: FetchRead, context: RequestContext, *, makes_session: bool
+    request: FetchRequest,
+    parts: Sequence[PartitionRead],
+    context: RequestContext,
+    *,
+    makes_session: bool = False,
 ) -> Turns[FetchResponse]:
     """Return the answer; of thousands of partitions encode what there is of each."""
     response = FetchResponse()
     if makes_session:
-        response.session_id = yield from _make_session(request, read, context)
-    parts = iter(read.parts)
-    is_large = len(read.parts) > PARTS_PER_TURN
+        response.session_id = yield from _make_session(request, parts, context)
+    parts_left = iter(parts)
+    is_large = len(parts) > PARTS_PER_TURN
     share = Share(PARTS_PER_TURN)
     for topic in request.topics:
         answer = FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id)
         for place in topic.partitions:
             answer.partitions.append(
-                _partition_data(topic, place.partition, next(parts), request, response, context)
+                _partition_data(
+                    topic, place.partition, next(parts_left), request, response, context
+                )
             )
             if is_large and share.spend():
                 yield
@@ -313,11 +362,26 @@ def _partition_data(
         answer.diverging_epoch = EpochEndOffset(
             epoch=part.diverging.leader_epoch, end_offset=part.diverging.end_offset
         )
-    if part.error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER and context.api_version >= _NEW_LEADERS:
+    if part.error_code is not ErrorCode.NONE:
+        _explain(topic, answer, response, context)
+    return answer
+
+
+def _explain(
+    topic: FetchTopic | FetchableTopicResponse,
+    answer: PartitionData,
+    response: FetchResponse,
+    context: RequestContext,
+) -> None:
+    """Put an error of a partition in the terms of the request's version."""
+    version = context.api_version
+    if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and version >= _NEW_LEADERS:
         found = context.gateway.catalog.by_id(topic.topic_id)
         if found is not None:
+            index = answer.partition_index
             name_leader(found, index, answer, response.node_endpoints, NodeEndpoint, context)
-    return answer
+    elif answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR and version < _STORAGE_ERRORS:
+        answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def _aborted(part: PartitionRead) -> list[AbortedTransaction]:
@@ -414,19 +478,23 @@ def _asked(request: FetchRequest, context: RequestContext) -> Iterator[Asked]:
             )
 
 
-def _make_session(request: FetchRequest, read: FetchRead, context: RequestContext) -> Turns[int]:
+def _make_session(
+    request: FetchRequest, parts: Sequence[PartitionRead], context: RequestContext
+) -> Turns[int]:
     """Return the id of a session of what is about to be answered; 0 where there is no room."""
     session = yield from context.gateway.fetch_sessions.create(
-        _told(request, read, context),
-        len(read.parts),
+        _told(request, parts, context),
+        len(parts),
         uses_topic_ids=context.api_version >= _BY_TOPIC_ID,
         now_s=context.received_s,
     )
     return NO_SESSION if session is None else session.id
 
 
-def _told(request: FetchRequest, read: FetchRead, context: RequestContext) -> Iterator[Told]:
-    for one, part in zip(_asked(request, context), read.parts, strict=True):
+def _told(
+    request: FetchRequest, parts: Sequence[PartitionRead], context: RequestContext
+) -> Iterator[Told]:
+    for one, part in zip(_asked(request, context), parts, strict=True):
         yield Told(
             one,
             part.bounds.high_watermark,

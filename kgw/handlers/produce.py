@@ -1,4 +1,4 @@
-"""Produce, key 0, versions 3 to 13 (0 to 2 are advertised and refused): append record batches.
+"""Produce, key 0, versions 0 to 13: append record batches.
 
 Behaviour:
 - one batch of format 2 a partition; its payload is stored as it came, its header and CRC are
@@ -14,12 +14,18 @@ Behaviour:
 - missing topics are not created here, only by Metadata: UNKNOWN_TOPIC_OR_PARTITION, or
   UNKNOWN_TOPIC_ID from v13 on; NOT_LEADER_OR_FOLLOWER for a partition of another node, which is
   named from v10 on;
+- before v3 message sets of format 0 or 1, of any codec that these have: one batch of the same codec
+  is made of each, under the same rules. Sizes, CRCs and compressed bytes that are wrong are
+  CORRUPT_MESSAGE; what the formats do not allow (a compressed message that is not alone, or has
+  another one inside) is INVALID_RECORD; negative times and log append time are INVALID_TIMESTAMP.
+  As in Kafka, format 2 is taken, too, and an empty set is answered with offset -1;
 - transactions are not served yet: INVALID_TXN_STATE;
 - a failing or full disk is KAFKA_STORAGE_ERROR, which clients retry.
 
-v3: format 2, transactional id (KIP-98). v5: log start offset (KIP-107). v7: zstd (KIP-110).
-v8: messages of errors (KIP-467). v9: flexible (KIP-482). v10: new leaders in errors (KIP-951).
-v11, v12: errors of transactions (KIP-890). v13: topic ids (KIP-516).
+v1: throttle time. v2: log append time (KIP-32). v3: format 2, transactional id (KIP-98). v5: log
+start offset (KIP-107). v7: zstd (KIP-110). v8: messages of errors (KIP-467). v9: flexible
+(KIP-482). v10: new leaders in errors (KIP-951). v11, v12: errors of transactions (KIP-890). v13:
+topic ids (KIP-516).
 """
 
 from __future__ import annotations
@@ -32,6 +38,7 @@ from kgw.errors import ErrorCode, KafkaError, ProtocolError, StorageError
 from kgw.handlers.context import Later
 from kgw.handlers.encoding_turns import encode_topics
 from kgw.handlers.leaders import name_leader
+from kgw.metrics import count
 from kgw.partitions.validation import UnfitRecordsError
 from kgw.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -59,6 +66,7 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 _ACKS = frozenset({-1, 0, 1})
+_BATCHES = 3
 _NEW_LEADERS = 10
 _TOPIC_IDS = 13
 PARTITIONS_PER_TURN = 150
@@ -86,6 +94,8 @@ def handle(request: ProduceRequest, context: RequestContext) -> Answer:
         )
     if request.transactional_id is not None:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
+    if context.api_version < _BATCHES:
+        count(context.gateway.metrics.converted_requests, "PRODUCE")
     pending: list[_Pending] = []
     response = ProduceResponse()
     parts = 0
@@ -265,7 +275,11 @@ def _append(
     try:
         # A decoded request has a memoryview there; lists of buffers are for those who encode.
         records = cast("Buffer | None", data.records)
-        appended = partition.append(records, zstd_allowed=version >= 7)
+        appended = (
+            partition.append(records, zstd_allowed=version >= 7)
+            if version >= _BATCHES
+            else partition.append_message_set(records)
+        )
     except KafkaError as error:
         _refuse_append(answer, data, error)
         return

@@ -41,11 +41,7 @@ class HandlerModule(Protocol):
 
 
 class Handler:
-    """One served API.
-
-    `advertised_min` lies below `min_version` where clients infer features from the range.
-    `bug_code` answers a request that failed through a bug of ours.
-    """
+    """One served API. `bug_code` answers a request that failed through a bug of ours."""
 
     def __init__(
         self,
@@ -53,13 +49,11 @@ class Handler:
         min_version: int,
         max_version: int,
         *,
-        advertised_min: int | None = None,
         bug_code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR,
     ) -> None:
         self.api_key = api_key
         self.min_version = min_version
         self.max_version = max_version
-        self.advertised_min = min_version if advertised_min is None else advertised_min
         self.bug_code = bug_code
         self.label = api_key.name
         self.module_name = api_key.name.lower()
@@ -105,16 +99,13 @@ HANDLERS: dict[int, Handler] = {
     for handler in (
         Handler(
             ApiKey.PRODUCE,
-            3,
+            0,
             13,
-            # librdkafka takes its message format from the range, and Apache Kafka 4 advertises the
-            # same (KAFKA-18659).
-            advertised_min=0,
             # A code that means "perhaps stored, send again": after UNKNOWN_SERVER_ERROR some
             # clients begin a new sequence, and a batch that did get stored is stored twice.
             bug_code=ErrorCode.REQUEST_TIMED_OUT,
         ),
-        Handler(ApiKey.FETCH, 4, 18),
+        Handler(ApiKey.FETCH, 0, 18),
         Handler(ApiKey.LIST_OFFSETS, 0, 11),
         Handler(ApiKey.METADATA, 0, 13),
         Handler(ApiKey.OFFSET_COMMIT, 0, 10),

@@ -61,10 +61,10 @@ class AnswerBudget:
         "_is_full",
         "_max_bytes",
         "_reading_bytes",
-        "_room",
         "batches",
         "batches_per_turn",
         "min_bytes",
+        "room",
         "size_bytes",
     )
 
@@ -77,10 +77,15 @@ class AnswerBudget:
         self._max_bytes = max(0, max_bytes)
         # More than the answer may hold will never come together.
         self.min_bytes = min(min_bytes, self._max_bytes)
-        self._room = room
+        self.room = room
         self._reading_bytes = 0
         # Whether a batch did not fit behind what is enough for an answer.
         self._is_full = False
+
+    @property
+    def max_bytes(self) -> int:
+        """What the answer may hold, but for a first batch that is larger."""
+        return self._max_bytes
 
     @property
     def is_enough(self) -> bool:
@@ -147,7 +152,7 @@ class AnswerBudget:
         When the request came there may have been more room: a hundred clients that come together
         wait for a few threads, or for each other's turns.
         """
-        room = self._room
+        room = self.room
         if room is None or self.size_bytes + room.next_bytes >= self._max_bytes:
             return False
         self._max_bytes = self.size_bytes + room.next_bytes
@@ -165,6 +170,6 @@ class AnswerBudget:
         self._count(0)
 
     def _count(self, size_bytes: int) -> None:
-        if self._room is not None:
-            self._room.reading_bytes += size_bytes - self._reading_bytes
+        if self.room is not None:
+            self.room.reading_bytes += size_bytes - self._reading_bytes
             self._reading_bytes = size_bytes

@@ -1,20 +1,19 @@
-"""Appending a batch whose records have to be checked: what comes first, enters first.
+"""Appending a batch whose records have to be read: what comes first, enters first.
 
 A topic that is compacted takes no record without a key, one that refuses old timestamps must read
 each of them, and one with kgw.validation=records takes none that is not what the header says; all
-of it lies behind the codec. Small batches are checked at once, large ones in a thread, and whatever
-comes to the partition meanwhile waits behind them: a later batch of the same producer must not
-enter first.
+of it lies behind the codec. The message sets of old clients have to become batches first. What is
+small is dealt with at once, what is large in a thread, and whatever comes to the partition
+meanwhile waits behind it: a later batch of the same producer must not enter first.
 """
 
 from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kgw.backend.append import Append, AppendResult
-from kgw.partitions.validation import RecordRules, validate_records
 from kgw.records.batch import Compression
 from kgw.types import NO_LEADER_EPOCH
 
@@ -24,11 +23,12 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
     from kgw.records.batch import RecordBatch
-    from kgw.records.limits import DecompressionLimits
+
+ResultT = TypeVar("ResultT")
 
 # So much is checked in the loop; a compressed batch of that size may become 1 MB.
-_RECORDS_IN_LOOP = 256
-_BYTES_IN_LOOP = 65_536
+RECORDS_IN_LOOP = 256
+BYTES_IN_LOOP = 65_536
 _COMPRESSED_BYTES_IN_LOOP = 4_096
 
 
@@ -48,9 +48,9 @@ class Appended(NamedTuple):
 
 
 class CheckThread:
-    """One thread for the checks of all partitions, made at its first use.
+    """One thread for the checks and conversions of all partitions, made at its first use.
 
-    Checks are Python, so that several at a time would be no faster: each further thread takes the
+    They are Python, so that several at a time would be no faster: each further thread takes the
     interpreter from the event loop for a while, and delays requests to other topics.
     """
 
@@ -59,7 +59,7 @@ class CheckThread:
     def __init__(self) -> None:
         self._executor: ThreadPoolExecutor | None = None
 
-    def run(self, check: Callable[[], None]) -> Future[None]:
+    def run(self, check: Callable[[], ResultT]) -> Future[ResultT]:
         """Have a check done after those that came before it."""
         if self._executor is None:
             from concurrent.futures import ThreadPoolExecutor
@@ -76,10 +76,10 @@ class CheckThread:
 
 def is_checked_at_once(batch: RecordBatch) -> bool:
     """Whether the batch is small enough to be checked in the loop."""
-    if batch.record_count > _RECORDS_IN_LOOP:
+    if batch.record_count > RECORDS_IN_LOOP:
         return False
     if batch.compression is Compression.NONE:
-        return batch.size_bytes <= _BYTES_IN_LOOP
+        return batch.size_bytes <= BYTES_IN_LOOP
     return batch.size_bytes <= _COMPRESSED_BYTES_IN_LOOP
 
 
@@ -100,22 +100,17 @@ class CheckQueue:
 
     def submit(
         self,
-        batch: RecordBatch,
-        rules: RecordRules | None,
-        limits: DecompressionLimits,
-        enter: Callable[[], Appended],
+        batch: RecordBatch | Callable[[], RecordBatch],
+        enter: Callable[[RecordBatch], Appended],
     ) -> Append:
-        """Call `enter` when the batch has passed the rules and all before it have had their turn.
+        """Call `enter` with a batch when all before it have had their turn.
 
-        It comes to what `enter` does, or the KafkaError that refuses the batch.
+        What takes long is given as what checks or makes the batch, in the thread. It comes to what
+        `enter` does, or the KafkaError that refuses the batch.
         """
         result = Append()
-        check = (
-            None
-            if rules is None
-            else self._thread.run(partial(validate_records, batch, rules, limits))
-        )
-        task = asyncio.ensure_future(_enter_in_order(check, self._last, enter, result))
+        due = self._thread.run(batch) if callable(batch) else batch
+        task = asyncio.ensure_future(_enter_in_order(due, self._last, enter, result))
         self._last = task
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -123,19 +118,18 @@ class CheckQueue:
 
 
 async def _enter_in_order(
-    check: Future[None] | None,
+    due: Future[RecordBatch] | RecordBatch,
     before: Task[None] | None,
-    enter: Callable[[], Appended],
+    enter: Callable[[RecordBatch], Appended],
     result: Append,
 ) -> None:
     try:
         try:
-            if check is not None:
-                await check
+            batch = await due if isinstance(due, asyncio.Future) else due
         finally:
             if before is not None:
                 await asyncio.wait((before,))
-        appended = enter()
+        appended = enter(batch)
     except Exception as error:  # noqa: BLE001 - whoever waits for the answer deals with it
         result.error = error
         result.finish()

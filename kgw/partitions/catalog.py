@@ -117,7 +117,8 @@ class TopicCatalog:
         # Checkpoints by time and by size may meet; a snapshot's file is written by one of them.
         self._snapshot_lock = asyncio.Lock()
         self._log_slots = asyncio.Semaphore(_LOGS_AT_A_TIME)
-        self._check_thread = CheckThread()
+        self.check_thread = CheckThread()
+        """Where long checks and conversions of records are done."""
         self.encoded = EncodedTopics()
         """What answers say of the topics here: how many partitions, of which leader epochs."""
         self.when_deleted: list[Callable[[TopicId], None]] = []
@@ -206,7 +207,7 @@ class TopicCatalog:
         """Wait for the changes under way."""
         while self._changes:
             await asyncio.wait(self._changes)
-        self._check_thread.close()
+        self.check_thread.close()
 
     async def save_snapshots(self, *, leave_bytes: int = 0) -> None:
         """Keep the partitions' derived state, so that the next start replays less of their logs.
@@ -431,7 +432,7 @@ class TopicCatalog:
         )
 
     async def _partition(self, topic: Topic, key: PartitionKey, log: PartitionLog) -> Partition:
-        partition = Partition(topic, key.partition, log, self._clock, self._check_thread)
+        partition = Partition(topic, key.partition, log, self._clock, self.check_thread)
         await partition.open()
         return partition
 

@@ -32,6 +32,8 @@ from kgw.turns import finish, take_turns
 from kgw.types import NO_OFFSET, NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kgw.backend.append import Append
     from kgw.backend.base import PartitionLog
     from kgw.clock import Clock
@@ -231,12 +233,48 @@ class Partition:
             rules = None
         queue = self._check_queue
         if rules is None and (queue is None or not queue.is_busy):
+            self._check_queue = None
             return self._enter(batch, now_ms, append_time_ms)
+        due = batch if rules is None else partial(validate_records, batch, rules, limits)
+        return self._enter_in_order(due, now_ms, append_time_ms)
+
+    def append_message_set(self, records: Buffer | None) -> Appended:
+        """Take what a Produce request of version 0 to 2 has, as `append` takes a batch.
+
+        That is a message set of format 0 or 1, of which one batch is made. As in Kafka it may be a
+        batch, and nothing is stored for an empty set. Raises KafkaError as `append`.
+        """
+        if not records:
+            return Appended(None, NO_OFFSET, NO_TIMESTAMP_MS)
+        # Imported here to keep start-up fast.
+        from kgw.partitions import up_conversion
+        from kgw.records.conversion import to_batch
+
+        if up_conversion.is_batch(records):
+            return self.append(records, zstd_allowed=False)
+        config = self.topic.config
+        limits = config.decompression_limits
+        if up_conversion.is_converted_at_once(records):
+            return self.append(to_batch(records, limits))
+        rules = config.batches
+        up_conversion.check_size(records, rules)
+        now_ms = self._clock.wall_ms()
+        append_time_ms = now_ms if rules.uses_log_append_time else NO_TIMESTAMP_MS
+        due = partial(up_conversion.to_valid_batch, records, rules, limits, now_ms)
+        return self._enter_in_order(due, now_ms, append_time_ms)
+
+    def _enter_in_order(
+        self,
+        batch: RecordBatch | Callable[[], RecordBatch],
+        now_ms: int,
+        append_time_ms: int,
+    ) -> Appended:
+        """Submit a batch behind all that have come before it, as `CheckQueue.submit`."""
+        queue = self._check_queue
         if queue is None:
             queue = self._check_queue = CheckQueue(self._check_thread)
-        enter = partial(self._enter, batch, now_ms, append_time_ms)
-        result = queue.submit(batch, rules, limits, enter)
-        return Appended(result, NO_OFFSET, append_time_ms, is_undecided=True)
+        enter = partial(self._enter, now_ms=now_ms, append_time_ms=append_time_ms)
+        return Appended(queue.submit(batch, enter), NO_OFFSET, append_time_ms, is_undecided=True)
 
     def _enter(self, batch: RecordBatch, now_ms: int, append_time_ms: int) -> Appended:
         """Submit a batch that is valid, unless it is known already. Raises KafkaError."""

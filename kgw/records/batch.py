@@ -264,7 +264,7 @@ def _refuse_header(view: memoryview, position: int) -> None:
         magic = view[position + MAGIC_POSITION]
         if magic in (0, 1):
             raise RecordError(
-                f"message format {magic} is not supported, only format {MAGIC}",
+                f"a message of format {magic} stands where a batch of format {MAGIC} is due",
                 ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
             )
         raise RecordError(f"a record batch cannot have magic {magic}")

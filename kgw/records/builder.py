@@ -22,7 +22,7 @@ from kgw.records.batch import (
 )
 from kgw.records.compression import compress
 from kgw.records.crc import crc32c
-from kgw.records.record import HEADER_KEY_ERRORS, append_varint
+from kgw.records.record import HEADER_KEY_ERRORS, append_varint, as_int64
 from kgw.types import NO_LEADER_EPOCH, NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class BatchBuilder:
             self._base_timestamp_ms = timestamp_ms
         self._max_timestamp_ms = max(self._max_timestamp_ms, timestamp_ms)
         record = bytearray(1)  # attributes, which have no meaning yet
-        append_varint(record, timestamp_ms - self._base_timestamp_ms)
+        append_varint(record, as_int64(timestamp_ms - self._base_timestamp_ms))
         append_varint(record, self._record_count)
         _append_bytes(record, key)
         _append_bytes(record, value)

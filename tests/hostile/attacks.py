@@ -128,7 +128,7 @@ def mutated_request(random: Random) -> bytes:
     """Return a request of a served API and version, with one mutation."""
     api_key = random.choice(list(HANDLERS))
     handler = HANDLERS[api_key]
-    version = random.randint(handler.advertised_min, handler.max_version)
+    version = random.randint(handler.min_version, handler.max_version)
     first, last = request_class(api_key).valid_versions
     version = min(max(version, first), last)
     message: Any = random_message(request_class(api_key), version, random)
