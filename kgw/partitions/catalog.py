@@ -61,6 +61,9 @@ _log = logging.getLogger(__name__)
 # Opening and removing logs waits for directory syncs: some at a time overlap, hundreds do not.
 _LOGS_AT_A_TIME = 32
 
+# Each Produce is told it, should its partition go: to look up an enum's attribute is slow.
+_UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
 # Partitions whose objects are made before others get a turn.
 _PARTITIONS_PER_TURN = 200
 
@@ -142,12 +145,12 @@ class TopicCatalog:
     def find(self, topic: bytes | str, index: int) -> tuple[Partition | None, ErrorCode]:
         """Return a partition by its topic's id or name, and the code to answer where it is None."""
         found = self._by_name.get(topic) if isinstance(topic, str) else self._by_id.get(topic)
+        partition = None if found is None else found.partitions.get(index)
+        if partition is not None:
+            return partition, _UNKNOWN
         if found is None and not isinstance(topic, str):
             return None, ErrorCode.UNKNOWN_TOPIC_ID
-        partition = None if found is None else found.partition(index)
-        if partition is None:
-            return None, why_missing(found, index)
-        return partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return None, why_missing(found, index)
 
     def partitions(self) -> Iterable[Partition]:
         """Every partition that lives on this node."""

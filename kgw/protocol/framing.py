@@ -272,7 +272,7 @@ def response_frame(message: Response, version: int, correlation_id: int) -> list
     """Return a whole frame with this response, as buffers for one gather write."""
     ours = message.codecs.get(version) or codec(type(message), version)
     parts = ours.encode_parts(message)
-    size = sum(map(len, parts))
+    size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
     # As `has_flexible_response_header` says, without asking it for each response.
     if ours.flexible and message.api_key != _API_VERSIONS:
         head = _FLEXIBLE_HEADER.pack(size + 5, correlation_id)
@@ -296,6 +296,7 @@ def decode_response(frame: Buffer, api_key: int, version: int) -> tuple[int, Res
 
 
 def _frame(head: bytes, parts: list[Buffer]) -> list[Buffer]:
+    """Return a frame's pieces, given those of its body, which is used up."""
     if len(parts[0]) <= _JOIN_BYTES:
-        return [head + parts[0], *parts[1:]]
+        head += parts.pop(0)
     return [head, *parts]

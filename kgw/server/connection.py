@@ -313,8 +313,9 @@ class KafkaConnection(BufferedProtocol):
                 submission.when_done(self._note_submission)
             elif not started:
                 self._overlapping = server.dispatcher.may_overlap(frame)
+            if not started:
+                answer.due.when_done(partial(server.answer_soon, self))
             started.append((answer, len(frame)))
-            answer.due.when_done(partial(server.answer_soon, self))
             return
         self._held_bytes -= len(frame)
         if answer is not None and started:
@@ -363,6 +364,8 @@ class KafkaConnection(BufferedProtocol):
             buffers: list[Buffer] | None
             if isinstance(answer, Later):
                 if not answer.due.is_done:
+                    # Of all that are due only the first is waited for: no other can be written.
+                    answer.due.when_done(partial(self._server.answer_soon, self))
                     break
                 try:
                     buffers = self._server.dispatcher.encode(answer)

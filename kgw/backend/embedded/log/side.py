@@ -91,8 +91,8 @@ def encode_batches(
     for batch in batches:
         buffer = batch.buffer
         size_bytes = len(buffer)
-        if batch.record_count:
-            largest_timestamp_ms = max(largest_timestamp_ms, batch.max_timestamp_ms)
+        if batch.max_timestamp_ms > largest_timestamp_ms and batch.record_count:
+            largest_timestamp_ms = batch.max_timestamp_ms
         body = pack(
             batch.base_offset,
             largest_timestamp_ms,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from kgw.backend.base import HOT_BATCHES, ReadResult
 from kgw.records.batch import read_batch
@@ -113,20 +113,19 @@ class HotCache:
         excess_bytes: dict[int, int] = {}
         last_batches: dict[int, RecordBatch] = {}
         for _, batch in added:
-            request = id(batch.buffer.obj)
-            if request not in excess_bytes:
-                excess_bytes[request] = memoryview(batch.buffer.obj).nbytes
-            excess_bytes[request] -= 2 * len(batch.buffer) + _OVERHEAD_BYTES
-            last_batches[request] = batch
+            whole = cast("bytes | bytearray", batch.buffer.obj)
+            taken_bytes = 2 * len(batch.buffer) + _OVERHEAD_BYTES
+            excess_bytes[id(whole)] = excess_bytes.get(id(whole), len(whole)) - taken_bytes
+            last_batches[id(whole)] = batch
         for tail, batch in added:
-            request = id(batch.buffer.obj)
+            whole = cast("bytes | bytearray", batch.buffer.obj)
             size_bytes = _OVERHEAD_BYTES
             kept = batch
-            if excess_bytes[request] > 0:
+            if excess_bytes[id(whole)] > 0:
                 kept = read_batch(bytes(batch.buffer))
                 size_bytes += len(kept.buffer)
-            elif batch is last_batches[request]:
-                size_bytes += memoryview(batch.buffer.obj).nbytes
+            elif batch is last_batches[id(whole)]:
+                size_bytes += len(whole)
             tail.batches.append(kept)
             tail.sizes.append(size_bytes)
             tail.base_offsets.append(batch.base_offset)

@@ -1,7 +1,7 @@
 """From an append to bytes that are durable, and the answer that says so.
 
-1. `flusher` has `write_path` give an append its offsets and queue it. Then `flusher` wakes the
-   thread that writes.
+1. `flusher` has `write_path` give an append its offsets and queue it. At the end of the event
+   loop's turn `flusher` wakes the thread that writes.
 2. That thread takes a group from the queue. `write_path` writes it into segments, if the disk has
    room.
 3. The group is synced: segment by segment (`segment_syncs`), or in the journal, with the segments

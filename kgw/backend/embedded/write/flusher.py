@@ -81,8 +81,13 @@ class Flusher:
         return done
 
     def _wake(self) -> None:
+        """Wake the thread at the end of this turn of the loop.
+
+        Woken at once, it would wait for the interpreter until the loop has taken in what else has
+        come, and take turns with it: each costs both of them a switch.
+        """
         self._is_awake = True
-        self._wakeup.put(True)
+        self._loop.call_soon(self._wakeup.put, True)
 
     async def aclose(self) -> None:
         """Write and answer what is queued, and let the thread end. A second call does nothing."""

@@ -184,7 +184,7 @@ class WritePath:
         self.is_closed = False
         """Whether nothing more is taken: the store is being closed, or is."""
         self.appended_bytes = 0
-        """Bytes of groups written since the last checkpoint was planned, about."""
+        """Bytes of groups taken since the last checkpoint was planned."""
         self.pending: deque[Append] = deque()
         """What waits to be written. A deque's ends are safe to use from two threads."""
         self._is_disk_full = False
@@ -264,14 +264,12 @@ class WritePath:
             size_bytes += append.size_bytes
             logs.add(append.log)
             group.append(append)
+        self.appended_bytes += size_bytes
         return group
 
     def write_group(self, group: list[Append]) -> None:
         """Write a group and make it durable; each append that failed carries its error."""
-        size_bytes = 0
-        for append in group:
-            size_bytes += append.size_bytes
-        by_log = self._admit(group, size_bytes)
+        by_log = self._admit(group)
         shares: dict[SegmentedLog, _Share] = {}
         for log, appends in by_log.items():
             share = self._write_share(log, appends)
@@ -289,25 +287,28 @@ class WritePath:
                 if segment.unsent_bytes >= WRITE_BACK_BYTES and not segment.is_handed_on:
                     segment.is_handed_on = True
                     self.write_back_soon(segment.write_back)
-        self.appended_bytes += size_bytes
 
-    def _admit(self, group: list[Append], size_bytes: int) -> dict[SegmentedLog, list[Append]]:
+    def _admit(self, group: list[Append]) -> dict[SegmentedLog, list[Append]]:
         """Sort a group by log and refuse what cannot be written."""
-        refusal = self.directory.failure or self._look_for_room(size_bytes)
         by_log: dict[SegmentedLog, list[Append]] = {}
+        size_bytes = 0
         for append in group:
             log = append.log
-            if log.is_deleted:
+            size_bytes += append.size_bytes
+            if log in by_log:
+                by_log[log].append(append)
+            elif log.is_deleted:
                 append.error = StorageError(f"partition {log.key} has been deleted")
             elif append.attempt <= log.refused_attempt:
                 append.error = StorageError("an append before this one failed")
-            elif refusal is not None:
-                append.error = refusal
-                log.refused_attempt = append.attempt
-            elif log in by_log:
-                by_log[log].append(append)
             else:
                 by_log[log] = [append]
+        refusal = self.directory.failure or self._look_for_room(size_bytes)
+        if refusal is not None:
+            for log, appends in by_log.items():
+                _refuse(appends, refusal)
+                log.refused_attempt = appends[-1].attempt
+            by_log.clear()
         return by_log
 
     def _look_for_room(self, size_bytes: int) -> StorageError | None:

@@ -106,6 +106,15 @@ async def test_what_gathers_while_the_thread_is_busy_shares_one_sync(writing: Wr
     assert appends == writing.told
 
 
+async def test_what_one_turn_of_the_loop_appends_shares_one_sync(writing: Writing) -> None:
+    """The thread is idle, and is woken when the turn is over."""
+    with writing.driver.noting("fdatasync", "sync_directory") as syncs:
+        appends = [writing.append(b"%d" % number, number % 2) for number in range(20)]
+        await asyncio.gather(*appends)
+    assert [f"{ROOT}/journal/0.journal"] == syncs
+    assert appends == writing.told
+
+
 async def test_jobs_and_appends_take_turns(writing: Writing) -> None:
     """A thousand partitions to create, one after the other, must not hold all appends up."""
     order: list[str] = []
