@@ -1,10 +1,11 @@
-"""Appending a batch whose records have to be checked: what comes first, enters first.
+"""Appending a batch that has to wait for its admission: what comes first, enters first.
 
 A topic that is compacted takes no record without a key, one that refuses old timestamps must read
 each of them, and one with kgw.validation=records takes none that is not what the header says; all
 of it lies behind the codec. Small batches are checked at once, large ones in a thread, and whatever
 comes to the partition meanwhile waits behind them: a later batch of the same producer must not
-enter first.
+enter first. The first batch of a transaction waits in the same queue for the transaction's
+coordinator, and a marker for whatever came before it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.append import Append, AppendResult
-from kgw.partitions.validation import RecordRules, validate_records
+from kgw.completion import until_done
 from kgw.records.batch import Compression
 from kgw.types import NO_LEADER_EPOCH
 
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import ThreadPoolExecutor
 
+    from kgw.completion import Due
     from kgw.records.batch import RecordBatch
-    from kgw.records.limits import DecompressionLimits
 
 # So much is checked in the loop; a compressed batch of that size may become 1 MB.
 _RECORDS_IN_LOOP = 256
@@ -84,7 +85,7 @@ def is_checked_at_once(batch: RecordBatch) -> bool:
 
 
 class CheckQueue:
-    """The batches of one partition that are being checked, or wait behind one that is."""
+    """What waits to enter one partition: for its own admission, or behind something that does."""
 
     __slots__ = ("_last", "_tasks", "_thread")
 
@@ -95,27 +96,24 @@ class CheckQueue:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a batch that comes now has to wait."""
+        """Whether what comes now has to wait."""
         return bool(self._tasks)
 
     def submit(
         self,
-        batch: RecordBatch,
-        rules: RecordRules | None,
-        limits: DecompressionLimits,
         enter: Callable[[], Appended],
+        *,
+        check: Callable[[], None] | None = None,
+        verified: Due | None = None,
     ) -> Append:
-        """Call `enter` when the batch has passed the rules and all before it have had their turn.
+        """Call `enter` when all before it have had their turn, and it need not wait itself.
 
+        `check` is run in the thread, and raises what refuses the batch; `verified` is waited for.
         It comes to what `enter` does, or the KafkaError that refuses the batch.
         """
         result = Append()
-        check = (
-            None
-            if rules is None
-            else self._thread.run(partial(validate_records, batch, rules, limits))
-        )
-        task = asyncio.ensure_future(_enter_in_order(check, self._last, enter, result))
+        checked = None if check is None else self._thread.run(check)
+        task = asyncio.ensure_future(_enter_in_order(checked, verified, self._last, enter, result))
         self._last = task
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -123,15 +121,18 @@ class CheckQueue:
 
 
 async def _enter_in_order(
-    check: Future[None] | None,
+    checked: Future[None] | None,
+    verified: Due | None,
     before: Task[None] | None,
     enter: Callable[[], Appended],
     result: Append,
 ) -> None:
     try:
         try:
-            if check is not None:
-                await check
+            if checked is not None:
+                await checked
+            if verified is not None:
+                await until_done(verified)
         finally:
             if before is not None:
                 await asyncio.wait((before,))

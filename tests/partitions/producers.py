@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from kgw.errors import ErrorCode, KafkaError
 from kgw.partitions.producer_snapshot import decode_snapshot, encode_snapshot, pack_producers
-from kgw.partitions.producer_state import BatchEntry, ProducerState
+from kgw.partitions.producer_state import ProducerState
 from kgw.records.batch import HEADER, RecordBatch
 from kgw.turns import at_once
+
+if TYPE_CHECKING:
+    from kgw.partitions.producer_entry import BatchEntry
 
 
 def snapshot_of(state: ProducerState) -> bytes:
     """Return a snapshot of a state that stands still."""
     packed = at_once(pack_producers(state))
     assert packed is not None
-    return bytes(at_once(encode_snapshot(packed)))
+    aborted = b"" if state.aborted is None else state.aborted.pack()
+    return bytes(at_once(encode_snapshot(packed, aborted)))
 
 
 def loaded(snapshot: bytes) -> ProducerState:
     """Return a state that knows what a snapshot says."""
     state = ProducerState()
-    state.load(decode_snapshot(snapshot))
+    state.load(*decode_snapshot(snapshot))
     return state
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 from crc32c import crc32c
 
+from kgw.partitions.producer_entry import Duplicate
 from kgw.partitions.producer_snapshot import (
     SnapshotError,
     decode_snapshot,
     encode_snapshot,
     pack_producers,
 )
-from kgw.partitions.producer_state import Duplicate
+from kgw.partitions.producer_state import ProducerState
 from kgw.turns import at_once
 from tests.partitions.producers import Driver, batch_of, loaded, snapshot_of
 from tests.turns import counted
@@ -84,18 +85,19 @@ def test_many_producers_take_many_turns(driver: Driver) -> None:
     turns, packed = counted(pack_producers(driver.state, 10))
     assert 11 == turns
     assert packed is not None
-    writing = encode_snapshot(packed, 25)
+    writing = encode_snapshot(packed, per_turn=25)
     assert [None] * 3 == [next(writing) for _ in range(3)]
-    assert 100 == len(decode_snapshot(at_once(writing)))
+    assert 100 == len(decode_snapshot(at_once(writing)).producers)
 
 
-def test_no_snapshot_is_made_of_a_state_that_is_cleared_meanwhile(driver: Driver) -> None:
+def test_no_snapshot_is_made_of_a_state_that_is_replaced_meanwhile(driver: Driver) -> None:
     """Its producers are read from the log again, which is noted nowhere; the next one has them."""
     driver.store(batch_of(0))
     packing = pack_producers(driver.state, 1)
     next(packing)
-    driver.state.clear()
-    driver.state.replay(batch_of(0, producer_id=8, base_offset=100), now_ms=0)
+    other = ProducerState()
+    other.replay(batch_of(0, producer_id=8, base_offset=100), now_ms=0)
+    driver.state.become(other)
 
     assert at_once(packing) is None
     assert 1 == len(loaded(snapshot_of(driver.state)))
@@ -133,7 +135,7 @@ def test_a_damaged_snapshot_is_refused(driver: Driver) -> None:
 def test_snapshots_of_another_version_or_shape_are_refused() -> None:
     """A good checksum over something else is not enough."""
     for body in (
-        b"kgwp\x00\x02\x00\x00\x00\x00",
+        b"kgwp\x00\x03\x00\x00\x00\x00",
         b"kgwp\x00\x01\x00\x00\x00\x01",
         b"kgwp\x00\x01\x00\x00\x00\x00more",
         b"none\x00\x01\x00\x00\x00\x00",
