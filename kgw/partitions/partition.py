@@ -187,15 +187,15 @@ class Partition:
         now_ms = self._clock.wall_ms()
         replay_from = log.log_start_offset
         snapshot = await log.load_snapshot()
-        if snapshot is not None:
+        # One from before the log's beginning knows nothing of what was removed since: markers, and
+        # batches after which a producer would seem to have left some out.
+        if snapshot is not None and snapshot.offset >= replay_from:
             try:
                 producers.load(*decode_snapshot(snapshot.data))
             except SnapshotError as error:
                 _log.warning("%r: a snapshot is left aside, the log is read: %s", self, error)
             else:
-                if snapshot.offset < replay_from:
-                    producers.forget_transactions_below(replay_from)
-                replay_from = max(replay_from, snapshot.offset)
+                replay_from = snapshot.offset
                 self._snapshot_offset = snapshot.offset
         if replay_from < log.end_offset:
             async for batch in log.replay(replay_from):

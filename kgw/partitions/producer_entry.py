@@ -130,7 +130,7 @@ class ProducerEntry:
         self.batches: list[BatchEntry] = []
         """The last five stored ones and all in flight, in the order of their sequences."""
         self.first_sequence = 0
-        """What must come first as long as no batch is known."""
+        """What must come first as long as no batch is known; NO_SEQUENCE: anything."""
         self.last_update_ms = 0
         self.is_stored = False
         """Whether the log knows this epoch; until then all of it is in flight."""

@@ -43,7 +43,7 @@ SNAPSHOT_VERSION: Final = 2
 """2 has the last marker of each producer, and what was aborted. 1 is still read."""
 _MAGIC: Final = b"kgwp"
 _HEADER: Final = Struct(">4sHI")
-_ENTRY: Final = Struct(">qhiqqqB")
+_ENTRY: Final = Struct(">qhiqqqiB")
 _ENTRY_OF_VERSION_1: Final = Struct(">qhiqqB")
 _SIZE: Final = Struct(">Q")
 """Of the index of aborted transactions, in bytes."""
@@ -115,6 +115,7 @@ def _pack(newest: ProducerEntry, transaction_first_offset: int) -> bytes | None:
         transaction_first_offset,
         entry.marker_offset,
         entry.last_update_ms,
+        entry.first_sequence,
         len(stored),
     )
     batches = [
@@ -187,7 +188,7 @@ def decode_snapshot(snapshot: Buffer) -> SnapshotContents:
 
 def _unpack(body: memoryview, position: int, version: int) -> tuple[LoadedProducer, int]:
     """Return a producer and where the next one begins. Raises StructError."""
-    marker_offset = NO_OFFSET
+    marker_offset, first_sequence = NO_OFFSET, 0
     if version == 1:
         fields = _ENTRY_OF_VERSION_1.unpack_from(body, position)
         position += _ENTRY_OF_VERSION_1.size
@@ -196,11 +197,12 @@ def _unpack(body: memoryview, position: int, version: int) -> tuple[LoadedProduc
         fields = _ENTRY.unpack_from(body, position)
         position += _ENTRY.size
         producer_id, epoch, coordinator_epoch, first_offset, *rest = fields
-        marker_offset, last_update_ms, count = rest
+        marker_offset, last_update_ms, first_sequence, count = rest
     entry = ProducerEntry(producer_id, epoch)
     entry.is_stored = True
     entry.coordinator_epoch = coordinator_epoch
     entry.marker_offset = marker_offset
+    entry.first_sequence = first_sequence
     entry.last_update_ms = last_update_ms
     for _ in range(count):
         entry.batches.append(BatchEntry(entry, *_BATCH.unpack_from(body, position)))

@@ -6,7 +6,8 @@ The rules are Kafka's (KIP-98, KIP-360), per producer id and partition:
 * A new epoch begins at sequence 0: anything else is OUT_OF_ORDER_SEQUENCE_NUMBER.
 * Within an epoch, sequences follow each other without a gap and go on at 0 after the largest int32.
 * A producer id without state may begin anywhere: its state may have expired, or gone with its
-  records, and only the client knows how far it was.
+  records, and only the client knows how far it was. (Ours: also when a marker is all that is known
+  of it. Kafka wants sequence 0 then.)
 * A batch that equals one of the last five is a duplicate and gets that one's offset. Five, because
   clients keep at most five requests in flight.
 * A transaction begins with its producer's first transactional batch and ends with its marker. Until
@@ -141,7 +142,7 @@ class ProducerState:
                 if batches
                 else entry.first_sequence
             )
-            if base_sequence != expected:
+            if base_sequence != expected != NO_SEQUENCE:
                 return self._find_duplicate(batch, entry, expected)
         if entry.transaction is not None and not batch.attributes & TRANSACTIONAL_FLAG:
             raise KafkaError(
@@ -235,10 +236,13 @@ class ProducerState:
     def expect(self, batch: RecordBatch, now_ms: int) -> None:
         """Note that a batch was refused which its producer will send again.
 
-        Of a producer without state: what it had sent after it must not overtake it.
+        Of a producer that may begin anywhere: what it had sent after it must not overtake it.
         """
-        if batch.producer_id not in self._entries:
+        entry = self._entries.get(batch.producer_id)
+        if entry is None:
             entry = self._touch(batch.producer_id, batch.producer_epoch, now_ms)
+            entry.first_sequence = batch.base_sequence
+        elif entry.first_sequence == NO_SEQUENCE and not entry.batches:
             entry.first_sequence = batch.base_sequence
 
     def check_marker(self, marker: TransactionMarker) -> None:
@@ -271,7 +275,11 @@ class ProducerState:
 
     def submit_marker(self, marker: TransactionMarker, now_ms: int) -> MarkerEntry:
         """Note a marker that `check_marker` let through and that has been given to the log."""
+        is_unknown = marker.producer_id not in self._entries
         entry = self._touch(marker.producer_id, marker.producer_epoch, now_ms)
+        if is_unknown:
+            # A marker alone does not say how far its producer is.
+            entry.first_sequence = NO_SEQUENCE
         ended, entry.transaction = entry.transaction, None
         entry.markers_in_flight += 1
         return MarkerEntry(entry, marker, ended)
@@ -352,7 +360,7 @@ class ProducerState:
             while not entry.is_stored and entry.replaced is not None:
                 _drop_in_flight(entry)
                 entry = entry.replaced
-            if not entry.is_stored and entry.batches:
+            if entry.batches and entry.batches[0].base_offset == IN_FLIGHT_OFFSET:
                 entry.first_sequence = entry.batches[0].base_sequence
             _drop_in_flight(entry)
             entry.markers_in_flight = 0
@@ -380,10 +388,13 @@ class ProducerState:
         entry = self._entries.get(batch.producer_id)
         if entry is not None and batch.producer_epoch < entry.producer_epoch:
             return
+        is_unknown = entry is None
         entry = self._touch(batch.producer_id, batch.producer_epoch, now_ms)
         entry.is_stored = True
         entry.replaced = None
         if marker is not None:
+            if is_unknown:
+                entry.first_sequence = NO_SEQUENCE
             if batch.base_offset > entry.marker_offset:
                 ended, entry.transaction = entry.transaction, None
                 self._end(entry, marker, ended, batch.base_offset)
@@ -464,18 +475,6 @@ class ProducerState:
             entry.transaction = self._open_stored(entry.producer_id, first_offset)
         self.aborted = aborted
         self._drop_oldest()
-
-    def forget_transactions_below(self, offset: int) -> None:
-        """Forget open transactions that began below an offset.
-
-        For a log that has lost what lies between a snapshot and its own beginning, perhaps with
-        their markers. Those of which records are left are open again when these are replayed.
-        """
-        for opened in list(self.open_transactions):
-            if opened.first_offset < offset:
-                del self.open_transactions[opened]
-                del self._stored_transactions[opened.producer_id]
-                self._entries[opened.producer_id].transaction = None
 
     def forget_aborted_below(self, offset: int) -> None:
         """Forget what was aborted and has ended below an offset: its records are gone."""

@@ -9,7 +9,14 @@ import pytest
 from kgw.errors import ErrorCode, KafkaError
 from kgw.partitions.producer_snapshot import decode_snapshot, encode_snapshot, pack_producers
 from kgw.partitions.producer_state import ProducerState
-from kgw.records.batch import HEADER, RecordBatch
+from kgw.records.batch import (
+    HEADER,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    RecordBatch,
+)
+from kgw.records.builder import BatchBuilder
 from kgw.turns import at_once
 
 if TYPE_CHECKING:
@@ -57,6 +64,26 @@ def batch_of(
         count,
     )
     return RecordBatch(memoryview(HEADER.pack(*header)), header)
+
+
+def produced(
+    *values: bytes,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = 0,
+    base_sequence: int = 0,
+    is_transactional: bool = False,
+) -> bytearray:
+    """Return a whole batch as a client sends it; each record's key is its value."""
+    has_producer = producer_id != NO_PRODUCER_ID
+    builder = BatchBuilder(
+        producer_id=producer_id,
+        producer_epoch=producer_epoch if has_producer else NO_PRODUCER_EPOCH,
+        base_sequence=base_sequence if has_producer else NO_SEQUENCE,
+        is_transactional=is_transactional,
+    )
+    for value in values:
+        builder.add(key=value, value=value)
+    return builder.build()
 
 
 class Driver:
