@@ -510,14 +510,16 @@ class ProducerState:
         entry.last_update_ms = now_ms
         entries[producer_id] = entry
         if len(entries) > self._crowded_at:
-            self._drop_oldest()
+            self._drop_oldest(producer_id)
         return entry
 
-    def _drop_oldest(self) -> None:
+    def _drop_oldest(self, newest_id: int | None = None) -> None:
         """Make room for the newest; who is in the middle of something stays."""
         excess = max(0, len(self._entries) - self._max_producers)
         droppable = (
-            producer_id for producer_id, entry in self._entries.items() if entry.can_be_dropped
+            producer_id
+            for producer_id, entry in self._entries.items()
+            if entry.can_be_dropped and producer_id != newest_id
         )
         for producer_id in list(islice(droppable, excess)):
             del self._entries[producer_id]

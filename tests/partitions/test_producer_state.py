@@ -295,6 +295,20 @@ def test_the_number_of_producers_is_bounded() -> None:
     assert [1, 4, 5] == [entry.producer_id for entry in state]
 
 
+def test_producers_in_transactions_stay_however_many() -> None:
+    """Nobody else's batch takes their place; they are not all looked at for each that comes."""
+    state = ProducerState(max_producers=32)
+    for producer_id in range(40):
+        state.replay(
+            batch_of(0, producer_id=producer_id, base_offset=producer_id, attributes=1 << 4), 0
+        )
+    assert [*range(40)] == state.ids()
+    for producer_id in range(40, 60):
+        state.replay(batch_of(0, producer_id=producer_id, base_offset=producer_id), 0)
+    assert {*range(40)} <= {*state.ids()}
+    assert len(state) < 44
+
+
 class ExactlyOnce(RuleBasedStateMachine):
     """Producers that retry, lose answers, begin new epochs; a log that fails and restarts.
 
