@@ -211,6 +211,8 @@ class SessionParts:
         view = entry.view
         gone_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if view is None or view.topic.is_deleted or view.isolation != self._isolation:
+            if view is not None:
+                view.ignore(entry)
             partition, gone_code = self._catalog.find(entry.topic, entry.index)
             view = entry.view = None if partition is None else partition.view(self._isolation)
         return PartitionRead(
@@ -234,7 +236,8 @@ class SessionParts:
             if part.is_final or part.buffers or view is None or view.topic.is_deleted:
                 continue
             bounds = view.bounds()
-            if entry.offset == bounds.end_offset and entry.is_told(
+            # Below the high watermark a request of the other isolation level has something to read.
+            if entry.offset == bounds.end_offset == bounds.high_watermark and entry.is_told(
                 bounds.high_watermark, bounds.log_start_offset
             ):
                 self.session.settle(entry)

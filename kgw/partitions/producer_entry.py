@@ -137,7 +137,7 @@ class ProducerEntry:
         self.replaced: ProducerEntry | None = None
         """The entry of the epoch before, to go back to as long as this one is not stored."""
         self.coordinator_epoch = -1
-        """Of the last marker: who may write another."""
+        """Of the last marker, which may be in flight: who may write another."""
         self.marker_offset = NO_OFFSET
         """Of the last marker that is stored."""
         self.markers_in_flight = 0

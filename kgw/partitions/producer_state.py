@@ -280,6 +280,8 @@ class ProducerState:
         if is_unknown:
             # A marker alone does not say how far its producer is.
             entry.first_sequence = NO_SEQUENCE
+        # An older coordinator is fenced from now on, whatever becomes of this marker.
+        entry.coordinator_epoch = marker.coordinator_epoch
         ended, entry.transaction = entry.transaction, None
         entry.markers_in_flight += 1
         return MarkerEntry(entry, marker, ended)

@@ -275,9 +275,7 @@ async def test_a_marker_fences_older_epochs(partition: Partition, coordinator: C
     await partition.append_marker(marker(producer_id=9, epoch=1))
     for producer_id in (7, 9):
         assert ErrorCode.INVALID_PRODUCER_EPOCH is refusal(
-            lambda producer_id=producer_id: send(  # type: ignore[misc]
-                partition, coordinator, 1, producer_id=producer_id
-            )
+            lambda producer_id=producer_id: send(partition, coordinator, 1, producer_id=producer_id)
         )
     assert ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER is refusal(
         lambda: send(partition, coordinator, 1, epoch=1)

@@ -495,7 +495,7 @@ class TransactionalLog(RuleBasedStateMachine):
 
 def test_readers_keep_what_was_committed() -> None:
     """Whatever fails, restarts, is compacted or deleted meanwhile."""
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         TransactionalLog,
         settings=settings(max_examples=120, stateful_step_count=40, deadline=None),
     )
