@@ -95,6 +95,8 @@ class CompactionJob(NamedTuple):
     kept_batches: frozenset[int] = frozenset()
     """Base offsets of batches whose headers must survive, empty if need be: the producers' state
     is read from them."""
+    aborted: tuple[tuple[int, int, int], ...] = ()
+    """Transactions whose records go: producer id, first offset, offset of the marker."""
     key_memory_bytes: int = 128 << 20
     """What the map of keys may take; a run that fills it ends early and says so."""
     bytes_per_s: int | None = None
@@ -203,6 +205,12 @@ class PartitionLog(ABC):
 
         Its error is DiskFullError when nothing was stored for want of space, StorageError when the
         log has failed or is read-only.
+        """
+
+    async def make_durable(self, end_offset: int) -> None:  # noqa: B027 - most have appends so
+        """Return when no power loss takes what lies below an offset that can be read.
+
+        Only a relaxed log has something to do for it. Raises StorageError.
         """
 
     @abstractmethod

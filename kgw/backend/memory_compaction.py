@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING
 
 from kgw.backend.base import CompactionReport
 from kgw.errors import CorruptionError
-from kgw.records.compaction import CompactionRules, NewestOffsets, Tally, compact_batches
+from kgw.records.compaction import (
+    AbortedBatches,
+    CompactionRules,
+    NewestOffsets,
+    Tally,
+    compact_batches,
+)
 from kgw.records.errors import RecordError
 
 if TYPE_CHECKING:
@@ -25,15 +31,22 @@ def compact(
     """
     end_offset = min(job.upper_bound, segments[-1][-1].next_offset) if segments else start_offset
     newest = NewestOffsets(job.key_memory_bytes)
+    aborted = AbortedBatches(job.aborted)
     is_complete = True
     try:
         for batch in (batch for segment in segments for batch in segment):
-            full_at = newest.add(batch, start_offset, end_offset, job.limits)
+            full_at = newest.add(batch, start_offset, end_offset, job.limits, aborted)
             if full_at is not None:
                 end_offset, is_complete = full_at, False
                 break
         rules = CompactionRules(
-            newest.by_hash, end_offset, job.now_ms, job.delete_retention_ms, job.kept_batches
+            newest.by_hash,
+            end_offset,
+            job.now_ms,
+            job.delete_retention_ms,
+            job.kept_batches,
+            aborted,
+            start_offset,
         )
         tally = Tally()
         compacted = [

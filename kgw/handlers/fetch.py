@@ -347,17 +347,21 @@ def _partition_data(
 ) -> PartitionData:
     """Return the answer for a partition. A response to it names the nodes that lead elsewhere."""
     bounds = part.bounds
+    aborted = None
+    if request.isolation_level == Isolation.READ_COMMITTED:
+        aborted = [
+            AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
+            for producer_id, first_offset in part.aborted()
+        ]
     answer = PartitionData(
         partition_index=index,
         error_code=part.error_code,
         high_watermark=bounds.high_watermark,
         last_stable_offset=bounds.last_stable_offset,
         log_start_offset=bounds.log_start_offset,
-        aborted_transactions=None,
+        aborted_transactions=aborted,
         records=part.buffers or b"",
     )
-    if request.isolation_level == Isolation.READ_COMMITTED:
-        answer.aborted_transactions = _aborted(part)
     if part.diverging is not None:
         answer.diverging_epoch = EpochEndOffset(
             epoch=part.diverging.leader_epoch, end_offset=part.diverging.end_offset
@@ -382,16 +386,6 @@ def _explain(
             name_leader(found, index, answer, response.node_endpoints, NodeEndpoint, context)
     elif answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR and version < _STORAGE_ERRORS:
         answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-
-def _aborted(part: PartitionRead) -> list[AbortedTransaction]:
-    """Return what a reader of committed records has to skip of those that were read."""
-    if part.view is None or not part.buffers:
-        return []
-    return [
-        AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
-        for producer_id, first_offset in part.view.aborted(part.offset, part.next_offset)
-    ]
 
 
 # --- fetch sessions -------------------------------------------------------------------------------

@@ -1,19 +1,22 @@
-"""Appending a batch whose records have to be read: what comes first, enters first.
+"""Appending a batch that has to wait for its admission: what comes first, enters first.
 
 A topic that is compacted takes no record without a key, one that refuses old timestamps must read
 each of them, and one with kgw.validation=records takes none that is not what the header says; all
 of it lies behind the codec. The message sets of old clients have to become batches first. What is
 small is dealt with at once, what is large in a thread, and whatever comes to the partition
-meanwhile waits behind it: a later batch of the same producer must not enter first.
+meanwhile waits behind it: a later batch of the same producer must not enter first. The first batch
+of a transaction waits in the same queue for the transaction's coordinator, and a marker for
+whatever came before it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.append import Append, AppendResult
+from kgw.completion import until_done
 from kgw.records.batch import Compression
 from kgw.types import NO_LEADER_EPOCH
 
@@ -22,9 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import ThreadPoolExecutor
 
+    from kgw.completion import Due
     from kgw.records.batch import RecordBatch
-
-ResultT = TypeVar("ResultT")
 
 # So much is checked in the loop; a compressed batch of that size may become 1 MB.
 RECORDS_IN_LOOP = 256
@@ -48,9 +50,9 @@ class Appended(NamedTuple):
 
 
 class CheckThread:
-    """One thread for the checks and conversions of all partitions, made at its first use.
+    """One thread for the checks of all partitions, made at its first use.
 
-    They are Python, so that several at a time would be no faster: each further thread takes the
+    Checks are Python, so that several at a time would be no faster: each further thread takes the
     interpreter from the event loop for a while, and delays requests to other topics.
     """
 
@@ -59,7 +61,7 @@ class CheckThread:
     def __init__(self) -> None:
         self._executor: ThreadPoolExecutor | None = None
 
-    def run(self, check: Callable[[], ResultT]) -> Future[ResultT]:
+    def run(self, check: Callable[[], None]) -> Future[None]:
         """Have a check done after those that came before it."""
         if self._executor is None:
             from concurrent.futures import ThreadPoolExecutor
@@ -84,7 +86,7 @@ def is_checked_at_once(batch: RecordBatch) -> bool:
 
 
 class CheckQueue:
-    """The batches of one partition that are being checked, or wait behind one that is."""
+    """What waits to enter one partition: for its own admission, or behind something that does."""
 
     __slots__ = ("_last", "_tasks", "_thread")
 
@@ -95,22 +97,24 @@ class CheckQueue:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a batch that comes now has to wait."""
+        """Whether what comes now has to wait."""
         return bool(self._tasks)
 
     def submit(
         self,
-        batch: RecordBatch | Callable[[], RecordBatch],
-        enter: Callable[[RecordBatch], Appended],
+        enter: Callable[[], Appended],
+        *,
+        check: Callable[[], None] | None = None,
+        verified: Due | None = None,
     ) -> Append:
-        """Call `enter` with a batch when all before it have had their turn.
+        """Call `enter` when all before it have had their turn, and it need not wait itself.
 
-        What takes long is given as what checks or makes the batch, in the thread. It comes to what
-        `enter` does, or the KafkaError that refuses the batch.
+        `check` is run in the thread, and raises what refuses the batch; `verified` is waited for.
+        It comes to what `enter` does, or the KafkaError that refuses the batch.
         """
         result = Append()
-        due = self._thread.run(batch) if callable(batch) else batch
-        task = asyncio.ensure_future(_enter_in_order(due, self._last, enter, result))
+        checked = None if check is None else self._thread.run(check)
+        task = asyncio.ensure_future(_enter_in_order(checked, verified, self._last, enter, result))
         self._last = task
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -118,18 +122,22 @@ class CheckQueue:
 
 
 async def _enter_in_order(
-    due: Future[RecordBatch] | RecordBatch,
+    checked: Future[None] | None,
+    verified: Due | None,
     before: Task[None] | None,
-    enter: Callable[[RecordBatch], Appended],
+    enter: Callable[[], Appended],
     result: Append,
 ) -> None:
     try:
         try:
-            batch = await due if isinstance(due, asyncio.Future) else due
+            if checked is not None:
+                await checked
+            if verified is not None:
+                await until_done(verified)
         finally:
             if before is not None:
                 await asyncio.wait((before,))
-        appended = enter(batch)
+        appended = enter()
     except Exception as error:  # noqa: BLE001 - whoever waits for the answer deals with it
         result.error = error
         result.finish()

@@ -124,12 +124,16 @@ class Compactor:
         config = self._config()
         bytes_per_s = config.log_cleaner_io_max_bytes_per_second
         began_s = self._clock.monotonic_s()
+        # Before the markers go of what has been compacted.
+        partition.forget_aborted()
+        aborted = partition.producers.aborted
         report = await log.compact(
             CompactionJob(
                 upper_bound=upper_bound,
                 now_ms=now_ms,
                 delete_retention_ms=partition.topic.config.compaction.delete_retention_ms,
                 kept_batches=frozenset(partition.producers.stored_offsets()),
+                aborted=() if aborted is None else tuple(aborted.ranges()),
                 key_memory_bytes=config.log_cleaner_dedupe_buffer_size,
                 bytes_per_s=int(bytes_per_s) if bytes_per_s < LONG_MAX else None,
                 is_dry_run=is_dry_run,
@@ -137,6 +141,7 @@ class Compactor:
             )
         )
         if not is_dry_run:
+            partition.forget_aborted()
             self._report(partition, report, self._clock.monotonic_s() - began_s)
         return report
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kgw.errors import StorageError
     from kgw.partitions.catalog import TopicCatalog
     from kgw.partitions.fetch_sessions import FetchSession, SessionPartition
-    from kgw.partitions.view import PartitionView
+    from kgw.partitions.view import AbortedRange, PartitionView
     from kgw.partitions.waits import FetchWait
     from kgw.types import Buffer
 
@@ -32,6 +32,7 @@ class PartitionRead:
     """
 
     __slots__ = (
+        "_aborted_from",
         "bounds",
         "buffers",
         "current_leader_epoch",
@@ -66,6 +67,7 @@ class PartitionRead:
         self.buffers: list[Buffer] = []
         self.next_offset = offset
         """The offset behind what was read."""
+        self._aborted_from = 0
 
     def fail(self, code: ErrorCode) -> None:
         self.bounds = _NO_BOUNDS
@@ -117,6 +119,7 @@ class PartitionRead:
             except KafkaError as error:
                 self.fail(error.code)
                 return None
+        self._aborted_from = view.aborted_from
         bounds = self.bounds = view.bounds()
         if self.last_fetched_epoch >= 0 and self._diverges(view):
             return None
@@ -124,6 +127,20 @@ class PartitionRead:
             self.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
             return None
         return view if offset < bounds.end_offset else None
+
+    def aborted(self) -> Sequence[AbortedRange]:
+        """Return what a reader of committed records has to skip of those that were read.
+
+        Where aborted records have been removed since, with what was known of them, nothing has been
+        read: the next request reads what is left.
+        """
+        view = self.view
+        if view is None or not self.buffers:
+            return ()
+        if self.offset < view.aborted_from != self._aborted_from:
+            self.buffers = []
+            return ()
+        return view.aborted(self.offset, self.next_offset)
 
     def _diverges(self, view: PartitionView) -> bool:
         """Whether the client has records that are not in this log (KIP-595's check, for Fetch)."""
@@ -194,6 +211,8 @@ class SessionParts:
         view = entry.view
         gone_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if view is None or view.topic.is_deleted or view.isolation != self._isolation:
+            if view is not None:
+                view.ignore(entry)
             partition, gone_code = self._catalog.find(entry.topic, entry.index)
             view = entry.view = None if partition is None else partition.view(self._isolation)
         return PartitionRead(
@@ -217,7 +236,8 @@ class SessionParts:
             if part.is_final or part.buffers or view is None or view.topic.is_deleted:
                 continue
             bounds = view.bounds()
-            if entry.offset == bounds.end_offset and entry.is_told(
+            # Below the high watermark a request of the other isolation level has something to read.
+            if entry.offset == bounds.end_offset == bounds.high_watermark and entry.is_told(
                 bounds.high_watermark, bounds.log_start_offset
             ):
                 self.session.settle(entry)

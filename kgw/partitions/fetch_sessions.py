@@ -7,8 +7,8 @@ partitions that have something to say. The rules are Kafka's:
   that it names. Any other goes on with a session, whose epoch it must name: 1 first, and 1 again
   after the largest one. Nothing else is asked of it: a session belongs to whoever knows its id;
 * an answer names partitions with records, an error or a divergence, and those whose high watermark
-  or log start is not what the client was told last. The last stable offset is the high watermark
-  as long as there are no transactions;
+  or log start is not what the client was told last. That the last stable offset has moved is no
+  reason;
 * partitions that were served go to the end of the line: when `max_bytes` is spent, the others come
   first the next time;
 * a new session takes the place of one that has not been used for two minutes, else of the smallest

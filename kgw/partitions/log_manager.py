@@ -161,7 +161,7 @@ class LogManager:
             await log.segments() if isinstance(log, Segmented) else (),
             topic.config.retention,
             log_start_offset=log.log_start_offset,
-            high_watermark=log.high_watermark,
+            last_stable_offset=partition.view().bounds().last_stable_offset,
             now_ms=self._clock.wall_ms(),
             at_ms=at_ms,
         )
@@ -185,7 +185,7 @@ class LogManager:
             await log.segments() if isinstance(log, Segmented) else (),
             partition.topic.config.retention,
             log_start_offset=log.log_start_offset,
-            high_watermark=log.high_watermark,
+            last_stable_offset=partition.view().bounds().last_stable_offset,
             now_ms=now_ms,
             partition_index=partition.index,
         )

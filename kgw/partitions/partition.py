@@ -6,11 +6,13 @@ import asyncio
 import logging
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol, cast
 
-from kgw.backend.base import Snapshot
+from kgw.backend.append import Append
+from kgw.backend.base import Segmented, Snapshot
 from kgw.errors import ErrorCode, KafkaError, KgwError
 from kgw.partitions.appending import Appended, CheckQueue, is_checked_at_once
+from kgw.partitions.producer_entry import Duplicate, InFlight
 from kgw.partitions.producer_snapshot import (
     PACKED_PER_TURN,
     SnapshotError,
@@ -19,7 +21,7 @@ from kgw.partitions.producer_snapshot import (
     has_few_producers,
     pack_producers,
 )
-from kgw.partitions.producer_state import Duplicate, InFlight, ProducerState
+from kgw.partitions.producer_state import ProducerState
 from kgw.partitions.validation import (
     read_produced_batch,
     record_rules,
@@ -27,19 +29,21 @@ from kgw.partitions.validation import (
     validate_records,
 )
 from kgw.partitions.view import Isolation, PartitionView, ReadTopic
-from kgw.records.batch import NO_PRODUCER_ID, TRANSACTIONAL_FLAG
+from kgw.records.batch import NO_PRODUCER_ID, NO_SEQUENCE, PREFIX_BYTES, TRANSACTIONAL_FLAG
 from kgw.turns import finish, take_turns
 from kgw.types import NO_OFFSET, NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    from kgw.backend.append import Append
+    from kgw.backend.append import AppendResult
     from kgw.backend.base import PartitionLog
     from kgw.clock import Clock
+    from kgw.completion import Completion
     from kgw.partitions.appending import CheckThread
-    from kgw.partitions.producer_state import BatchEntry
+    from kgw.partitions.producer_entry import BatchEntry, MarkerEntry
     from kgw.partitions.topic_config import TopicConfig
+    from kgw.partitions.transactions import TransactionMarker
     from kgw.partitions.view import PartitionListener
     from kgw.records.batch import RecordBatch
     from kgw.turns import Turns
@@ -58,6 +62,21 @@ class OwnTopic(ReadTopic, Protocol):
     """What a partition knows of its topic."""
 
     config: TopicConfig
+
+
+class ProducerDescription(NamedTuple):
+    """What a partition knows of one producer."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    """NO_SEQUENCE when nothing of its epoch is known."""
+    last_update_ms: int
+    """When the server took something of it last, or read it again at a start."""
+    coordinator_epoch: int
+    """Of the last marker; -1: there was none."""
+    transaction_first_offset: int
+    """NO_OFFSET when no transaction is open."""
 
 
 class Partition:
@@ -81,8 +100,13 @@ class Partition:
         "_rebuild_not_before_s",
         "_snapshot_log_bytes",
         "_snapshot_offset",
+        "_stable_bytes",
         "_stored_end",
+        "_submitted_bytes",
+        "_syncing",
         "_view",
+        "_visible_bytes",
+        "committed_listeners",
         "index",
         "listeners",
         "log",
@@ -104,12 +128,16 @@ class Partition:
         self.log = log
         self.listeners: dict[PartitionListener, None] = {}
         """Who is told of what becomes of the partition: to be changed by its views."""
+        self.committed_listeners: dict[PartitionListener, None] = {}
+        """Those of them who read no further than the last stable offset."""
         self.skip_count = 0
         """Appends that began past the end of the one before: nothing here explains the hole."""
         self.producers = ProducerState()
-        self._view = PartitionView(topic, index, log, self.listeners, Isolation.READ_UNCOMMITTED)
+        self._view = PartitionView(
+            topic, index, log, self.producers, self.listeners, Isolation.READ_UNCOMMITTED
+        )
         self._committed_view = PartitionView(
-            topic, index, log, self.listeners, Isolation.READ_COMMITTED
+            topic, index, log, self.producers, self.committed_listeners, Isolation.READ_COMMITTED
         )
         self._clock = clock
         self._check_thread = check_thread
@@ -123,6 +151,12 @@ class Partition:
         self._stored_end = log.high_watermark
         self._snapshot_offset = log.log_start_offset
         self._snapshot_log_bytes = 0
+        # Of this life: what readers have been told of, those of committed records too, and where
+        # the next batch will begin if nothing in flight fails.
+        self._visible_bytes = 0
+        self._stable_bytes = 0
+        self._submitted_bytes = 0
+        self._syncing: set[asyncio.Task[None]] | None = None
         log.on_advance = self._advanced
 
     def __repr__(self) -> str:
@@ -136,23 +170,36 @@ class Partition:
         Raises StorageError.
         """
         log = self.log
-        self.producers.clear()
-        if log.end_offset == log.log_start_offset == 0:
+        is_empty = log.end_offset == log.log_start_offset == 0
+        if is_empty and not self.producers:
             return
+        # Readers go by what was known until the new state is complete.
+        producers = ProducerState()
+        if not is_empty:
+            await self._replay(producers)
+        self.producers.become(producers)
+        self.forget_aborted()
+        self._tell_stable()
+
+    async def _replay(self, producers: ProducerState) -> None:
+        """Tell a state that knows nothing what snapshot and log say. Raises StorageError."""
+        log = self.log
         now_ms = self._clock.wall_ms()
         replay_from = log.log_start_offset
         snapshot = await log.load_snapshot()
-        if snapshot is not None:
+        # One from before the log's beginning knows nothing of what was removed since: markers, and
+        # batches after which a producer would seem to have left some out.
+        if snapshot is not None and snapshot.offset >= replay_from:
             try:
-                self.producers.load(decode_snapshot(snapshot.data))
+                producers.load(*decode_snapshot(snapshot.data))
             except SnapshotError as error:
                 _log.warning("%r: a snapshot is left aside, the log is read: %s", self, error)
             else:
-                replay_from = max(replay_from, snapshot.offset)
+                replay_from = snapshot.offset
                 self._snapshot_offset = snapshot.offset
         if replay_from < log.end_offset:
             async for batch in log.replay(replay_from):
-                self.producers.replay(batch, now_ms)
+                producers.replay(batch, now_ms)
         self._stored_end = log.high_watermark
 
     @property
@@ -195,48 +242,151 @@ class Partition:
             return None
         # In the turn in which the last of it was packed.
         offset, log_bytes = self._stored_end, self.log.size_bytes
-        return Snapshot(offset, (yield from encode_snapshot(packed))), log_bytes
+        aborted = self.producers.aborted
+        data = yield from encode_snapshot(packed, b"" if aborted is None else aborted.pack())
+        return Snapshot(offset, data), log_bytes
 
     def expire_producers(self, expiration_ms: int) -> Turns[int]:
         """Forget producers that have written nothing for that long; return how many."""
         return self.producers.expire(self._clock.wall_ms(), expiration_ms)
 
+    def describe_producers(self) -> Iterable[ProducerDescription]:
+        """Return what is known of each producer (KIP-664): of many, some at a time."""
+        producers = self.producers
+        for producer_id in producers.ids():
+            entry = producers.get(producer_id)
+            if entry is not None:
+                yield ProducerDescription(
+                    producer_id,
+                    entry.producer_epoch,
+                    entry.batches[-1].last_sequence if entry.batches else NO_SEQUENCE,
+                    entry.last_update_ms,
+                    entry.coordinator_epoch,
+                    producers.stored_transaction(producer_id),
+                )
+
+    def forget_aborted(self) -> None:
+        """Forget which records were aborted, where they are removed: they are not read again."""
+        log = self.log
+        gone_below = log.compacted_end if isinstance(log, Segmented) else log.log_start_offset
+        self.producers.forget_aborted_below(gone_below)
+
     # --- writing ---------------------------------------------------------------------------------
 
-    def append(self, records: Buffer | None, *, zstd_allowed: bool = True) -> Appended:
+    def append(
+        self,
+        records: Buffer | None,
+        *,
+        zstd_allowed: bool = True,
+        verify: Callable[[], Completion[ErrorCode]] | None = None,
+    ) -> Appended:
         """Take the one batch of a Produce request, and submit it before returning.
 
         The batch's bytes belong to the partition from now on and are changed in place. A retry of a
         batch that is stored gets its offset, of one that is in flight its result. Raises KafkaError
         when the batch may not enter; nothing has happened then.
+
+        `verify` is what a transactional batch comes with. Where the producer has no transaction
+        open here, it is asked whether there is one that has this partition, and the batch enters
+        once it has said NONE; any other code refuses it. It must not wait for anything that is
+        appended here, as that waits for it.
         """
         config = self.topic.config
         now_ms = self._clock.wall_ms()
         batch = read_produced_batch(records)
         rules = config.batches
         validate_batch(batch, rules, now_ms, zstd_allowed=zstd_allowed)
+        verified = None
         # Properties cost a call each; this runs ten thousand times a second.
         if batch.attributes & TRANSACTIONAL_FLAG:
-            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
+            verified = self._verify(batch, verify, now_ms)
         append_time_ms = now_ms if rules.uses_log_append_time else NO_TIMESTAMP_MS
-        if config.checks_records or self._check_queue is not None:
-            return self._append_checked(batch, now_ms, append_time_ms)
+        if config.checks_records or self._check_queue is not None or verified is not None:
+            return self._append_checked(batch, now_ms, append_time_ms, verified)
         return self._enter(batch, now_ms, append_time_ms)
 
-    def _append_checked(self, batch: RecordBatch, now_ms: int, append_time_ms: int) -> Appended:
-        """Submit a batch once its records have been looked at, and all before it have entered."""
+    def append_marker(self, marker: TransactionMarker) -> Append:
+        """End a producer's transaction: done once the marker is durable and readers know of it.
+
+        It goes behind whatever has come to the partition before. One without a transaction is
+        written all the same: it fences batches of older epochs (KIP-890). Raises KafkaError, or is
+        done with it: INVALID_PRODUCER_EPOCH for an epoch below the known one,
+        TRANSACTION_COORDINATOR_FENCED for a coordinator's, KAFKA_STORAGE_ERROR while it is in doubt
+        what the log holds. Done with StorageError it may be stored or not, and is to be repeated.
+        """
+        enter = partial(self._enter_marker, marker)
+        queue = self._check_queue
+        if queue is not None and queue.is_busy:
+            result = queue.submit(enter)
+        else:
+            result = cast("Append", enter().result)
+        if not self.topic.config.log_settings.is_relaxed:
+            return result
+        # The coordinator forgets the transaction when this is done: no power loss may undo it.
+        durable = Append()
+        _then(result, partial(self._sync_marker, durable))
+        return durable
+
+    def _verify(
+        self,
+        batch: RecordBatch,
+        verify: Callable[[], Completion[ErrorCode]] | None,
+        now_ms: int,
+    ) -> Completion[ErrorCode] | None:
+        """Return what a transactional batch has to wait for. Raises KafkaError."""
+        if verify is None:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE, "a transactional batch came without a transaction"
+            )
+        queue = self._check_queue
+        # A marker in the queue may be about to end the transaction.
+        is_busy = queue is not None and queue.is_busy
+        if not is_busy and self.producers.is_in_transaction(
+            batch.producer_id, batch.producer_epoch
+        ):
+            return None
+        verified = verify()
+        if is_busy or not verified.is_done:
+            return verified
+        self._refuse_unverified(batch, verified, now_ms)
+        return None
+
+    def _refuse_unverified(
+        self, batch: RecordBatch, verified: Completion[ErrorCode], now_ms: int
+    ) -> None:
+        """Raise what keeps a batch out, if the coordinator has not let it in."""
+        if verified.error is None and verified.result is ErrorCode.NONE:
+            return
+        self.producers.expect(batch, now_ms)
+        if verified.error is not None:
+            raise verified.error
+        raise KafkaError(
+            verified.result,
+            f"producer {batch.producer_id}, epoch {batch.producer_epoch}, has no transaction for "
+            "this partition",
+        )
+
+    def _append_checked(
+        self,
+        batch: RecordBatch,
+        now_ms: int,
+        append_time_ms: int,
+        verified: Completion[ErrorCode] | None,
+    ) -> Appended:
+        """Submit a batch once it may enter, and all before it have entered."""
         config = self.topic.config
         limits = config.decompression_limits
-        rules = record_rules(config.batches, now_ms)
+        rules = record_rules(config.batches, now_ms) if config.checks_records else None
         if rules is not None and is_checked_at_once(batch):
             validate_records(batch, rules, limits)
             rules = None
         queue = self._check_queue
-        if rules is None and (queue is None or not queue.is_busy):
+        if rules is None and verified is None and (queue is None or not queue.is_busy):
             self._check_queue = None
             return self._enter(batch, now_ms, append_time_ms)
-        due = batch if rules is None else partial(validate_records, batch, rules, limits)
-        return self._enter_in_order(due, now_ms, append_time_ms)
+        check = None if rules is None else partial(validate_records, batch, rules, limits)
+        enter = partial(self._enter_verified, batch, now_ms, append_time_ms, verified)
+        return self._enter_in_order(enter, append_time_ms, check=check, verified=verified)
 
     def append_message_set(self, records: Buffer | None) -> Appended:
         """Take what a Produce request of version 0 to 2 has, as `append` takes a batch.
@@ -260,32 +410,49 @@ class Partition:
         up_conversion.check_size(records, rules)
         now_ms = self._clock.wall_ms()
         append_time_ms = now_ms if rules.uses_log_append_time else NO_TIMESTAMP_MS
-        due = partial(up_conversion.to_valid_batch, records, rules, limits, now_ms)
-        return self._enter_in_order(due, now_ms, append_time_ms)
+        batches: list[RecordBatch] = []
+
+        def convert() -> None:
+            batches.append(up_conversion.to_valid_batch(records, rules, limits, now_ms))
+
+        def enter() -> Appended:
+            return self._enter(batches[0], now_ms, append_time_ms)
+
+        return self._enter_in_order(enter, append_time_ms, check=convert)
 
     def _enter_in_order(
         self,
-        batch: RecordBatch | Callable[[], RecordBatch],
-        now_ms: int,
+        enter: Callable[[], Appended],
         append_time_ms: int,
+        *,
+        check: Callable[[], None] | None = None,
+        verified: Completion[ErrorCode] | None = None,
     ) -> Appended:
-        """Submit a batch behind all that have come before it, as `CheckQueue.submit`."""
+        """Submit something behind all that has come before it, as `CheckQueue.submit`."""
         queue = self._check_queue
         if queue is None:
             queue = self._check_queue = CheckQueue(self._check_thread)
-        enter = partial(self._enter, now_ms=now_ms, append_time_ms=append_time_ms)
-        return Appended(queue.submit(batch, enter), NO_OFFSET, append_time_ms, is_undecided=True)
+        result = queue.submit(enter, check=check, verified=verified)
+        return Appended(result, NO_OFFSET, append_time_ms, is_undecided=True)
+
+    def _enter_verified(
+        self,
+        batch: RecordBatch,
+        now_ms: int,
+        append_time_ms: int,
+        verified: Completion[ErrorCode] | None,
+    ) -> Appended:
+        """Submit a batch that has waited for its turn. Raises KafkaError."""
+        if verified is not None:
+            self._refuse_unverified(batch, verified, now_ms)
+        return self._enter(batch, now_ms, append_time_ms)
 
     def _enter(self, batch: RecordBatch, now_ms: int, append_time_ms: int) -> Appended:
         """Submit a batch that is valid, unless it is known already. Raises KafkaError."""
         has_producer = batch.producer_id != NO_PRODUCER_ID
         if has_producer:
             if self._is_fenced:
-                if not self._in_flight_of_producers:
-                    self._lift_fence()  # the last attempt may have failed
-                raise KafkaError(
-                    ErrorCode.KAFKA_STORAGE_ERROR, "the producers' state is being read from the log"
-                )
+                self._refuse_fenced()
             known = self.producers.check(batch)
             if isinstance(known, InFlight):
                 result, append_time_ms = cast("tuple[Append, int]", known.token)
@@ -294,10 +461,18 @@ class Partition:
                 return Appended(None, known.base_offset, self._append_time(known))
         if append_time_ms >= 0:
             batch.set_log_append_time(append_time_ms)
+        if not self._in_flight_count:
+            self._submitted_bytes = self._visible_bytes
+        position_bytes = self._submitted_bytes
+        self._submitted_bytes = position_bytes + PREFIX_BYTES + batch.batch_length
+        opened = None
+        if batch.attributes & TRANSACTIONAL_FLAG:
+            # First: a relaxed log may show the batch before it returns.
+            opened = self.producers.begin_transaction(batch, self.log.end_offset, position_bytes)
         result = self.log.append((batch,))
         entry = None
         if has_producer:
-            entry = self.producers.submit(batch, (result, append_time_ms), now_ms)
+            entry = self.producers.submit(batch, (result, append_time_ms), now_ms, opened)
             self._in_flight_of_producers += 1
         self._in_flight_count += 1
         if result.is_done:
@@ -306,6 +481,56 @@ class Partition:
             result.when_done(partial(self._answered, entry))
         return Appended(result, NO_OFFSET, append_time_ms)
 
+    def _enter_marker(self, marker: TransactionMarker) -> Appended:
+        """Submit a marker. Raises KafkaError."""
+        # Imported here to keep start-up fast.
+        from kgw.partitions.transactions import make_marker
+
+        if self._is_fenced:
+            self._refuse_fenced()
+        self.producers.check_marker(marker)
+        now_ms = self._clock.wall_ms()
+        batch = make_marker(marker, now_ms)
+        if self.topic.config.batches.uses_log_append_time:
+            batch.set_log_append_time(now_ms)
+        if not self._in_flight_count:
+            self._submitted_bytes = self._visible_bytes
+        self._submitted_bytes += batch.size_bytes
+        result = self.log.append((batch,))
+        entry = self.producers.submit_marker(marker, now_ms)
+        self._in_flight_of_producers += 1
+        self._in_flight_count += 1
+        _then(result, partial(self._answered, entry))
+        return Appended(result, NO_OFFSET, NO_TIMESTAMP_MS)
+
+    def _sync_marker(self, durable: Append, marker: Append) -> None:
+        """Finish one append once another one, of a relaxed log, is durable."""
+        if marker.error is not None:
+            durable.error = marker.error
+            durable.finish()
+            return
+        if self._syncing is None:
+            self._syncing = set()
+        task = asyncio.ensure_future(self._wait_until_durable(durable, marker.result))
+        self._syncing.add(task)
+        task.add_done_callback(self._syncing.discard)
+
+    async def _wait_until_durable(self, durable: Append, result: AppendResult) -> None:
+        try:
+            await self.log.make_durable(result.last_offset + 1)
+        except Exception as error:  # noqa: BLE001 - whoever waits for it deals with it
+            durable.error = error
+        else:
+            durable.result = result
+        durable.finish()
+
+    def _refuse_fenced(self) -> NoReturn:
+        if not self._in_flight_of_producers:
+            self._lift_fence()  # the last attempt may have failed
+        raise KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR, "the producers' state is being read from the log"
+        )
+
     def _append_time(self, known: Duplicate) -> int:
         return (
             known.max_timestamp_ms
@@ -313,7 +538,7 @@ class Partition:
             else NO_TIMESTAMP_MS
         )
 
-    def _answered(self, entry: BatchEntry | None, append: Append) -> None:
+    def _answered(self, entry: BatchEntry | MarkerEntry | None, append: Append) -> None:
         """Take note of an append's result. Runs before whoever else waits for it."""
         self._in_flight_count -= 1
         if entry is not None:
@@ -326,8 +551,8 @@ class Partition:
             if appended.base_offset != self._stored_end:
                 self.skip_count += 1
             self._stored_end = appended.last_offset + 1
-            if entry is not None:
-                self.producers.complete(entry, appended.base_offset)
+            if entry is not None and self.producers.complete(entry, appended.base_offset):
+                self._tell_stable()
         if self._is_fenced and not self._in_flight_of_producers:
             # Those without an id may keep the log busy for ever, and change nothing here.
             self._lift_fence()
@@ -338,6 +563,7 @@ class Partition:
             # The log holds what it has answered, and nothing else: a full disk, for instance.
             self.producers.roll_back()
             self._is_fenced = False
+            self._tell_stable()
             return
         now_s = self._clock.monotonic_s()
         if self._rebuild is None and now_s >= self._rebuild_not_before_s:
@@ -363,9 +589,28 @@ class Partition:
 
     def _advanced(self, _end_offset: int, size_bytes: int) -> None:
         """Tell those who wait that so many bytes more can be read, from whichever source."""
+        self._visible_bytes += size_bytes
         if self.listeners:
             for listener in list(self.listeners):
                 listener.advanced(size_bytes)
+        if self.committed_listeners or self.producers.open_transactions:
+            self._tell_stable()
+        else:
+            self._stable_bytes = self._visible_bytes
+
+    def _tell_stable(self) -> None:
+        """Tell those who wait for committed records how many bytes more have become stable.
+
+        None is told, too: the high watermark has moved.
+        """
+        stable_bytes = self._visible_bytes
+        for first in self.producers.open_transactions:
+            stable_bytes = min(stable_bytes, first.position_bytes)
+            break
+        grown_bytes = max(0, stable_bytes - self._stable_bytes)
+        self._stable_bytes = stable_bytes
+        for listener in list(self.committed_listeners):
+            listener.advanced(grown_bytes)
 
     async def delete_before(self, offset: int) -> int:
         """Let the partition begin at `offset`, durably and for ever; return how far that moved it.
@@ -377,6 +622,7 @@ class Partition:
         if offset <= before:
             return 0
         await self.log.drop_before(offset)
+        self.forget_aborted()
         # A long poll for more bytes than there are may stand on what has gone.
         self._end_waits()
         return max(0, self.log.log_start_offset - before)
@@ -388,8 +634,16 @@ class Partition:
         self._end_waits()
 
     def _end_waits(self) -> None:
-        for listener in list(self.listeners):
+        for listener in (*self.listeners, *self.committed_listeners):
             listener.fire()
+
+
+def _then(append: Append, callback: Callable[[Append], None]) -> None:
+    """Call something when an append is done, or at once."""
+    if append.is_done:
+        callback(append)
+    else:
+        append.when_done(callback)
 
 
 def most_grown(partitions: list[Partition], leave_bytes: int) -> list[Partition]:

@@ -1,5 +1,7 @@
 """Snapshots of what a partition knows of its producers: made in turns, checked when read. Pure.
 
+Producers with their windows and open transactions, and the aborted transactions of the partition.
+
 A partition may know a hundred thousand of them, which takes a third of a second to pack. So others
 come between, and what is stored then is packed once more, until all of it is of one moment: a
 snapshot must know nothing that lies beyond its offset, for a relaxed log may lose that, and a retry
@@ -11,33 +13,53 @@ from __future__ import annotations
 from itertools import islice
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - it is a class
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.errors import KgwError
-from kgw.partitions.producer_state import IN_FLIGHT_OFFSET, BatchEntry, ProducerEntry
+from kgw.partitions.producer_entry import (
+    IN_FLIGHT_OFFSET,
+    BatchEntry,
+    LoadedProducer,
+    ProducerEntry,
+)
 from kgw.records.crc import crc32c
+from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from kgw.partitions.producer_state import ProducerState
+    from kgw.partitions.transactions import AbortedIndex
     from kgw.types import Buffer
 
 PACKED_PER_TURN = 300
 """So many producers are packed in a turn of the loop (docs/decisions/0068)."""
 WRITTEN_PER_TURN = 10_000
 """So many packed producers are put together in a turn."""
+_ABORTED_IN_A_TURN: Final = 1 << 20
+"""A larger index gets a turn of its own, of half a millisecond for each megabyte."""
 
-SNAPSHOT_VERSION: Final = 1
+SNAPSHOT_VERSION: Final = 2
+"""2 has the last marker of each producer, and what was aborted. 1 is still read."""
 _MAGIC: Final = b"kgwp"
 _HEADER: Final = Struct(">4sHI")
-_ENTRY: Final = Struct(">qhiqqB")
+_ENTRY: Final = Struct(">qhiqqqiB")
+_ENTRY_OF_VERSION_1: Final = Struct(">qhiqqB")
+_SIZE: Final = Struct(">Q")
+"""Of the index of aborted transactions, in bytes."""
 _BATCH: Final = Struct(">iiqiq")
 _CHECKSUM: Final = Struct(">I")
 
 
 class SnapshotError(KgwError):
     """A snapshot that cannot be read; the state is rebuilt from the log instead."""
+
+
+class SnapshotContents(NamedTuple):
+    """What a snapshot says: the arguments of `ProducerState.load`."""
+
+    producers: list[LoadedProducer]
+    aborted: AbortedIndex | None
 
 
 def has_few_producers(state: ProducerState) -> bool:
@@ -61,7 +83,7 @@ def pack_producers(
         while todo:
             for number, producer_id in enumerate(todo, 1):
                 entry = state.get(producer_id)
-                one = None if entry is None else _pack(entry)
+                one = None if entry is None else _pack(entry, state.stored_transaction(producer_id))
                 if one is not None:
                     packed[producer_id] = one
                 if not number % per_turn:
@@ -78,7 +100,7 @@ def pack_producers(
     return packed
 
 
-def _pack(newest: ProducerEntry) -> bytes | None:
+def _pack(newest: ProducerEntry, transaction_first_offset: int) -> bytes | None:
     """Return what is stored of a producer; None when nothing is."""
     entry: ProducerEntry | None = newest
     while entry is not None and not entry.is_stored:
@@ -90,8 +112,10 @@ def _pack(newest: ProducerEntry) -> bytes | None:
         entry.producer_id,
         entry.producer_epoch,
         entry.coordinator_epoch,
-        entry.transaction_first_offset,
+        transaction_first_offset,
+        entry.marker_offset,
         entry.last_update_ms,
+        entry.first_sequence,
         len(stored),
     )
     batches = [
@@ -108,9 +132,9 @@ def _pack(newest: ProducerEntry) -> bytes | None:
 
 
 def encode_snapshot(
-    packed: dict[int, bytes], per_turn: int = WRITTEN_PER_TURN
+    packed: dict[int, bytes], aborted: bytes = b"", per_turn: int = WRITTEN_PER_TURN
 ) -> Generator[None, None, bytearray]:
-    """Return what `decode_snapshot` reads."""
+    """Return what `decode_snapshot` reads; `aborted` is what `AbortedIndex.pack` returned."""
     data = bytearray(_HEADER.pack(_MAGIC, SNAPSHOT_VERSION, len(packed)))
     checksum = crc32c(data)
     producers = iter(packed.values())
@@ -120,12 +144,17 @@ def encode_snapshot(
         some = b"".join(islice(producers, per_turn))
         checksum = crc32c(some, checksum)
         data += some
+    if len(aborted) > _ABORTED_IN_A_TURN:
+        yield
+    data += _SIZE.pack(len(aborted))
+    data += aborted
+    checksum = crc32c(aborted, crc32c(_SIZE.pack(len(aborted)), checksum))
     data += _CHECKSUM.pack(checksum)
     return data
 
 
-def decode_snapshot(snapshot: Buffer) -> list[ProducerEntry]:
-    """Return the producers. Raises SnapshotError where it is damaged or of an unknown version."""
+def decode_snapshot(snapshot: Buffer) -> SnapshotContents:
+    """Return what it says. Raises SnapshotError where it is damaged or of an unknown version."""
     view = memoryview(snapshot)
     if len(view) < _HEADER.size + _CHECKSUM.size:
         raise SnapshotError(f"a producer snapshot of {len(view)} bytes is cut off")
@@ -135,32 +164,53 @@ def decode_snapshot(snapshot: Buffer) -> list[ProducerEntry]:
         raise SnapshotError("not a producer snapshot")
     if _CHECKSUM.unpack_from(view, len(body))[0] != crc32c(body):
         raise SnapshotError("a producer snapshot fails its checksum")
-    if version != SNAPSHOT_VERSION:
+    if version not in {1, SNAPSHOT_VERSION}:
         raise SnapshotError(f"producer snapshot version {version} is unknown")
-    entries: list[ProducerEntry] = []
+    producers: list[LoadedProducer] = []
+    aborted: AbortedIndex | None = None
     position = _HEADER.size
     try:
         for _ in range(count):
-            (
-                producer_id,
-                producer_epoch,
-                coordinator_epoch,
-                transaction_first_offset,
-                last_update_ms,
-                batch_count,
-            ) = _ENTRY.unpack_from(body, position)
-            position += _ENTRY.size
-            entry = ProducerEntry(producer_id, producer_epoch)
-            entry.is_stored = True
-            entry.coordinator_epoch = coordinator_epoch
-            entry.transaction_first_offset = transaction_first_offset
-            entry.last_update_ms = last_update_ms
-            for _ in range(batch_count):
-                entry.batches.append(BatchEntry(entry, *_BATCH.unpack_from(body, position)))
-                position += _BATCH.size
-            entries.append(entry)
-    except StructError as error:
+            one, position = _unpack(body, position, version)
+            producers.append(one)
+        if version > 1:
+            (size_bytes,) = _SIZE.unpack_from(body, position)
+            position += _SIZE.size
+            if size_bytes:
+                aborted = _unpack_aborted(body[position : position + size_bytes])
+                position += size_bytes
+    except (StructError, ValueError) as error:
         raise SnapshotError(f"a producer snapshot is cut off: {error}") from error
     if position != len(body):
-        raise SnapshotError("a producer snapshot has bytes left over")
-    return entries
+        raise SnapshotError(f"a producer snapshot has {len(body) - position} bytes left over")
+    return SnapshotContents(producers, aborted)
+
+
+def _unpack(body: memoryview, position: int, version: int) -> tuple[LoadedProducer, int]:
+    """Return a producer and where the next one begins. Raises StructError."""
+    marker_offset, first_sequence = NO_OFFSET, 0
+    if version == 1:
+        fields = _ENTRY_OF_VERSION_1.unpack_from(body, position)
+        position += _ENTRY_OF_VERSION_1.size
+        producer_id, epoch, coordinator_epoch, first_offset, last_update_ms, count = fields
+    else:
+        fields = _ENTRY.unpack_from(body, position)
+        position += _ENTRY.size
+        producer_id, epoch, coordinator_epoch, first_offset, *rest = fields
+        marker_offset, last_update_ms, first_sequence, count = rest
+    entry = ProducerEntry(producer_id, epoch)
+    entry.is_stored = True
+    entry.coordinator_epoch = coordinator_epoch
+    entry.marker_offset = marker_offset
+    entry.first_sequence = first_sequence
+    entry.last_update_ms = last_update_ms
+    for _ in range(count):
+        entry.batches.append(BatchEntry(entry, *_BATCH.unpack_from(body, position)))
+        position += _BATCH.size
+    return LoadedProducer(entry, first_offset), position
+
+
+def _unpack_aborted(data: memoryview) -> AbortedIndex:
+    from kgw.partitions.transactions import AbortedIndex
+
+    return AbortedIndex.unpack(data)

@@ -6,163 +6,94 @@ The rules are Kafka's (KIP-98, KIP-360), per producer id and partition:
 * A new epoch begins at sequence 0: anything else is OUT_OF_ORDER_SEQUENCE_NUMBER.
 * Within an epoch, sequences follow each other without a gap and go on at 0 after the largest int32.
 * A producer id without state may begin anywhere: its state may have expired, or gone with its
-  records, and only the client knows how far it was.
+  records, and only the client knows how far it was. (Ours: also when a marker is all that is known
+  of it. Kafka wants sequence 0 then.)
 * A batch that equals one of the last five is a duplicate and gets that one's offset. Five, because
   clients keep at most five requests in flight.
+* A transaction begins with its producer's first transactional batch and ends with its marker. Until
+  then nothing of the producer enters that is not transactional: INVALID_TXN_STATE. A marker of an
+  older epoch is INVALID_PRODUCER_EPOCH, one of an older coordinator TRANSACTION_COORDINATOR_FENCED;
+  one with a new epoch begins that epoch, at sequence 0.
 
-Two things are ours. A batch that lies wholly before the window is DUPLICATE_SEQUENCE_NUMBER, which
-clients take as stored, where Kafka says out of order, which some of them take as fatal. Except at
-sequence 0: that is what a client sends that has begun again without a new epoch, and calling its
-records stored would lose them. And a batch that was submitted but is not stored yet is in flight:
-its retry waits for the same result instead of being stored twice.
+Three things are ours. A batch that lies wholly before the window is DUPLICATE_SEQUENCE_NUMBER,
+which clients take as stored, where Kafka says out of order, which some of them take as fatal.
+Except at sequence 0: that is what a client sends that has begun again without a new epoch, and
+calling its records stored would lose them. A batch that was submitted but is not stored yet is in
+flight: its retry waits for the same result instead of being stored twice. And after an abort
+nothing is a duplicate of what was aborted, though sequences go on: new records under old sequences
+are refused, not swallowed.
 """
 
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final
 
 from kgw.errors import ErrorCode, KafkaError
-from kgw.records.batch import SEQUENCE_MODULUS
+from kgw.partitions.producer_entry import (
+    IN_FLIGHT_OFFSET,
+    WINDOW_BATCHES,
+    BatchEntry,
+    Duplicate,
+    InFlight,
+    MarkerEntry,
+    OpenTransaction,
+    ProducerEntry,
+)
+from kgw.records.batch import NO_SEQUENCE, SEQUENCE_MODULUS, TRANSACTIONAL_FLAG
+from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
 
+    from kgw.partitions.producer_entry import LoadedProducer
+    from kgw.partitions.transactions import AbortedIndex, TransactionMarker
     from kgw.records.batch import RecordBatch
 
-WINDOW_BATCHES: Final = 5
 MAX_PRODUCERS: Final = 100_000
 """Per partition; the one that wrote longest ago gives way, as if it had expired."""
 EXPIRED_PER_TURN: Final = 1_000
 """So many producers are let go in a turn of the loop (docs/decisions/0068)."""
 
-IN_FLIGHT_OFFSET: Final = -1
-NO_TRANSACTION: Final = -1
-
-
-class Duplicate(NamedTuple):
-    """The batch is stored already."""
-
-    base_offset: int
-    max_timestamp_ms: int
-
-
-class InFlight(NamedTuple):
-    """The same batch was submitted before and its result is not known yet."""
-
-    token: object
-    """What `submit` was given with it: the result to wait for."""
-
-
-class BatchEntry:
-    """One batch in a producer's window. `submit` returns it for `complete`."""
-
-    __slots__ = (
-        "base_offset",
-        "base_sequence",
-        "last_sequence",
-        "max_timestamp_ms",
-        "owner",
-        "record_count",
-        "token",
-    )
-
-    def __init__(
-        self,
-        owner: ProducerEntry,
-        base_sequence: int,
-        last_sequence: int,
-        base_offset: int,
-        record_count: int,
-        max_timestamp_ms: int,
-        token: object = None,
-    ) -> None:
-        self.owner = owner
-        self.base_sequence = base_sequence
-        self.last_sequence = last_sequence
-        self.base_offset = base_offset
-        self.record_count = record_count
-        self.max_timestamp_ms = max_timestamp_ms
-        self.token = token
-
-    def __repr__(self) -> str:
-        return (
-            f"<BatchEntry sequences={self.base_sequence}..{self.last_sequence} "
-            f"base_offset={self.base_offset}>"
-        )
-
-
-class ProducerEntry:
-    """What is known of one producer id in one epoch."""
-
-    __slots__ = (
-        "batches",
-        "coordinator_epoch",
-        "first_sequence",
-        "is_stored",
-        "last_update_ms",
-        "producer_epoch",
-        "producer_id",
-        "replaced",
-        "transaction_first_offset",
-    )
-
-    def __init__(self, producer_id: int, producer_epoch: int) -> None:
-        self.producer_id = producer_id
-        self.producer_epoch = producer_epoch
-        self.batches: list[BatchEntry] = []
-        """The last five stored ones and all in flight, in the order of their sequences."""
-        self.first_sequence = 0
-        """What must come first as long as no batch is known."""
-        self.last_update_ms = 0
-        self.is_stored = False
-        """Whether the log knows this epoch; until then all of it is in flight."""
-        self.replaced: ProducerEntry | None = None
-        """The entry of the epoch before, to go back to as long as this one is not stored."""
-        # For transactions: who may end one, and where the open one began.
-        self.coordinator_epoch = -1
-        self.transaction_first_offset = NO_TRANSACTION
-
-    def __repr__(self) -> str:
-        return (
-            f"<ProducerEntry {self.producer_id} epoch={self.producer_epoch} "
-            f"batches={self.batches!r}>"
-        )
-
-    @property
-    def can_be_dropped(self) -> bool:
-        """Whether forgetting it breaks nothing that is under way."""
-        return (
-            (self.is_stored or not self.batches)
-            and self.transaction_first_offset == NO_TRANSACTION
-            and all(known.base_offset != IN_FLIGHT_OFFSET for known in self.batches)
-        )
-
-    def trim(self) -> None:
-        """Leave the last five stored batches and those in flight."""
-        batches = self.batches
-        # Stored batches come first: a log's appends resolve in the order of submission.
-        while len(batches) > WINDOW_BATCHES and (
-            batches[WINDOW_BATCHES].base_offset != IN_FLIGHT_OFFSET
-        ):
-            del batches[0]
+UNKNOWN_POSITION: Final = -(1 << 62)
+"""Of a transaction that was open before this process: whatever it held back is much."""
 
 
 class ProducerState:
     """All producers of one partition.
 
     `check` before an append, `submit` with it, `complete` when it is stored. When one has failed,
-    let nothing in until the log has answered all, then `roll_back`, or rebuild with `clear`, `load`
-    and `replay`.
+    let nothing in until the log has answered all, then `roll_back`, or make another one with `load`
+    and `replay`, and `become` it. Markers go the same way: `check_marker`, `submit_marker`,
+    `complete`.
     """
 
-    __slots__ = ("_entries", "_max_producers", "changed")
+    __slots__ = (
+        "_crowded_at",
+        "_entries",
+        "_max_producers",
+        "_stored_transactions",
+        "aborted",
+        "aborted_from",
+        "changed",
+        "open_transactions",
+    )
 
     def __init__(self, max_producers: int = MAX_PRODUCERS) -> None:
         """Begin without a producer."""
-        self._max_producers = max_producers
+        self._max_producers = self._crowded_at = max_producers
         # The one that wrote longest ago first.
         self._entries: dict[int, ProducerEntry] = {}
+        self.open_transactions: dict[OpenTransaction, None] = {}
+        """What is not stable yet, in the order of first offsets: the first one says up to where all
+        is. Only a marker that is stored takes one out."""
+        self._stored_transactions: dict[int, OpenTransaction] = {}
+        """Those of them that the log knows, by producer: it has one at a time."""
+        self.aborted: AbortedIndex | None = None
+        """None as long as there is nothing in it."""
+        self.aborted_from = 0
+        """What was aborted and had ended below this offset is forgotten: its records are gone."""
         self.changed: set[int] | None = None
         """While a snapshot is made: the producers of which more has been stored since."""
 
@@ -184,7 +115,8 @@ class ProducerState:
         """Return None when the batch is the next one, or what became of it before.
 
         The batch has passed validation and has a producer id. Raises KafkaError with
-        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER or DUPLICATE_SEQUENCE_NUMBER.
+        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER or
+        INVALID_TXN_STATE.
         """
         entry = self._entries.get(batch.producer_id)
         if entry is None:
@@ -203,14 +135,22 @@ class ProducerState:
                     f"producer {batch.producer_id} begins epoch {batch.producer_epoch} at sequence "
                     f"{base_sequence} instead of 0",
                 )
-            return None
-        batches = entry.batches
-        expected = (
-            (batches[-1].last_sequence + 1) % SEQUENCE_MODULUS if batches else entry.first_sequence
-        )
-        if base_sequence == expected:
-            return None
-        return self._find_duplicate(batch, entry, expected)
+        else:
+            batches = entry.batches
+            expected = (
+                (batches[-1].last_sequence + 1) % SEQUENCE_MODULUS
+                if batches
+                else entry.first_sequence
+            )
+            if base_sequence != expected != NO_SEQUENCE:
+                return self._find_duplicate(batch, entry, expected)
+        if entry.transaction is not None and not batch.attributes & TRANSACTIONAL_FLAG:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {batch.producer_id} has a transaction open here since offset "
+                f"{entry.transaction.first_offset}, and sends a batch that is none of it",
+            )
+        return None
 
     def _find_duplicate(
         self, batch: RecordBatch, entry: ProducerEntry, expected: int
@@ -224,9 +164,14 @@ class ProducerState:
                 return Duplicate(known.base_offset, known.max_timestamp_ms)
         # Only what has left a full window was stored for certain. A producer that began in the
         # middle may have earlier batches that were refused: calling those stored would lose them.
-        if len(entry.batches) >= WINDOW_BATCHES and base_sequence != 0:
+        oldest_sequence = entry.batches[0].base_sequence if entry.batches else NO_SEQUENCE
+        if (
+            len(entry.batches) >= WINDOW_BATCHES
+            and base_sequence != 0
+            and oldest_sequence != NO_SEQUENCE
+        ):
             # Sequences are a circle: what lies less than half of it behind is older.
-            behind = (entry.batches[0].base_sequence - last_sequence) % SEQUENCE_MODULUS
+            behind = (oldest_sequence - last_sequence) % SEQUENCE_MODULUS
             if 0 < behind < SEQUENCE_MODULUS // 2:
                 raise KafkaError(
                     ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
@@ -238,7 +183,37 @@ class ProducerState:
             f"producer {batch.producer_id} sends sequence {base_sequence} where {expected} is next",
         )
 
-    def submit(self, batch: RecordBatch, token: object, now_ms: int) -> BatchEntry:
+    def is_in_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a batch of this epoch belongs to a transaction that is open here."""
+        entry = self._entries.get(producer_id)
+        return (
+            entry is not None
+            and entry.transaction is not None
+            and entry.producer_epoch == producer_epoch
+        )
+
+    def begin_transaction(
+        self, batch: RecordBatch, end_offset: int, position_bytes: int
+    ) -> OpenTransaction | None:
+        """Count the transaction of a transactional batch as open, before the log gets the batch.
+
+        The batch will lie at the log's `end_offset`, or above. It goes to `submit` what is
+        returned: None when the transaction is open already.
+        """
+        entry = self._entries.get(batch.producer_id)
+        if entry is not None and entry.transaction is not None:
+            return None
+        opened = OpenTransaction(batch.producer_id, end_offset, position_bytes, is_stored=False)
+        self.open_transactions[opened] = None
+        return opened
+
+    def submit(
+        self,
+        batch: RecordBatch,
+        token: object,
+        now_ms: int,
+        opened: OpenTransaction | None = None,
+    ) -> BatchEntry:
         """Note a batch that `check` let through and that has been given to the log.
 
         `token`, never None, is what a retry gets to wait for. The entry goes to `complete`.
@@ -254,20 +229,126 @@ class ProducerState:
             token,
         )
         entry.batches.append(noted)
+        if opened is not None:
+            entry.transaction = noted.opened = opened
         return noted
 
-    def complete(self, noted: BatchEntry, base_offset: int) -> None:
-        """Note where a submitted batch was stored. One that was rolled back is left alone."""
-        if noted.base_offset != IN_FLIGHT_OFFSET or noted.token is None:
+    def expect(self, batch: RecordBatch, now_ms: int) -> None:
+        """Note that a batch was refused which its producer will send again.
+
+        Of a producer that may begin anywhere: what it had sent after it must not overtake it.
+        """
+        entry = self._entries.get(batch.producer_id)
+        if entry is None:
+            entry = self._touch(batch.producer_id, batch.producer_epoch, now_ms)
+            entry.first_sequence = batch.base_sequence
+        elif entry.first_sequence == NO_SEQUENCE and not entry.batches:
+            entry.first_sequence = batch.base_sequence
+
+    def check_marker(self, marker: TransactionMarker) -> None:
+        """Return when a marker may be written.
+
+        Raises KafkaError INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
+        """
+        entry = self._entries.get(marker.producer_id)
+        if entry is None:
             return
-        noted.base_offset = base_offset
-        noted.token = None
+        epoch = entry.producer_epoch
+        # With KIP-890's epochs a transaction of the marker's own is one that has begun since.
+        is_late = (
+            marker.transaction_version >= 2
+            and marker.producer_epoch == epoch
+            and entry.transaction is not None
+        )
+        if marker.producer_epoch < epoch or is_late:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {marker.producer_id} has epoch {epoch}, and a transaction of it cannot "
+                f"be ended by a marker of epoch {marker.producer_epoch}",
+            )
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"the coordinator of producer {marker.producer_id} has epoch "
+                f"{entry.coordinator_epoch}, not {marker.coordinator_epoch}",
+            )
+
+    def submit_marker(self, marker: TransactionMarker, now_ms: int) -> MarkerEntry:
+        """Note a marker that `check_marker` let through and that has been given to the log."""
+        is_unknown = marker.producer_id not in self._entries
+        entry = self._touch(marker.producer_id, marker.producer_epoch, now_ms)
+        if is_unknown:
+            # A marker alone does not say how far its producer is.
+            entry.first_sequence = NO_SEQUENCE
+        # An older coordinator is fenced from now on, whatever becomes of this marker.
+        entry.coordinator_epoch = marker.coordinator_epoch
+        ended, entry.transaction = entry.transaction, None
+        entry.markers_in_flight += 1
+        return MarkerEntry(entry, marker, ended)
+
+    def complete(self, noted: BatchEntry | MarkerEntry, base_offset: int) -> bool:
+        """Note where something submitted was stored. What was rolled back is left alone.
+
+        Returns whether that ended a transaction: more may be stable now.
+        """
+        has_ended = False
         entry = noted.owner
+        if isinstance(noted, MarkerEntry):
+            has_ended = noted.ended is not None
+            entry.markers_in_flight -= 1
+            self._end(entry, noted.marker, noted.ended, base_offset)
+        else:
+            if noted.base_offset != IN_FLIGHT_OFFSET or noted.token is None:
+                return False
+            noted.base_offset = base_offset
+            noted.token = None
+            opened, noted.opened = noted.opened, None
+            if opened is not None:
+                opened.first_offset = base_offset
+                opened.is_stored = True
+                self._stored_transactions[opened.producer_id] = opened
         if self.changed is not None:
             self.changed.add(entry.producer_id)
         entry.is_stored = True
         entry.replaced = None
         entry.trim()
+        return has_ended
+
+    def _end(
+        self,
+        entry: ProducerEntry,
+        marker: TransactionMarker,
+        ended: OpenTransaction | None,
+        offset: int,
+    ) -> None:
+        """Take note of a marker that is stored."""
+        entry.coordinator_epoch = marker.coordinator_epoch
+        entry.marker_offset = offset
+        if not marker.is_commit:
+            entry.forget_aborted()
+        if ended is None:
+            return
+        self.open_transactions.pop(ended, None)
+        self._stored_transactions.pop(ended.producer_id, None)
+        if marker.is_commit or not ended.is_stored:
+            return
+        if self.aborted is None:
+            from kgw.partitions.transactions import AbortedIndex
+
+            self.aborted = AbortedIndex()
+        stable_offset = min(self.first_unstable_offset(offset + 1), offset + 1)
+        self.aborted.add(ended.producer_id, ended.first_offset, offset, stable_offset)
+
+    def first_unstable_offset(self, otherwise: int) -> int:
+        """Return where the first open transaction begins; where there is none, `otherwise`."""
+        for first in self.open_transactions:
+            return first.first_offset
+        return otherwise
+
+    def stored_transaction(self, producer_id: int) -> int:
+        """Return where the open transaction of a producer begins, as the log knows it."""
+        known = self._stored_transactions.get(producer_id)
+        return NO_OFFSET if known is None else known.first_offset
 
     def roll_back(self) -> None:
         """Forget every batch in flight: the log has failed them. What is stored stays known.
@@ -281,10 +362,15 @@ class ProducerState:
             while not entry.is_stored and entry.replaced is not None:
                 _drop_in_flight(entry)
                 entry = entry.replaced
-            if not entry.is_stored and entry.batches:
+            if entry.batches and entry.batches[0].base_offset == IN_FLIGHT_OFFSET:
                 entry.first_sequence = entry.batches[0].base_sequence
             _drop_in_flight(entry)
+            entry.markers_in_flight = 0
+            entry.transaction = self._stored_transactions.get(producer_id)
             self._entries[producer_id] = entry
+        for opened in list(self.open_transactions):
+            if not opened.is_stored:
+                del self.open_transactions[opened]
 
     def replay(self, batch: RecordBatch, now_ms: int) -> None:
         """Learn from a batch that the log holds; one that is known already changes nothing.
@@ -294,20 +380,31 @@ class ProducerState:
         """
         if not batch.has_producer_id:
             return
+        marker = None
+        if batch.is_control:
+            from kgw.partitions.transactions import read_marker
+
+            marker = read_marker(batch)
+            if marker is None:
+                return
         entry = self._entries.get(batch.producer_id)
         if entry is not None and batch.producer_epoch < entry.producer_epoch:
             return
+        is_unknown = entry is None
         entry = self._touch(batch.producer_id, batch.producer_epoch, now_ms)
         entry.is_stored = True
         entry.replaced = None
-        if batch.is_control:
-            # A marker ends the transaction; it has no sequence.
-            entry.transaction_first_offset = NO_TRANSACTION
+        if marker is not None:
+            if is_unknown:
+                entry.first_sequence = NO_SEQUENCE
+            if batch.base_offset > entry.marker_offset:
+                ended, entry.transaction = entry.transaction, None
+                self._end(entry, marker, ended, batch.base_offset)
             return
         if entry.batches and batch.base_offset <= entry.batches[-1].base_offset:
             return
-        if batch.is_transactional and entry.transaction_first_offset == NO_TRANSACTION:
-            entry.transaction_first_offset = batch.base_offset
+        if batch.is_transactional and entry.transaction is None:
+            entry.transaction = self._open_stored(batch.producer_id, batch.base_offset)
         entry.batches.append(
             BatchEntry(
                 entry,
@@ -320,14 +417,27 @@ class ProducerState:
         )
         entry.trim()
 
+    def _open_stored(self, producer_id: int, first_offset: int) -> OpenTransaction:
+        opened = OpenTransaction(producer_id, first_offset, UNKNOWN_POSITION, is_stored=True)
+        self.open_transactions[opened] = None
+        self._stored_transactions[producer_id] = opened
+        return opened
+
     def stored_offsets(self) -> Iterator[int]:
-        """Yield the first offset of every batch in a window: what a rebuild needs of the log."""
+        """Yield the first offset of every batch in a window: what a rebuild needs of the log.
+
+        And of the marker that says more than they do: where an epoch has no batch yet.
+        """
         for newest in self._entries.values():
             entry: ProducerEntry | None = newest
             while entry is not None:
+                offset = entry.marker_offset
                 for known in entry.batches:
                     if known.base_offset != IN_FLIGHT_OFFSET:
-                        yield known.base_offset
+                        offset = known.base_offset
+                        yield offset
+                if offset == entry.marker_offset != NO_OFFSET:
+                    yield offset
                 entry = entry.replaced
 
     def expire(
@@ -356,17 +466,34 @@ class ProducerState:
             kept += looked - len(expired)
             yield
 
-    def clear(self) -> None:
-        """Forget everything, before a rebuild from the log."""
-        self._entries.clear()
-        self.changed = None
-
-    def load(self, entries: Iterable[ProducerEntry]) -> None:
-        """Replace everything by what a snapshot held."""
-        self.clear()
-        for entry in sorted(entries, key=lambda entry: entry.last_update_ms):
+    def load(self, entries: Iterable[LoadedProducer], aborted: AbortedIndex | None = None) -> None:
+        """Take what a snapshot held; nothing is known yet."""
+        opened: list[tuple[int, ProducerEntry]] = []
+        for entry, first_offset in sorted(entries, key=lambda one: one.entry.last_update_ms):
             self._entries[entry.producer_id] = entry
+            if first_offset != NO_OFFSET:
+                opened.append((first_offset, entry))
+        for first_offset, entry in sorted(opened, key=itemgetter(0)):
+            entry.transaction = self._open_stored(entry.producer_id, first_offset)
+        self.aborted = aborted
         self._drop_oldest()
+
+    def forget_aborted_below(self, offset: int) -> None:
+        """Forget what was aborted and has ended below an offset: its records are gone."""
+        if self.aborted is not None and self.aborted.forget_below(offset):
+            self.aborted_from = offset
+            if not self.aborted:
+                self.aborted = None
+
+    def become(self, other: ProducerState) -> None:
+        """Take over all that another one knows, which is given up."""
+        self._entries = other._entries
+        self._crowded_at = other._crowded_at
+        self.open_transactions = other.open_transactions
+        self._stored_transactions = other._stored_transactions
+        self.aborted = other.aborted
+        self.aborted_from = max(self.aborted_from, other.aborted_from)
+        self.changed = None
 
     # --- the table ---
 
@@ -380,20 +507,28 @@ class ProducerState:
             if replaced is not None:
                 entry.replaced = replaced
                 entry.coordinator_epoch = replaced.coordinator_epoch
+                entry.marker_offset = replaced.marker_offset
+                entry.transaction = replaced.transaction
         entry.last_update_ms = now_ms
         entries[producer_id] = entry
-        if len(entries) > self._max_producers:
-            self._drop_oldest()
+        if len(entries) > self._crowded_at:
+            self._drop_oldest(producer_id)
         return entry
 
-    def _drop_oldest(self) -> None:
+    def _drop_oldest(self, newest_id: int | None = None) -> None:
         """Make room for the newest; who is in the middle of something stays."""
         excess = max(0, len(self._entries) - self._max_producers)
         droppable = (
-            producer_id for producer_id, entry in self._entries.items() if entry.can_be_dropped
+            producer_id
+            for producer_id, entry in self._entries.items()
+            if entry.can_be_dropped and producer_id != newest_id
         )
         for producer_id in list(islice(droppable, excess)):
             del self._entries[producer_id]
+        # Where nobody can be let go, all are not looked at again for each that comes.
+        self._crowded_at = self._max_producers
+        if len(self._entries) > self._max_producers:
+            self._crowded_at = len(self._entries) + self._max_producers // 16
 
 
 def _drop_in_flight(entry: ProducerEntry) -> None:

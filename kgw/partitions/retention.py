@@ -1,7 +1,8 @@
 """What retention removes of a partition, and when its active segment is closed. Pure.
 
 The rules are Kafka's. Segments go whole and from the oldest on, never one that holds something at
-or above the high watermark:
+or above the last stable offset (in Kafka: the high watermark; the records of an open transaction
+would be gone before anybody could read them):
 
 * by time, while the greatest timestamp of the segment is older than retention.ms. A time in the
   future keeps its segment, and those after it, until it is past;
@@ -77,7 +78,7 @@ def plan_retention(
     rules: RetentionRules,
     *,
     log_start_offset: int,
-    high_watermark: int,
+    last_stable_offset: int,
     now_ms: int,
     partition_index: int = 0,
 ) -> RetentionPlan:
@@ -90,7 +91,7 @@ def plan_retention(
         (BY_TIME, _expired(segments, rules.retention_ms, now_ms)),
         (BY_SIZE, _in_excess(segments, rules.retention_bytes)),
     ):
-        count = _committed(segments, wanted, high_watermark)
+        count = _committed(segments, wanted, last_stable_offset)
         if count and count == len(segments):
             # An empty one stays as it is; any other is closed first.
             must_roll = must_roll or segments[-1].end_offset > segments[-1].base_offset
@@ -101,7 +102,7 @@ def plan_retention(
             size_bytes = sum(segment.size_bytes for segment in removed)
             removals.append(Removal(rule, end, len(removed), size_bytes))
             start, gone = end, count
-    floor = min(rules.retention_offset, high_watermark)
+    floor = min(rules.retention_offset, last_stable_offset)
     if floor > start:
         whole = [segment for segment in segments[gone:-1] if segment.end_offset <= floor]
         size_bytes = sum(segment.size_bytes for segment in whole)
@@ -114,7 +115,7 @@ def forecast_log_start(
     rules: RetentionRules,
     *,
     log_start_offset: int,
-    high_watermark: int,
+    last_stable_offset: int,
     now_ms: int,
     at_ms: int,
 ) -> int:
@@ -132,7 +133,7 @@ def forecast_log_start(
             known,
             rules,
             log_start_offset=start,
-            high_watermark=high_watermark,
+            last_stable_offset=last_stable_offset,
             now_ms=at_ms,
         )
         if plan.removals:
@@ -192,8 +193,8 @@ def _in_excess(segments: Sequence[SegmentInfo], retention_bytes: int) -> int:
     return len(segments)
 
 
-def _committed(segments: Sequence[SegmentInfo], count: int, high_watermark: int) -> int:
-    """Return how many of the first `count` segments hold nothing above the high watermark."""
-    while count and segments[count - 1].end_offset > high_watermark:
+def _committed(segments: Sequence[SegmentInfo], count: int, last_stable_offset: int) -> int:
+    """Return how many of the first `count` segments hold nothing above the last stable offset."""
+    while count and segments[count - 1].end_offset > last_stable_offset:
         count -= 1
     return count

@@ -64,4 +64,6 @@ def to_valid_batch(
     batch = read_produced_batch(to_batch(message_set, limits))
     validate_batch(batch, rules, now_ms)
     checked = record_rules(rules, now_ms)
-    return batch if checked is None else validate_records(batch, checked, limits)
+    if checked is not None:
+        validate_records(batch, checked, limits)
+    return batch

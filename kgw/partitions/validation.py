@@ -174,10 +174,8 @@ def record_rules(rules: BatchRules, now_ms: int) -> RecordRules | None:
     return RecordRules(needs_keys=False, time_range=time_range)
 
 
-def validate_records(
-    batch: RecordBatch, rules: RecordRules, limits: DecompressionLimits
-) -> RecordBatch:
-    """Return a valid batch when every record of it may enter. May take long: see `appending`.
+def validate_records(batch: RecordBatch, rules: RecordRules, limits: DecompressionLimits) -> None:
+    """Return when every record of a valid batch may enter. May take long: see `appending`.
 
     Raises UnfitRecordsError with INVALID_TIMESTAMP when one is out of range, else with
     INVALID_RECORD for those without a key; RecordError for a payload that cannot be read.
@@ -193,7 +191,7 @@ def validate_records(
         limits=limits,
     )
     if not unfit:
-        return batch
+        return
     records = [(one.place, _KEYLESS if one.is_keyless else _UNTIMELY) for one in unfit]
     is_untimely = not all(one.is_keyless for one in unfit)
     raise UnfitRecordsError(

@@ -2,8 +2,8 @@
 
 Whoever reads records, or tells clients where they begin and end, asks a view. `bounds` is the one
 place that knows where the visible part of a log ends, and `aborted` the one that knows which
-records in it were given up. There are no transactions yet: everything below the high watermark is
-stable, and nothing was ever aborted, so both isolation levels see the same.
+records in it were given up. Readers of committed records see no further than where the first open
+transaction begins.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from kgw.backend.base import EpochEnd, PartitionLog
     from kgw.offsets.reader import FoundRecord
+    from kgw.partitions.producer_state import ProducerState
     from kgw.records.limits import DecompressionLimits
     from kgw.types import Buffer, TopicId, TopicName
 
@@ -73,21 +74,23 @@ class PartitionListener(Protocol):
 class PartitionView:
     """What readers of one isolation level see of a partition."""
 
-    __slots__ = ("_listeners", "_log", "index", "isolation", "topic")
+    __slots__ = ("_listeners", "_log", "_producers", "index", "isolation", "topic")
 
     def __init__(
         self,
         topic: ReadTopic,
         index: int,
         log: PartitionLog,
+        producers: ProducerState,
         listeners: dict[PartitionListener, None],
         isolation: Isolation,
     ) -> None:
-        """`listeners` are the partition's own: all of its views share them."""
+        """`producers` and `listeners` are the partition's own."""
         self.topic = topic
         self.index = index
         self.isolation = isolation
         self._log = log
+        self._producers = producers
         self._listeners = listeners
 
     def __repr__(self) -> str:
@@ -98,19 +101,39 @@ class PartitionView:
     def bounds(self) -> Bounds:
         """Return where the log begins, and where what may be seen of it ends."""
         log = self._log
+        log_start_offset = log.log_start_offset
         high_watermark = log.high_watermark
         last_stable_offset = high_watermark
+        for first in self._producers.open_transactions:
+            # DeleteRecords may have removed its beginning.
+            last_stable_offset = max(log_start_offset, min(first.first_offset, high_watermark))
+            break
         is_committed = self.isolation is Isolation.READ_COMMITTED
         return Bounds(
-            log.log_start_offset,
+            log_start_offset,
             high_watermark,
             last_stable_offset,
             last_stable_offset if is_committed else high_watermark,
         )
 
-    def aborted(self, _from_offset: int, _to_offset: int) -> Sequence[AbortedRange]:
-        """Return the aborted ranges that overlap what was read from one offset to another."""
-        return ()
+    def aborted(self, from_offset: int, to_offset: int) -> Sequence[AbortedRange]:
+        """Return the aborted ranges that overlap what was read from one offset to another.
+
+        Of those that had ended below `aborted_from` nothing is known: see there.
+        """
+        index = self._producers.aborted
+        if index is None:
+            return ()
+        return [AbortedRange(*one) for one in index.overlapping(from_offset, to_offset)]
+
+    @property
+    def aborted_from(self) -> int:
+        """The offset below which no aborted records can be read any more.
+
+        What was read below it before it moved is to be read again: `aborted` would not name what
+        is in it.
+        """
+        return self._producers.aborted_from
 
     def is_readable(self, offset: int, bounds: Bounds) -> bool:
         """Whether a reader may stand at an offset, given the bounds of this moment.

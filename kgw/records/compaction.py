@@ -9,11 +9,17 @@ the run of removed batches, so that batches still follow each other without a ga
 Tombstones stay for consumers to see until the delete horizon (KIP-534): when a batch with a
 tombstone is first compacted, attribute bit 6 is set and the base timestamp becomes the horizon;
 records' timestamps are relative to it from then on.
+
+Records of aborted transactions go, and take no older record's place. A marker stays as long as
+anything of its transaction does, and then as a tombstone does: readers who know of the abort must
+come by its marker. So it goes in a later run only, when nobody knows of the abort any more
+(`CompactionRules.clean_end`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_right
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -36,6 +42,7 @@ KEY_BYTES: Final = 176
 has just grown. Measured: 155 with 500,000 keys, 172 with 710,000."""
 _HASH_BYTES: Final = 16
 _MAX_OFFSET_DELTA: Final = (1 << 31) - 1
+_MAX_OFFSET: Final = (1 << 63) - 1
 MAX_FILLER_OFFSETS: Final = 1 << 31
 """What one empty batch can stand for."""
 
@@ -60,13 +67,16 @@ class NewestOffsets:
         start_offset: int,
         end_offset: int,
         limits: DecompressionLimits = DEFAULT_LIMITS,
+        aborted: AbortedBatches | None = None,
     ) -> int | None:
         """Take the keys of a whole batch's records from `start_offset` to below `end_offset`.
 
-        Returns the offset of the first record for whose key there is no room, None when all have
-        been taken. Batches come in order. Raises RecordError.
+        Of a batch that was aborted, none. Returns the offset of the first record for whose key
+        there is no room, None when all have been taken. Batches come in order. Raises RecordError.
         """
         if batch.is_control or not batch.record_count:
+            return None
+        if aborted is not None and aborted.has(batch):
             return None
         payload = unpack(batch, limits)
         offsets = self._offsets
@@ -81,6 +91,29 @@ class NewestOffsets:
         return None
 
 
+class AbortedBatches:
+    """Which batches are parts of aborted transactions."""
+
+    __slots__ = ("_ranges",)
+
+    def __init__(self, aborted: Iterable[tuple[int, int, int]] = ()) -> None:
+        """Take transactions: producer id, first offset, offset of the marker."""
+        self._ranges: dict[int, list[tuple[int, int]]] = {}
+        for producer_id, first_offset, last_offset in aborted:
+            self._ranges.setdefault(producer_id, []).append((first_offset, last_offset))
+        for ranges in self._ranges.values():
+            ranges.sort()
+
+    def has(self, batch: RecordBatch) -> bool:
+        """Whether a batch, not a marker, was aborted."""
+        ranges = self._ranges.get(batch.producer_id)
+        if ranges is None or not batch.is_transactional:
+            return False
+        # A producer's transactions do not overlap.
+        index = bisect_right(ranges, (batch.base_offset, _MAX_OFFSET)) - 1
+        return index >= 0 and batch.base_offset <= ranges[index][1]
+
+
 class CompactionRules(NamedTuple):
     """What is decided for a whole run."""
 
@@ -92,6 +125,10 @@ class CompactionRules(NamedTuple):
     delete_retention_ms: int
     kept_batches: frozenset[int] = frozenset()
     """Base offsets of batches whose headers stay although no record does."""
+    aborted: AbortedBatches | None = None
+    clean_end: int = 0
+    """Below it everything was compacted before this run, and nobody knows of aborted transactions
+    that ended there."""
 
 
 @dataclass
@@ -101,6 +138,8 @@ class Tally:
     records_before: int = 0
     records_after: int = 0
     tombstones_removed: int = 0
+    unended: set[int] = field(default_factory=set)
+    """Producers of which a batch is left whose marker has not come yet."""
 
 
 def compact_batches(
@@ -194,13 +233,47 @@ def compact_batch(
 ) -> RecordBatch | None:
     """Return what becomes of one whole batch: itself, another one, or None when nothing stays.
 
-    Control batches stay: a consumer must see where each transaction ended. Raises RecordError.
+    Raises RecordError.
     """
-    if batch.is_control or batch.base_offset >= rules.end_offset:
+    if batch.base_offset >= rules.end_offset:
         return batch
+    if batch.is_control:
+        return _compact_marker(batch, rules, tally, limits)
+    compacted = _compact_records(batch, rules, tally, limits)
+    if compacted is not None and batch.is_transactional:
+        tally.unended.add(batch.producer_id)
+    return compacted
+
+
+def _compact_marker(
+    batch: RecordBatch, rules: CompactionRules, tally: Tally, limits: DecompressionLimits
+) -> RecordBatch | None:
+    """Return what becomes of a marker. Any other control batch stays."""
+    if not batch.is_transactional or not batch.has_producer_id:
+        return batch
+    if batch.producer_id in tally.unended:
+        tally.unended.remove(batch.producer_id)
+        return batch
+    if batch.base_offset in rules.kept_batches:
+        return batch
+    horizon_ms = batch.delete_horizon_ms
+    if horizon_ms is None:
+        payload = unpack(batch, limits)
+        records = list(walk(payload, batch))
+        return _rewritten(batch, payload, records, rules, needs_horizon=True)
+    if rules.now_ms >= horizon_ms and batch.next_offset <= rules.clean_end:
+        return None
+    return batch
+
+
+def _compact_records(
+    batch: RecordBatch, rules: CompactionRules, tally: Tally, limits: DecompressionLimits
+) -> RecordBatch | None:
     is_kept = batch.base_offset in rules.kept_batches
     if not batch.record_count:
         return batch if is_kept and batch.has_producer_id else None
+    if rules.aborted is not None and rules.aborted.has(batch):
+        return _emptied(batch) if is_kept else None
     payload = unpack(batch, limits)
     records = list(walk(payload, batch))
     kept, has_tombstones = _kept_records(batch, payload, records, rules, tally)

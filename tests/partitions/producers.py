@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from kgw.errors import ErrorCode, KafkaError
 from kgw.partitions.producer_snapshot import decode_snapshot, encode_snapshot, pack_producers
-from kgw.partitions.producer_state import BatchEntry, ProducerState
-from kgw.records.batch import HEADER, RecordBatch
+from kgw.partitions.producer_state import ProducerState
+from kgw.records.batch import (
+    HEADER,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    RecordBatch,
+)
+from kgw.records.builder import BatchBuilder
 from kgw.turns import at_once
+
+if TYPE_CHECKING:
+    from kgw.partitions.producer_entry import BatchEntry
 
 
 def snapshot_of(state: ProducerState) -> bytes:
     """Return a snapshot of a state that stands still."""
     packed = at_once(pack_producers(state))
     assert packed is not None
-    return bytes(at_once(encode_snapshot(packed)))
+    aborted = b"" if state.aborted is None else state.aborted.pack()
+    return bytes(at_once(encode_snapshot(packed, aborted)))
 
 
 def loaded(snapshot: bytes) -> ProducerState:
     """Return a state that knows what a snapshot says."""
     state = ProducerState()
-    state.load(decode_snapshot(snapshot))
+    state.load(*decode_snapshot(snapshot))
     return state
 
 
@@ -51,6 +64,26 @@ def batch_of(
         count,
     )
     return RecordBatch(memoryview(HEADER.pack(*header)), header)
+
+
+def produced(
+    *values: bytes,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = 0,
+    base_sequence: int = 0,
+    is_transactional: bool = False,
+) -> bytearray:
+    """Return a whole batch as a client sends it; each record's key is its value."""
+    has_producer = producer_id != NO_PRODUCER_ID
+    builder = BatchBuilder(
+        producer_id=producer_id,
+        producer_epoch=producer_epoch if has_producer else NO_PRODUCER_EPOCH,
+        base_sequence=base_sequence if has_producer else NO_SEQUENCE,
+        is_transactional=is_transactional,
+    )
+    for value in values:
+        builder.add(key=value, value=value)
+    return builder.build()
 
 
 class Driver:

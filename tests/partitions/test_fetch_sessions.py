@@ -77,7 +77,7 @@ def test_nothing_listens_for_a_session_that_is_gone(how: str) -> None:
     assert session is not None
     (one,) = session.partitions()
     listeners: dict[PartitionListener, None] = {}
-    one.view = PartitionView(NOTHING, 0, NOTHING, listeners, Isolation.READ_UNCOMMITTED)
+    one.view = PartitionView(NOTHING, 0, NOTHING, NOTHING, listeners, Isolation.READ_UNCOMMITTED)
     session.settle(one)
     wait = session.wait = Wait()
     if how == "forget":

@@ -161,7 +161,8 @@ async def test_a_snapshot_made_while_others_write_knows_what_comes_before_it() -
     snapshot = await partition.log.load_snapshot()
     assert snapshot is not None
     assert MANY + 3 < snapshot.offset <= offset
-    batches = {entry.producer_id: entry.batches for entry in decode_snapshot(snapshot.data)}
+    known = [one.entry for one in decode_snapshot(snapshot.data).producers]
+    batches = {entry.producer_id: entry.batches for entry in known}
     assert snapshot.offset - 1 == batches.pop(51)[-1].base_offset
     assert [*range(MANY + 3)] == sorted(
         one.base_offset for known in batches.values() for one in known

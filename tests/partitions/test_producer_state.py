@@ -8,14 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kgw.errors import ErrorCode, KafkaError
+from kgw.partitions.producer_entry import WINDOW_BATCHES, BatchEntry, Duplicate, InFlight
 from kgw.partitions.producer_snapshot import encode_snapshot, pack_producers
-from kgw.partitions.producer_state import (
-    WINDOW_BATCHES,
-    BatchEntry,
-    Duplicate,
-    InFlight,
-    ProducerState,
-)
+from kgw.partitions.producer_state import ProducerState
+from kgw.partitions.transactions import TransactionMarker, make_marker
 from kgw.turns import at_once
 from tests.partitions.producers import Driver, batch_of, loaded, snapshot_of
 
@@ -240,14 +236,14 @@ def test_replay_follows_transactions() -> None:
     state = ProducerState()
     state.replay(batch_of(0, 2, base_offset=10, attributes=1 << 4), now_ms=0)
     state.replay(batch_of(2, base_offset=12, attributes=1 << 4), now_ms=0)
-    entry = state.get(7)
-    assert entry is not None
-    assert entry.transaction_first_offset == 10
+    assert 10 == state.stored_transaction(7) == state.first_unstable_offset(99)
     assert at_once(state.expire(now_ms=10**9, expiration_ms=1)) == 0
 
-    state.replay(batch_of(-1, base_offset=13, attributes=3 << 4), now_ms=0)
+    marker = make_marker(TransactionMarker(7, 0, 0, is_commit=True), 0)
+    marker.assign(13, 0)
+    state.replay(marker, now_ms=0)
 
-    assert entry.transaction_first_offset == -1
+    assert (-1, 99) == (state.stored_transaction(7), state.first_unstable_offset(99))
     assert at_once(state.expire(now_ms=10**9, expiration_ms=1)) == 1
 
 
@@ -297,6 +293,20 @@ def test_the_number_of_producers_is_bounded() -> None:
         state.complete(state.submit(batch_of(sequence, producer_id=producer_id), "x", 0), 1)
 
     assert [1, 4, 5] == [entry.producer_id for entry in state]
+
+
+def test_producers_in_transactions_stay_however_many() -> None:
+    """Nobody else's batch takes their place; they are not all looked at for each that comes."""
+    state = ProducerState(max_producers=32)
+    for producer_id in range(40):
+        state.replay(
+            batch_of(0, producer_id=producer_id, base_offset=producer_id, attributes=1 << 4), 0
+        )
+    assert [*range(40)] == state.ids()
+    for producer_id in range(40, 60):
+        state.replay(batch_of(0, producer_id=producer_id, base_offset=producer_id), 0)
+    assert {*range(40)} <= {*state.ids()}
+    assert len(state) < 44
 
 
 class ExactlyOnce(RuleBasedStateMachine):

@@ -38,7 +38,7 @@ def plan(
     rules: RetentionRules,
     *,
     log_start_offset: int = 0,
-    high_watermark: int | None = None,
+    last_stable_offset: int | None = None,
 ) -> RetentionPlan:
     """Plan with everything committed unless told otherwise."""
     end = segments[-1].end_offset if segments else 0
@@ -46,7 +46,7 @@ def plan(
         segments,
         rules,
         log_start_offset=log_start_offset,
-        high_watermark=end if high_watermark is None else high_watermark,
+        last_stable_offset=end if last_stable_offset is None else last_stable_offset,
         now_ms=NOW_MS,
     )
 
@@ -98,7 +98,7 @@ def test_size_removes_what_the_log_can_lose() -> None:
 def test_what_is_not_committed_stays() -> None:
     """No rule reaches above the high watermark, nor closes a segment because of it."""
     rules = RetentionRules(retention_ms=1, retention_bytes=0, retention_offset=1000)
-    found = plan(log_of(5, 4, 3), rules, high_watermark=15)
+    found = plan(log_of(5, 4, 3), rules, last_stable_offset=15)
     assert (
         RetentionPlan(False, (Removal(BY_TIME, 10, 1, 100), Removal(BY_OFFSET, 15, 0, 0))) == found
     )
@@ -112,7 +112,7 @@ def test_an_offset_is_a_floor() -> None:
     assert NOTHING == plan(segments, RetentionRules(retention_offset=15), log_start_offset=15)
     found = plan(segments, RetentionRules(retention_offset=99))
     assert (Removal(BY_OFFSET, 30, 2, 200),) == found.removals
-    found = plan([], RetentionRules(retention_offset=5), high_watermark=9)
+    found = plan([], RetentionRules(retention_offset=5), last_stable_offset=9)
     assert (Removal(BY_OFFSET, 5, 0, 0),) == found.removals
 
 
@@ -154,7 +154,7 @@ def test_jitter_spreads_partitions() -> None:
             [old],
             rules,
             log_start_offset=0,
-            high_watermark=10,
+            last_stable_offset=10,
             now_ms=NOW_MS,
             partition_index=index,
         ).must_roll
@@ -182,13 +182,13 @@ def test_no_plan_breaks_a_promise(
     """Log starts rise, never above the high watermark; time takes nothing young."""
     segments = log_of(*ages_h)
     end = segments[-1].end_offset
-    high_watermark = min(end, max(start, committed))
-    start = min(start, high_watermark)
+    last_stable_offset = min(end, max(start, committed))
+    start = min(start, last_stable_offset)
     rules = RetentionRules(retention_ms, retention_bytes, retention_offset)
-    found = plan(segments, rules, log_start_offset=start, high_watermark=high_watermark)
+    found = plan(segments, rules, log_start_offset=start, last_stable_offset=last_stable_offset)
     starts = [start, *(one.new_log_start for one in found.removals)]
     assert sorted(starts) == starts
-    assert starts[-1] <= high_watermark
+    assert starts[-1] <= last_stable_offset
     for removal in found.removals:
         if removal.rule == BY_TIME:
             below = [one for one in segments if start < one.end_offset <= removal.new_log_start]
@@ -202,7 +202,7 @@ class TestForecast:
             segments,
             rules,
             log_start_offset=0,
-            high_watermark=segments[-1].end_offset if segments else 0,
+            last_stable_offset=segments[-1].end_offset if segments else 0,
             now_ms=NOW_MS,
             at_ms=NOW_MS + in_h * HOUR_MS,
         )

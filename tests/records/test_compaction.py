@@ -18,6 +18,7 @@ from kgw.records.batch import (
 from kgw.records.builder import BatchBuilder
 from kgw.records.compaction import (
     KEY_BYTES,
+    AbortedBatches,
     CompactionRules,
     NewestOffsets,
     Tally,
@@ -50,6 +51,7 @@ def build(
     producer_id: int = -1,
     log_append_time_ms: int | None = None,
     is_control: bool = False,
+    is_transactional: bool = False,
 ) -> RecordBatch:
     """Return a batch at its place in a log."""
     builder = BatchBuilder(
@@ -61,6 +63,7 @@ def build(
         base_sequence=base_offset if producer_id >= 0 else -1,
         log_append_time_ms=log_append_time_ms,
         is_control=is_control,
+        is_transactional=is_transactional,
     )
     for record in records:
         builder.add(
@@ -81,15 +84,19 @@ def compact(
     delete_retention_ms: int = NEVER_MS,
     kept: frozenset[int] = frozenset(),
     memory_bytes: int = MANY_BYTES,
+    aborted: tuple[tuple[int, int, int], ...] = (),
 ) -> list[RecordBatch]:
     """Run both passes over a log and check what holds for any result."""
     newest = NewestOffsets(memory_bytes)
+    known = AbortedBatches(aborted)
     for batch in batches:
-        full_at = newest.add(batch, start_offset, end_offset)
+        full_at = newest.add(batch, start_offset, end_offset, aborted=known)
         if full_at is not None:
             end_offset = full_at
             break
-    rules = CompactionRules(newest.by_hash, end_offset, now_ms, delete_retention_ms, kept)
+    rules = CompactionRules(
+        newest.by_hash, end_offset, now_ms, delete_retention_ms, kept, known, start_offset
+    )
     results: list[RecordBatch] = []
     for compacted, is_same in compact_batches(batches, rules, Tally()):
         assert is_same == any(compacted is batch for batch in batches)
@@ -312,6 +319,91 @@ def test_control_batches_survive() -> None:
     compacted = compact(log)
     assert bytes(marker.buffer) == bytes(compacted[1].buffer)
     assert [1, 2, 3] == offsets(compacted)
+
+
+def sent(base_offset: int, key: bytes, value: bytes, producer_id: int = 4) -> RecordBatch:
+    """Return a batch of a transaction."""
+    return build(base_offset, [Stored(key, value)], producer_id=producer_id, is_transactional=True)
+
+
+def ended(base_offset: int, *, is_commit: bool, producer_id: int = 4) -> RecordBatch:
+    """Return a marker."""
+    return build(
+        base_offset,
+        [Stored(bytes([0, 0, 0, is_commit]), b"\0\0\0\0\0\0", 70)],
+        producer_id=producer_id,
+        is_control=True,
+        is_transactional=True,
+    )
+
+
+def test_aborted_records_go_and_take_no_records_place() -> None:
+    """What they would have replaced stays; other transactions of their producer do, too."""
+    log = [
+        build(0, [Stored(b"a", b"1")]),
+        sent(1, b"a", b"2"),
+        sent(2, b"b", b"3", producer_id=5),
+        ended(3, is_commit=False),
+        sent(4, b"c", b"4"),
+        ended(5, is_commit=True),
+        ended(6, is_commit=True, producer_id=5),
+    ]
+    compacted = compact(log, aborted=((4, 1, 3),))
+    assert [0, 2, 3, 4, 5, 6] == offsets(compacted)
+    assert raw(compacted) == raw(compact(compacted, aborted=((4, 1, 3),)))
+
+
+def test_an_aborted_batch_that_must_stay_is_a_header() -> None:
+    """Its producer's state is read from it, and its marker stays with it."""
+    log = [sent(0, b"a", b"1"), ended(1, is_commit=False), build(2, [Stored(b"a", b"2")])]
+    compacted = compact(log, aborted=((4, 0, 1),), kept=frozenset({0}))
+    assert [0, 1, 1] == [batch.record_count for batch in compacted]
+    assert [4, 4, -1] == [batch.producer_id for batch in compacted]
+    assert bytes(log[1].buffer) == bytes(compacted[1].buffer)
+    assert raw(compacted) == raw(
+        compact(compacted, start_offset=3, kept=frozenset({0}), now_ms=NEVER_MS)
+    )
+
+
+def test_a_marker_goes_when_its_time_as_a_tombstone_is_over() -> None:
+    """It begins when nothing of its transaction is left, and ends in a run that begins behind it.
+
+    Whoever knew of the abort must come by the marker.
+    """
+    log = [
+        sent(0, b"a", b"1"),
+        ended(1, is_commit=False),
+        sent(2, b"b", b"1"),
+        ended(3, is_commit=True),
+        build(4, [Stored(b"b", b"2"), Stored(b"c", b"3")]),
+    ]
+    first = compact(log, aborted=((4, 0, 1),), now_ms=100, delete_retention_ms=10)
+    assert [1, 3, 4, 5] == offsets(first)
+    markers = [batch for batch in first if batch.is_control]
+    assert [110, 110] == [batch.delete_horizon_ms for batch in markers]
+    assert [70, 70] == [one.timestamp_ms for one in contents(markers)]
+    assert [70, 70] == [batch.max_timestamp_ms for batch in markers]
+    for now_ms, start_offset in ((109, 6), (110, 0)):
+        assert raw(first) == raw(compact(first, now_ms=now_ms, start_offset=start_offset))
+    assert [3, 4, 5] == offsets(compact(first, now_ms=110, start_offset=2))
+    assert [4, 5] == offsets(compact(first, now_ms=110, start_offset=6))
+    kept = frozenset({3})
+    assert [3, 4, 5] == offsets(compact(first, now_ms=110, start_offset=6, kept=kept))
+
+
+def test_a_marker_stays_as_long_as_a_record_of_its_transaction() -> None:
+    """Wherever the record lies, and whether it was committed in one batch or in several."""
+    log = [
+        sent(0, b"a", b"1"),
+        sent(1, b"b", b"1"),
+        ended(2, is_commit=True),
+        build(3, [Stored(b"a", b"2")]),
+    ]
+    compacted = compact(log, start_offset=4, now_ms=NEVER_MS)
+    assert [0, 1, 2, 3] == offsets(compacted)
+    compacted = compact(log)
+    assert [1, 2, 3] == offsets(compacted)
+    assert bytes(log[2].buffer) == bytes(compacted[2].buffer)
 
 
 def test_a_tombstone_gets_its_horizon_when_it_is_first_cleaned() -> None:

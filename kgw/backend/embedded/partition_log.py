@@ -91,6 +91,12 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
         except StorageError as error:
             return refused_append(error)
 
+    async def make_durable(self, end_offset: int) -> None:
+        if end_offset > self._offsets.durable_end:
+            await self._threads.run_in_flusher(
+                partial(self._store.make_durable_below, self._log, end_offset)
+            )
+
     def read_hot(self, offset: int, max_bytes: int, upper_bound: int) -> ReadResult | None:
         if offset >= upper_bound or offset >= self._offsets.high_watermark:
             return ReadResult([], 0, offset)
@@ -179,10 +185,7 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
             return
         if offset > self._offsets.high_watermark:
             raise ValueError(f"log start cannot be {offset}, above {self._offsets.high_watermark}")
-        if offset > self._offsets.durable_end:
-            await self._threads.run_in_flusher(
-                partial(self._store.make_durable_below, self._log, offset)
-            )
+        await self.make_durable(offset)
         await self._threads.note(partial(self._store.save_log_start, self._log, offset))
         self._offsets.raise_log_start(offset)
         paths = await self._threads.run_in_flusher(

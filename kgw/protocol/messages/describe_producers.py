@@ -40,18 +40,18 @@ class PartitionResponse(schema.Struct):
     partition_index: int = schema.int32()
     error_code: int = schema.int16()
     error_message: str | None = schema.string(nullable_since=0, default=None)
-    active_producers: list[ProducerState] = schema.array(ProducerState)
+    active_producers: list[ProducerState] = schema.array(ProducerState, may_be_encoded=True)
 
 
 class TopicResponse(schema.Struct):
     """The producers of one topic."""
 
     name: str = schema.string()
-    partitions: list[PartitionResponse] = schema.array(PartitionResponse)
+    partitions: list[PartitionResponse] = schema.array(PartitionResponse, may_be_encoded=True)
 
 
 class DescribeProducersResponse(schema.Response, api_key=ApiKey.DESCRIBE_PRODUCERS):
     """The producers that the partitions remember."""
 
     throttle_time_ms: int = schema.int32()
-    topics: list[TopicResponse] = schema.array(TopicResponse)
+    topics: list[TopicResponse] = schema.array(TopicResponse, may_be_encoded=True)

@@ -24,7 +24,13 @@ from kgw.backend.embedded.log.swap import CompactedSegment, begin_directory
 from kgw.backend.embedded.read.reading import verify
 from kgw.errors import CorruptionError
 from kgw.records.batch import read_batch
-from kgw.records.compaction import CompactionRules, NewestOffsets, Tally, compact_batches
+from kgw.records.compaction import (
+    AbortedBatches,
+    CompactionRules,
+    NewestOffsets,
+    Tally,
+    compact_batches,
+)
 from kgw.records.errors import RecordError
 
 if TYPE_CHECKING:
@@ -120,6 +126,7 @@ class Compaction:
         self._pace = pace or Pace()
         self._pool = FilePool(fs, _OPEN_FILES)
         self._tally = Tally()
+        self._aborted = AbortedBatches(order.job.aborted)
         self._target_path = ""
         self._pending: list[RecordBatch] = []
         self._pending_bytes = 0
@@ -147,6 +154,8 @@ class Compaction:
                 job.now_ms,
                 job.delete_retention_ms,
                 job.kept_batches,
+                self._aborted,
+                self._order.start_offset,
             )
             output: _Output | None = None
             for source in self._order.sources:
@@ -194,7 +203,9 @@ class Compaction:
                     continue
                 if batch.base_offset >= self._end_offset:
                     break
-                full_at = newest.add(batch, order.start_offset, self._end_offset, self._job.limits)
+                full_at = newest.add(
+                    batch, order.start_offset, self._end_offset, self._job.limits, self._aborted
+                )
                 if full_at is not None:
                     self._end_offset = full_at
                     return newest

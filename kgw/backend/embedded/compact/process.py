@@ -51,6 +51,7 @@ def decode_order(line: bytes) -> CompactionOrder:
     fields: dict[str, Any] = json.loads(line)
     job = fields["job"]
     job["kept_batches"] = frozenset(job["kept_batches"])
+    job["aborted"] = tuple(map(tuple, job["aborted"]))
     job["limits"] = DecompressionLimits(*job["limits"])
     return CompactionOrder(
         fields["path"],
