@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kgw.backend.append import Append, AppendResult
 from kgw.completion import until_done
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from kgw.completion import Due
     from kgw.records.batch import RecordBatch
+
+ResultT = TypeVar("ResultT")
 
 # So much is checked in the loop; a compressed batch of that size may become 1 MB.
 RECORDS_IN_LOOP = 256
@@ -61,13 +63,13 @@ class CheckThread:
     def __init__(self) -> None:
         self._executor: ThreadPoolExecutor | None = None
 
-    def run(self, check: Callable[[], None]) -> Future[None]:
-        """Have a check done after those that came before it."""
+    def run(self, work: Callable[[], ResultT]) -> Future[ResultT]:
+        """Have work done after what came before it."""
         if self._executor is None:
             from concurrent.futures import ThreadPoolExecutor
 
             self._executor = ThreadPoolExecutor(1, "kgw-checks")
-        return asyncio.get_running_loop().run_in_executor(self._executor, check)
+        return asyncio.get_running_loop().run_in_executor(self._executor, work)
 
     def close(self) -> None:
         """Let the thread end, when it has done what there is."""
