@@ -132,6 +132,9 @@ HANDLERS: dict[int, Handler] = {
         Handler(ApiKey.DELETE_RECORDS, 0, 2),
         Handler(ApiKey.INIT_PRODUCER_ID, 0, 5),
         Handler(ApiKey.OFFSET_FOR_LEADER_EPOCH, 0, 4),
+        Handler(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5),
+        Handler(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4),
+        Handler(ApiKey.END_TXN, 0, 5),
         Handler(ApiKey.DESCRIBE_CONFIGS, 0, 4),
         Handler(ApiKey.ALTER_CONFIGS, 0, 2),
         Handler(ApiKey.CREATE_PARTITIONS, 0, 3),
@@ -139,6 +142,8 @@ HANDLERS: dict[int, Handler] = {
         Handler(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1),
         Handler(ApiKey.OFFSET_DELETE, 0, 0),
         Handler(ApiKey.DESCRIBE_CLUSTER, 0, 2),
+        Handler(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0),
+        Handler(ApiKey.LIST_TRANSACTIONS, 0, 2),
         Handler(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0),
     )
 }

@@ -32,9 +32,12 @@ from kgw.turns import finish, take_turns
 from kgw.types import NO_OFFSET, NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kgw.backend.append import Append
     from kgw.backend.base import PartitionLog
     from kgw.clock import Clock
+    from kgw.completion import Completion
     from kgw.partitions.appending import CheckThread
     from kgw.partitions.producer_state import BatchEntry
     from kgw.partitions.topic_config import TopicConfig
@@ -201,7 +204,13 @@ class Partition:
 
     # --- writing ---------------------------------------------------------------------------------
 
-    def append(self, records: Buffer | None, *, zstd_allowed: bool = True) -> Appended:
+    def append(
+        self,
+        records: Buffer | None,
+        *,
+        zstd_allowed: bool = True,
+        verify: Callable[[], Completion[ErrorCode]] | None = None,
+    ) -> Appended:
         """Take the one batch of a Produce request, and submit it before returning.
 
         The batch's bytes belong to the partition from now on and are changed in place. A retry of a
