@@ -43,6 +43,7 @@ EPOCH = 3
 
 
 def place(index: int = 0) -> PartitionKey:
+    """Return a partition of the one topic."""
     return PartitionKey(TOPIC, index)
 
 

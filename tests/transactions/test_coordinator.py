@@ -29,11 +29,13 @@ async def begun(driver: Driver, *indexes: int) -> tuple[int, int]:
 
 
 async def stored(driver: Driver) -> TransactionRow | None:
+    """Return what is stored of the id."""
     row = (await driver.store.load(TRANSACTION)).get(ID)
     return None if row is None else decode_row(row.value)
 
 
 async def stored_state(driver: Driver) -> str:
+    """Return the state that is stored of the id."""
     row = await stored(driver)
     return "nothing" if row is None else row.state.value
 
@@ -330,13 +332,14 @@ async def test_removal_that_fails(driver: Driver) -> None:
 async def test_many_ids_are_looked_at_in_turns() -> None:
     """The loop turns for others while it is found which ones go."""
     driver = await Driver(expiration_s=10.0, expiration_check_interval_s=100.0).start()
-    for number in range(2_500):
-        await driver.init(name=str(number))
+    for one in [driver.ask_init(name=str(number)) for number in range(2_500)]:
+        await one
     driver.clock.advance(100.5)
+    assert 1_000 == driver.metrics.transactional_ids_expired
     await settle()
-    await driver.coordinator.aclose()
-    assert [] == list(driver.coordinator.listed())
     assert 2_500 == driver.metrics.transactional_ids_expired
+    assert 0 == len(list(driver.coordinator.listed()))
+    await driver.coordinator.aclose()
 
 
 # --- a store that fails --------------------------------------------------------------------------
@@ -436,8 +439,8 @@ async def test_store_that_is_broken_is_not_asked_without_end(driver: Driver) -> 
 
     driver.store.apply = fail  # type: ignore[method-assign]  # for good, unlike `outcome`
     driver.clock.advance(60)
-    for _ in range(600):
-        driver.clock.advance(0.1)
+    for _ in range(60):
+        driver.clock.advance(1)
         await settle()
     assert 5 <= driver.store.failures <= 15
     assert "Ongoing" == driver.state
