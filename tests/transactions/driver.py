@@ -15,8 +15,9 @@ from tests.groups.life import FlakyStore, OneLife
 from tests.transactions.script import place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from kgw.state.base import Change
     from kgw.transactions.machine import Ending
     from kgw.transactions.requests import ProducerResult
     from kgw.types import PartitionKey
@@ -71,7 +72,7 @@ class Listeners:
         self.endings.append(ending)
         if where.partition in self.gone:
             return None
-        told = Told(where.partition, tuple(ending.producer), ending.is_commit)
+        told = Told(where.partition, ending.producer, ending.is_commit)
         return self._hear(told, None)
 
     def in_group(
@@ -103,12 +104,24 @@ class Listeners:
         return answer
 
 
+class BrokenStore(FlakyStore):
+    """One that can fail for good."""
+
+    is_broken = False
+
+    async def apply(self, changes: Sequence[Change]) -> None:
+        if self.is_broken:
+            self.failures += 1
+            raise StorageError("broken")
+        await super().apply(changes)
+
+
 class Driver:
     """One coordinator. Producers are pairs; answers are awaited, and given as names and pairs."""
 
     def __init__(self, **settings: Any) -> None:
         self.clock = ManualClock()
-        self.store = FlakyStore()
+        self.store = BrokenStore()
         self.metrics = Metrics()
         self.listeners = Listeners()
         self.bugs: list[BaseException] = []
