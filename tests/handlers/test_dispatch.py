@@ -16,9 +16,9 @@ from kgw.protocol.codec import codec, request_class, response_class
 from kgw.protocol.framing import decode_response, request_frame
 from kgw.protocol.messages.api_versions import ApiVersionsResponse
 from kgw.protocol.messages.find_coordinator import FindCoordinatorRequest
-from kgw.protocol.messages.list_transactions import (
-    ListTransactionsRequest,
-    ListTransactionsResponse,
+from kgw.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
 )
 from kgw.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kgw.protocol.messages.produce import ProduceRequest, ProduceResponse
@@ -117,7 +117,8 @@ async def test_refuses_a_declared_version_that_is_not_served(gateway: InProcessG
 
 async def test_refuses_a_known_key_that_is_not_served(gateway: InProcessGateway) -> None:
     """An API of a later issue says UNSUPPORTED_VERSION instead of closing the socket."""
-    response = await gateway.ask(ListTransactionsRequest(), 1, ListTransactionsResponse)
+    request = ListPartitionReassignmentsRequest()
+    response = await gateway.ask(request, 0, ListPartitionReassignmentsResponse)
     assert ErrorCode.UNSUPPORTED_VERSION == response.error_code
 
 

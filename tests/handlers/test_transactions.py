@@ -373,7 +373,12 @@ def let_partitions_ask(monkeypatch: pytest.MonkeyPatch, at_once: bool = False) -
 def transactional(producer: dict[str, int], **changes: int) -> Any:
     """Return a request with a transactional batch for orders-0."""
     known = {**producer, **changes}
-    records = batch(is_transactional=True, base_sequence=0, **known)
+    records = batch(
+        producer_id=known["producer_id"],
+        producer_epoch=known["producer_epoch"],
+        base_sequence=0,
+        is_transactional=True,
+    )
     return produce_request(records, transactional_id=ID)
 
 
