@@ -93,7 +93,6 @@ class TransactionCoordinator:
         self._state = state
         self._clock = clock
         self._settings = settings
-        self._metrics = metrics
         self._report_bug = report_bug
         self._next_producer_id = next_producer_id
         self._table = TransactionTable(
@@ -323,7 +322,6 @@ class TransactionCoordinator:
                 # Not while something is on its way to the store: it may renew what looks old.
                 if not one.unwritten:
                     self._table.step(one, idle)
-                    self._metrics.transactional_ids_expired += one.unwritten
                 if share.spend():
                     yield
         finally:

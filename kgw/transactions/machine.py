@@ -29,6 +29,7 @@ from kgw.transactions.requests import (
 )
 from kgw.transactions.rows import TransactionRow
 from kgw.transactions.states import DECIDED, TransactionEvent, TransactionState, next_state
+from kgw.types import NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
     from kgw.types import PartitionKey
@@ -246,7 +247,11 @@ class TransactionMachine:
             if request.new_producer_id == NO_PRODUCER_ID:
                 return [NeedProducerId(asked)]
             # Who has been forgotten may go on under another producer id.
-            before = Producer(request.new_producer_id, -1) if expected is None else expected
+            before = (
+                Producer(request.new_producer_id, NO_PRODUCER_EPOCH)
+                if expected is None
+                else expected
+            )
             self.row = TransactionRow(
                 TransactionState.EMPTY, before, request.timeout_ms, self._coordinator_epoch
             )
@@ -291,7 +296,7 @@ class TransactionMachine:
             # Nobody who does not know the epoch before may ask again and be taken for the same.
             last_producer_epoch=NO_PRODUCER_EPOCH if expected is None else expected.epoch,
             timeout_ms=request.timeout_ms,
-            started_ms=-1,
+            started_ms=NO_TIMESTAMP_MS,
         )
         return [Persist(row), Answer(asked, ProducerResult(NO_ERROR, producer))]
 

@@ -107,7 +107,7 @@ class Write(NamedTuple):
     transaction: Transaction
     row: TransactionRow | None
     answers: list[Answer]
-    endings: list[Ending]
+    ends: list[CarryOut]
 
 
 class TransactionTable:
@@ -203,16 +203,7 @@ class TransactionTable:
                     write.answers.append(effect)
             elif isinstance(effect, CarryOut):
                 assert write is not None  # noqa: S101 - the decision is stored with it
-                write.endings.append(effect.ending)
-                count(self._metrics.transactions_ended, effect.cause.value)
-                if effect.cause in {Cause.TIMED_OUT, Cause.FENCED}:
-                    _log.info(
-                        "a transaction is aborted for its producer",
-                        transactional_id=one.transactional_id,
-                        why=effect.cause.value,
-                        producer_id=effect.ending.producer.id,
-                        partitions=len(effect.ending.places),
-                    )
+                write.ends.append(effect)
             elif isinstance(effect, NeedProducerId):
                 self._need_producer_id(one.transactional_id, effect.asked)
 
@@ -257,6 +248,17 @@ class TransactionTable:
         one.run = self._ender.begin(one.transactional_id, ending, self._ended)
         one.run.attempt_after(one.not_before_s - one.decided_s)
 
+    def _say(self, one: Transaction, end: CarryOut) -> None:
+        count(self._metrics.transactions_ended, end.cause.value)
+        if end.cause in {Cause.TIMED_OUT, Cause.FENCED}:
+            _log.info(
+                "a transaction is aborted for its producer",
+                transactional_id=one.transactional_id,
+                why=end.cause.value,
+                producer_id=end.ending.producer.id,
+                partitions=len(end.ending.places),
+            )
+
     def _ended(self, run: EndRun) -> None:
         one = self.by_id[run.transactional_id]
         one.run = None
@@ -294,9 +296,12 @@ class TransactionTable:
         one.not_before_s = 0.0
         if one.last_write is write:
             one.last_write = None
+        if write.row is None:
+            self._metrics.transactional_ids_expired += 1
         # Before the answers: the next transaction must find the markers on their way.
-        for ending in write.endings:
-            self._begin(one, ending)
+        for end in write.ends:
+            self._say(one, end)
+            self._begin(one, end.ending)
         for answer in write.answers:
             _answer(answer)
         self._settle(one)

@@ -336,7 +336,7 @@ async def test_many_ids_are_looked_at_in_turns() -> None:
     for one in [driver.ask_init(name=str(number)) for number in range(2_500)]:
         await one
     driver.clock.advance(100.5)
-    assert 1_000 == driver.metrics.transactional_ids_expired
+    assert 1_000 == driver.metrics.transactional_ids["Dead"]
     await settle()
     assert 2_500 == driver.metrics.transactional_ids_expired
     assert 0 == len(list(driver.coordinator.listed()))
