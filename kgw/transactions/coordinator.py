@@ -209,7 +209,7 @@ class TransactionCoordinator:
     ) -> Completion[ErrorCode]:
         """Say whether partitions are in the transaction; nothing changes."""
         producer = Producer(producer_id, producer_epoch)
-        return self._ask(transactional_id, VerifyRequest(producer, frozenset(places)))
+        return self._ask(transactional_id, VerifyRequest(producer, places=frozenset(places)))
 
     def add_offsets(
         self, transactional_id: str, producer_id: int, producer_epoch: int, group_id: str
@@ -217,6 +217,13 @@ class TransactionCoordinator:
         """Take a group's offsets into the transaction, which begins if none is open."""
         producer = Producer(producer_id, producer_epoch)
         return self._ask(transactional_id, AddRequest(producer, groups=frozenset((group_id,))))
+
+    def verify_offsets(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, group_id: str
+    ) -> Completion[ErrorCode]:
+        """Say whether a group's offsets are in the transaction; nothing changes."""
+        producer = Producer(producer_id, producer_epoch)
+        return self._ask(transactional_id, VerifyRequest(producer, groups=frozenset((group_id,))))
 
     def end(
         self,

@@ -247,11 +247,7 @@ class TransactionMachine:
             if request.new_producer_id == NO_PRODUCER_ID:
                 return [NeedProducerId(asked)]
             # Who has been forgotten may go on under another producer id.
-            before = (
-                Producer(request.new_producer_id, NO_PRODUCER_EPOCH)
-                if expected is None
-                else expected
-            )
+            before = expected or Producer(request.new_producer_id, NO_PRODUCER_EPOCH)
             self.row = TransactionRow(
                 TransactionState.EMPTY, before, request.timeout_ms, self._coordinator_epoch
             )
@@ -512,7 +508,8 @@ def _verified(request: VerifyRequest, row: TransactionRow) -> ErrorCode:
         return error
     if row.state in DECIDED:
         return ErrorCode.CONCURRENT_TRANSACTIONS
-    is_in = row.state is TransactionState.ONGOING and request.places <= row.places
+    is_open = row.state is TransactionState.ONGOING
+    is_in = is_open and request.places <= row.places and request.groups <= row.groups
     return NO_ERROR if is_in else ErrorCode.TRANSACTION_ABORTABLE
 
 

@@ -76,14 +76,15 @@ class AddRequest(NamedTuple):
 
 
 class VerifyRequest(NamedTuple):
-    """Are these partitions in the transaction (KIP-890)? Nothing changes.
+    """Are these partitions and groups in the transaction (KIP-890)? Nothing changes.
 
     INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS; TRANSACTION_ABORTABLE
     when they are not.
     """
 
     producer: Producer
-    places: AbstractSet[PartitionKey]
+    places: AbstractSet[PartitionKey] = frozenset()
+    groups: AbstractSet[str] = frozenset()
 
     def refused(self, error: ErrorCode) -> ErrorCode:
         return error

@@ -118,8 +118,11 @@ class Script:
         groups = frozenset((group,)) if group else frozenset()
         return self.ask(AddRequest(Producer(*producer), frozenset(map(place, places)), groups))
 
-    def verify(self, *producer: int, places: Iterable[int] = (0,)) -> list[str]:
-        return self.ask(VerifyRequest(Producer(*producer), frozenset(map(place, places))))
+    def verify(
+        self, *producer: int, places: Iterable[int] = (0,), groups: Iterable[str] = ()
+    ) -> list[str]:
+        known = frozenset(map(place, places))
+        return self.ask(VerifyRequest(Producer(*producer), known, frozenset(groups)))
 
     def end(
         self, *producer: int, commit: bool = True, version: int = 2, new: int = -1

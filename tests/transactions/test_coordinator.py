@@ -117,6 +117,8 @@ async def test_what_has_not_changed_is_answered_at_once(driver: Driver) -> None:
     producer = await begun(driver, 0)
     assert driver.ask_add(producer, 0).is_done
     assert driver.coordinator.verify(ID, *producer, [place(0)]).is_done
+    verify = driver.coordinator.verify_offsets(ID, *producer, "g")
+    assert ErrorCode.TRANSACTION_ABORTABLE is verify.result
 
 
 async def test_additions_that_come_together_are_one_write(driver: Driver) -> None:
