@@ -33,6 +33,7 @@ IMPORTED_SOON = (
     "kgw.groups.coordinator",
     "kgw.protocol.decoding",
     "kgw.protocol.encoding",
+    "kgw.transactions.coordinator",
 )
 """What the first clients need and no start does: their requests should not wait for it."""
 IMPORTED_AFTER_S = 0.2

@@ -12,7 +12,7 @@ from sys import modules
 from typing import TYPE_CHECKING
 
 from kgw.config import SERVER_SETTINGS, ConfigError
-from kgw.errors import KgwError, StorageError
+from kgw.errors import ErrorCode, KafkaError, KgwError, StorageError
 from kgw.lag.positions import ClientPositions
 from kgw.metrics import Metrics
 from kgw.partitions.answer_room import AnswerRoom
@@ -23,19 +23,24 @@ from kgw.partitions.producer_ids import ProducerIds
 from kgw.partitions.waits import FetchDeadlines
 from kgw.placement import CoordinatorKey, CoordinatorType, OneProcess, load_cluster_row
 from kgw.state.base import Change
-from kgw.state.kinds import BROKER_CONFIG, CLUSTER, GROUP_KINDS
+from kgw.state.kinds import BROKER_CONFIG, CLUSTER, GROUP_KINDS, TRANSACTION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from kgw.backend.append import Append
     from kgw.backend.base import Backend
     from kgw.clock import Clock
+    from kgw.completion import Completion
     from kgw.config import Config, Value
     from kgw.groups.coordinator import GroupCoordinator
     from kgw.lag.monitor import LagMonitor
     from kgw.offsets.committed import Place
     from kgw.placement import Placement
     from kgw.state.base import StateStore
+    from kgw.transactions.coordinator import TransactionCoordinator
+    from kgw.transactions.machine import Ending
+    from kgw.types import PartitionKey
 
 _log = logging.getLogger(__name__)
 
@@ -77,6 +82,7 @@ class Gateway:
         )
         self.producer_ids: ProducerIds
         self._groups: GroupCoordinator | None = None
+        self._transactions: TransactionCoordinator | None = None
         self.is_stopping = False
         """Whether the process is about to end."""
         self.positions = ClientPositions(config.lag_clients_max)
@@ -109,6 +115,7 @@ class Gateway:
                 leave_bytes=_CHECKPOINTS_REPLAYED * self.config.checkpoint_bytes,
             )
             await self._open_groups()
+            await self._open_transactions()
             self._open_lag()
         except BaseException:
             await self.backend.aclose()
@@ -129,6 +136,8 @@ class Gateway:
             self._watching.cancel()
         if self._lag is not None:
             await self._lag.aclose()
+        if self._transactions is not None:
+            await self._transactions.aclose()
         if self._groups is not None:
             await self._groups.aclose()
         try:
@@ -140,8 +149,10 @@ class Gateway:
             await self.backend.aclose()
 
     def begin_to_stop(self) -> None:
-        """Answer the requests that wait for other members: nobody may hold up the drain."""
+        """Answer the requests that wait for other clients: nobody may hold up the drain."""
         self.is_stopping = True
+        if self._transactions is not None:
+            self._transactions.release()
         if self._groups is not None:
             self._groups.release()
 
@@ -234,6 +245,77 @@ class Gateway:
         await self._groups.open(
             lambda topic_id: self.catalog.by_id(topic_id) is not None,
             lambda group: self.placement.owns(CoordinatorKey(CoordinatorType.GROUP, group)),
+        )
+
+    @property
+    def transactions(self) -> TransactionCoordinator:
+        """All transactional ids, made when one is stored or somebody asks for one."""
+        if self._transactions is None:
+            self._transactions = self._make_transactions()
+            self._transactions.open_empty()
+            if self.is_stopping:
+                self._transactions.release()
+        return self._transactions
+
+    def _make_transactions(self) -> TransactionCoordinator:
+        # Not at the top: most starts have no transactions.
+        from kgw.transactions.coordinator import TransactionCoordinator, TransactionSettings
+        from kgw.transactions.machine import TransactionLimits
+
+        config = self.config
+        return TransactionCoordinator(
+            self.backend.state,
+            self.clock,
+            TransactionSettings(
+                config.transactional_ids_max,
+                config.transactional_id_expiration_ms / 1000,
+                config.transaction_remove_expired_transaction_cleanup_interval_ms / 1000,
+                TransactionLimits(
+                    config.transaction_max_timeout_ms,
+                    config.add_partitions_to_txn_retry_backoff_max_ms / 1000,
+                ),
+            ),
+            self.metrics,
+            lambda error: self.report_internal_error("transactions", error),
+            next_producer_id=self.producer_ids.next_id,
+            end_in_partition=self.end_in_partition,
+            end_in_group=self.end_in_group,
+        )
+
+    def end_in_partition(self, place: PartitionKey, ending: Ending) -> Append | None:
+        """Have a decision written into a partition; None when there is none any more."""
+        # Not at the top: who has no transactions need not wait for it at a start.
+        from kgw.partitions.transactions import TransactionMarker
+
+        partition, code = self.catalog.find(place.topic_id, place.partition)
+        if partition is None:
+            if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                raise KafkaError(code)
+            return None
+        return partition.append_marker(
+            TransactionMarker(
+                *ending.producer,
+                ending.coordinator_epoch,
+                ending.is_commit,
+                ending.transaction_version,
+            )
+        )
+
+    def end_in_group(
+        self, group_id: str, producer_id: int, producer_epoch: int, is_commit: bool
+    ) -> Completion[ErrorCode]:
+        """Have a decision carried out for the offsets of a group."""
+        return self.groups.end_transaction(group_id, producer_id, producer_epoch, is_commit)
+
+    async def _open_transactions(self) -> None:
+        try:
+            if TRANSACTION not in await self.backend.state.kinds():
+                return
+        except StorageError:
+            pass  # a kind that cannot be read: this one is loaded by its name
+        self._transactions = self._make_transactions()
+        await self._transactions.open(
+            lambda id_: self.placement.owns(CoordinatorKey(CoordinatorType.TRANSACTION, id_))
         )
 
     @property

@@ -194,6 +194,30 @@ class Metrics:
         "kgw_offsets_expired_total", "Committed offsets that expired in groups without members."
     )
 
+    # Transactions.
+    transactional_ids: dict[str, int] = _gauge(
+        "kgw_transactional_ids", "Transactional ids, by state.", "state"
+    )
+    transactions_ended: dict[str, int] = _counter(
+        "kgw_transactions_ended_total",
+        "Transactions whose end was decided: committed, aborted (by their producer), fenced (by a "
+        "producer that took over the transactional id) or timed-out.",
+        "result",
+    )
+    transaction_end_time: Histogram = _histogram(
+        "kgw_transaction_end_seconds",
+        "From a durable decision until every partition and group has it: what readers of committed "
+        "records, and the next transaction, wait for.",
+    )
+    transaction_end_failures: int = _counter(
+        "kgw_transaction_end_failures_total",
+        "Partitions and groups that could not be told of a decision. Each is told again.",
+    )
+    transactional_ids_expired: int = _counter(
+        "kgw_transactional_ids_expired_total",
+        "Transactional ids that were forgotten because nobody used them.",
+    )
+
     # What becomes of old records.
     removed_records: dict[str, int] = _counter(
         "kgw_removed_records_total",

@@ -355,6 +355,36 @@ def groups() -> str:
     )
 
 
+def transactions() -> str:
+    """The states of a transactional id, drawn from the table that the code obeys."""
+    from kgw.transactions import states
+    from kgw.transactions.machine import Cause
+
+    lines = ["```mermaid\n", "stateDiagram-v2\n", "    [*] --> Empty\n"]
+    for state, events in states.TRANSITIONS.items():
+        for event, target in events.items():
+            lines.append(f"    {state.value} --> {target.value}: {event.value}\n")
+    lines += ["    Dead --> [*]\n", "```\n"]
+    meanings = enum_docstrings(Path(states.__file__), "TransactionState")
+    return "".join(
+        [
+            "# Transactions\n\n",
+            "The states of a transactional id and what moves it from one to another.\n",
+            "The diagram is drawn from the table that the code obeys: what is not in it cannot",
+            " happen.\n\n",
+            *lines,
+            "\n",
+            table(
+                ("State", "Meaning"),
+                ((state.value, meanings[state.name]) for state in states.TransactionState),
+            ),
+            "\n## How a transaction ended\n\n",
+            "The results that `kgw_transactions_ended_total` names.\n\n",
+            "".join(f"- `{cause.value}`\n" for cause in Cause),
+        ]
+    )
+
+
 def enum_docstrings(source: Path, class_name: str) -> dict[str, str]:
     """The strings that stand below the members of an enumeration."""
     tree = ast.parse(source.read_text())
@@ -416,6 +446,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/errors.md": errors,
     "reference/metrics.md": metrics,
     "reference/groups.md": groups,
+    "reference/transactions.md": transactions,
     "reference/admin.md": admin,
     "performance.md": performance,
 }

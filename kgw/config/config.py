@@ -66,6 +66,11 @@ class Config:
     offset_metadata_max_bytes: int
     offsets_retention_minutes: int
     offsets_retention_check_interval_ms: int
+    transaction_max_timeout_ms: int
+    transactional_id_expiration_ms: int
+    transaction_remove_expired_transaction_cleanup_interval_ms: int
+    add_partitions_to_txn_retry_backoff_max_ms: int
+    transactional_ids_max: int
     lag_interval_ms: int
     lag_risk_ms: int
     lag_metrics_groups: int

@@ -8,7 +8,7 @@ from __future__ import annotations
 _CONSUMER_PROTOCOL = "the consumer protocol of KIP-848 is not served yet"
 _STREAMS = "streams groups are not served yet"
 _OFFSETS = "committed offsets are rows of the state store, not records of a topic"
-_TRANSACTIONS = "transactions are not served yet"
+_TRANSACTION_LOG = "transactional ids are rows of the state store, not records of a topic"
 _SECURITY = "encryption and authentication are not served yet"
 _QUOTAS = "quotas are not served yet"
 _ONE_NODE = "there is one node, and no replication"
@@ -34,6 +34,7 @@ REFUSED_TOPIC_SETTINGS = {
 }
 
 REFUSED_SERVER_SETTINGS = {
+    "add.partitions.to.txn.retry.backoff.ms": "what waits is told when its time has come",
     "alter.config.policy.class.name": _CLASSES,
     "auto.leader.rebalance.enable": _ONE_NODE,
     "authorizer.class.name": _CLASSES,
@@ -63,7 +64,9 @@ REFUSED_SERVER_SETTINGS = {
     "server.max.startup.time.ms": _NO_QUORUM,
     "socket.receive.buffer.bytes": "the system sizes its socket buffers",
     "super.users": _SECURITY,
-    "transactional.id.expiration.ms": _TRANSACTIONS,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "a transaction is aborted when "
+    "its time is over, and none is looked for",
+    "transaction.two.phase.commit.enable": "two-phase commit is not served",
 }
 
 # Longest prefix first where one contains another.
@@ -108,7 +111,8 @@ _REFUSED_PREFIXES = (
     ("socket.connection.setup.", _ONE_NODE),
     ("ssl.", _SECURITY),
     ("telemetry.", "client telemetry is not served yet"),
-    ("transaction.", _TRANSACTIONS),
+    ("transaction.state.", _TRANSACTION_LOG),
+    ("transaction.", _NOT_NEEDED),
     ("zookeeper.", "there is no ZooKeeper"),
 )
 

@@ -197,6 +197,42 @@ _TOPICS = (
     ),
 )
 
+_TRANSACTIONS = (
+    Setting(
+        "transaction.max.timeout.ms",
+        900_000,
+        "The longest time that a producer may ask for each of its transactions; a longer one is "
+        "refused with INVALID_TRANSACTION_TIMEOUT. A transaction that takes longer than its "
+        "producer asked for is aborted.",
+        minimum=1,
+    ),
+    Setting(
+        "transactional.id.expiration.ms",
+        604_800_000,
+        "Time after which a transactional id without an open transaction is forgotten. A producer "
+        "that comes back later gets a new producer id.",
+        minimum=1,
+    ),
+    Setting(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        3_600_000,
+        "How often transactional ids that nobody uses are looked for.",
+        minimum=1,
+    ),
+    Setting(
+        "add.partitions.to.txn.retry.backoff.max.ms",
+        100,
+        "How long what is to be added to a transaction waits for the end of the one before, until "
+        "it is answered with CONCURRENT_TRANSACTIONS.",
+    ),
+    Setting(
+        "kgw.transactional.ids.max",
+        100_000,
+        "Transactional ids; more are refused with POLICY_VIOLATION.",
+        minimum=1,
+    ),
+)
+
 _GROUPS = (
     Setting(
         "group.min.session.timeout.ms",
@@ -354,6 +390,7 @@ SERVER_SECTIONS = {
     "topic defaults": TOPIC_DEFAULT_SETTINGS,
     "retention": RETENTION_SETTINGS,
     "groups": _GROUPS,
+    "transactions": _TRANSACTIONS,
     "lag": _LAG,
     "admin": _ADMIN,
     "limits": LIMIT_SETTINGS,

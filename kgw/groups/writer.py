@@ -13,6 +13,7 @@ from kgw.errors import ErrorCode, StorageError
 from kgw.groups.writes import changes_of
 from kgw.offsets.rows import OFFSET_KINDS, parse_row_key
 from kgw.state.base import Change
+from kgw.state.write_queue import WriteQueue
 from kgw.turns import Rest, Share, in_turns
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from kgw.groups.group import Group, Write
     from kgw.state.base import StateStore
 
-FLUSH_WRITES = 1_000
-"""A flush takes no more writes than this: what they change waits in memory for the disk."""
 FINISHED_PER_TURN = 400
 """To take over what is stored, and to answer, takes 2 to 4 us each."""
 
@@ -48,32 +47,18 @@ class GroupWriter:
         self._load_again = load_again
         self._done = done
         self._report_bug = report_bug
-        self._queue: list[Write] = []
-        self._task: asyncio.Task[None] | None = None
+        self._queue = WriteQueue(self._flush)
         self._doubtful: set[tuple[str, str]] = set()
         """Kind and key of rows of offsets that may have been stored or not."""
 
     def submit(self, write: Write) -> None:
         """Queue a write."""
         write.group.unwritten += 1
-        self._queue.append(write)
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run())
+        self._queue.submit(write)
 
     async def aclose(self) -> None:
         """Wait until everything that was submitted is stored, or has failed."""
-        while self._task is not None:
-            await asyncio.wait([self._task])
-
-    async def _run(self) -> None:
-        try:
-            while self._queue:
-                batch, self._queue = self._queue[:FLUSH_WRITES], self._queue[FLUSH_WRITES:]
-                await self._flush(batch)
-                if self._queue:
-                    await asyncio.sleep(0)  # a store in memory gives nobody else a turn
-        finally:
-            self._task = None
+        await self._queue.aclose()
 
     async def _flush(self, batch: list[Write]) -> None:
         changes: list[Change] = []
@@ -126,8 +111,9 @@ class GroupWriter:
     def _fail(self, batch: list[Write], error: Exception) -> None:
         """Refuse a batch, and what was queued behind rows of it and follows from them."""
         broken = dict.fromkeys(write.group for write in batch if write.wanted.rows)
-        doomed = [*batch, *(one for one in self._queue if one.group in broken)]
-        self._queue = [one for one in self._queue if one.group not in broken]
+        queue = self._queue
+        doomed = [*batch, *(one for one in queue.waiting if one.group in broken)]
+        queue.waiting = [one for one in queue.waiting if one.group not in broken]
         for write in doomed:
             write.group.unwritten -= 1
             for waiter, _ in write.answers:

@@ -2,13 +2,15 @@
 
 Behaviour:
 - lists exactly the table of handlers; the same answer to everybody, before any authentication;
+- version 2 of transactions is in force (KIP-890): clients that know it bring partitions into a
+  transaction by producing to them, and get another epoch at each end;
 - an unknown version is answered in version 0 with UNSUPPORTED_VERSION and the range of this API
   (`kgw.handlers.refusal`), so that the client can ask again;
 - a software name or version that has not KIP-511's form is INVALID_REQUEST.
 
 v1 adds the throttle time (KIP-35, KIP-124). v2: throttled after the answer (KIP-219). v3: flexible,
-the client names its software (KIP-482, KIP-511). v4: feature ranges may begin at 0 (KIP-1022); no
-features are published.
+the client names its software (KIP-482, KIP-511). v4: feature ranges may begin at 0 (KIP-1022), and
+those that do are left out before (KAFKA-17492).
 """
 
 from __future__ import annotations
@@ -19,23 +21,49 @@ from typing import TYPE_CHECKING
 from kgw.errors import ErrorCode
 from kgw.handlers.table import HANDLERS
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from kgw.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 
 if TYPE_CHECKING:
     from kgw.handlers.context import RequestContext
     from kgw.handlers.table import Handler
     from kgw.protocol.messages.api_versions import ApiVersionsRequest
 
+_FEATURES = 3
+_FEATURES_FROM_0 = 4
+_FEATURES_EPOCH = 0
+"""It never changes: what is in force is a matter of the program's version."""
+_TRANSACTIONS = "transaction.version"
+_TRANSACTION_VERSION = 2
+
 # KIP-511's form: letters and digits, with dots and dashes between them.
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
 def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
-    if context.api_version >= 3:
+    if context.api_version >= _FEATURES:
         name, version = request.client_software_name, request.client_software_version
         if not (_SOFTWARE_NAME.fullmatch(name) and _SOFTWARE_NAME.fullmatch(version)):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    return ApiVersionsResponse(api_keys=[_range(handler) for handler in HANDLERS.values()])
+    response = ApiVersionsResponse(api_keys=[_range(handler) for handler in HANDLERS.values()])
+    if context.api_version >= _FEATURES:
+        response.finalized_features_epoch = _FEATURES_EPOCH
+        response.finalized_features = [
+            FinalizedFeatureKey(
+                name=_TRANSACTIONS,
+                max_version_level=_TRANSACTION_VERSION,
+                min_version_level=_TRANSACTION_VERSION,
+            )
+        ]
+    if context.api_version >= _FEATURES_FROM_0:
+        response.supported_features = [
+            SupportedFeatureKey(name=_TRANSACTIONS, min_version=0, max_version=_TRANSACTION_VERSION)
+        ]
+    return response
 
 
 def unsupported_version_response() -> ApiVersionsResponse:

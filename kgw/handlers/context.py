@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kgw.placement import Node
     from kgw.protocol.api_keys import ApiKey
     from kgw.protocol.schema import Request
+    from kgw.transactions.coordinator import TransactionCoordinator
 
 LARGE_REQUEST_BYTES = 16 << 10
 """A request larger than this takes its turn among those of other connections."""
@@ -183,6 +184,14 @@ def coordinator(group_id: str, context: RequestContext) -> GroupCoordinator:
     if not coordinates(group_id, context):
         raise KafkaError(ErrorCode.NOT_COORDINATOR)
     return context.gateway.groups
+
+
+def transactions(transactional_id: str, context: RequestContext) -> TransactionCoordinator:
+    """Return what coordinates a transactional id. Raises KafkaError NOT_COORDINATOR."""
+    key = CoordinatorKey(CoordinatorType.TRANSACTION, transactional_id)
+    if not context.gateway.placement.owns(key):
+        raise KafkaError(ErrorCode.NOT_COORDINATOR)
+    return context.gateway.transactions
 
 
 Answer: TypeAlias = Response | Later | Awaitable[Response | EncodedBody | None] | None

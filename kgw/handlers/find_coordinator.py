@@ -1,11 +1,11 @@
-"""FindCoordinator, key 10, versions 0 to 6: who coordinates a group.
+"""FindCoordinator, key 10, versions 0 to 6: who coordinates a group or a transactional id.
 
 Behaviour:
-- the node that owns a group coordinates it, at its address for the listener that the client came
-  through;
-- transactional ids and share partitions are answered with UNSUPPORTED_VERSION, which is final: with
+- the node that owns one coordinates it, at its address for the listener that the client came
+  through. It need not exist;
+- share partitions are answered with UNSUPPORTED_VERSION, which is final: with
   COORDINATOR_NOT_AVAILABLE a client would ask for ever for what is not served yet;
-- other kinds of key are INVALID_REQUEST. The groups need not exist.
+- other kinds of key are INVALID_REQUEST.
 
 v1: kinds of key, messages (KIP-98). v3: flexible (KIP-482). v4: several keys (KIP-699). v5:
 KIP-890, v6: share partitions (KIP-932); both have the layout of v4.
@@ -24,37 +24,38 @@ if TYPE_CHECKING:
     from kgw.handlers.context import RequestContext
     from kgw.protocol.messages.find_coordinator import FindCoordinatorRequest
 
-_NOT_SERVED = {
-    CoordinatorType.TRANSACTION: "transactions are not served yet",
-    2: "share groups are not served yet",
-}
+_SHARE = 2
 _NOBODY = -1
 _SEVERAL_KEYS = 4
 
 
 def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
-    if request.key_type != CoordinatorType.GROUP:
-        reason = _NOT_SERVED.get(request.key_type)
-        if reason is None:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"keys of type {request.key_type} are unknown"
-            )
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason)
+    if request.key_type == _SHARE:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "share groups are not served yet")
+    try:
+        key_type = CoordinatorType(request.key_type)
+    except ValueError:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"keys of type {request.key_type} are unknown"
+        ) from None
     if context.api_version < _SEVERAL_KEYS:
-        one = _coordinator(request.key, context)
+        one = _coordinator(CoordinatorKey(key_type, request.key), context)
         return FindCoordinatorResponse(
             error_message=None, node_id=one.node_id, host=one.host, port=one.port
         )
     return FindCoordinatorResponse(
-        coordinators=[_coordinator(key, context) for key in request.coordinator_keys]
+        coordinators=[
+            _coordinator(CoordinatorKey(key_type, key), context) for key in request.coordinator_keys
+        ]
     )
 
 
-def _coordinator(group_id: str, context: RequestContext) -> Coordinator:
-    owned = CoordinatorKey(CoordinatorType.GROUP, group_id)
+def _coordinator(owned: CoordinatorKey, context: RequestContext) -> Coordinator:
     node = context.gateway.placement.owner(owned).node
     host, port = advertised_address(node, context)
-    return Coordinator(key=group_id, node_id=node.node_id, host=host, port=port, error_message=None)
+    return Coordinator(
+        key=owned.key, node_id=node.node_id, host=host, port=port, error_message=None
+    )
 
 
 def error_response(

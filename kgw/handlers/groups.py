@@ -9,7 +9,7 @@ from kgw.handlers.context import Later, coordinator
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kgw.groups.group import Reply
+    from kgw.completion import Completion
     from kgw.groups.machine import GroupRequest
     from kgw.handlers.context import RequestContext
     from kgw.protocol.schema import Response
@@ -27,8 +27,10 @@ def ask(
     return when_answered(coordinator(group_id, context).ask(group_id, request), answer)
 
 
-def when_answered(reply: Reply[ResultT], answer: Callable[[ResultT], Response]) -> Response | Later:
-    """Return the response to a request that a group has been asked, now or later."""
+def when_answered(
+    reply: Completion[ResultT], answer: Callable[[ResultT], Response]
+) -> Response | Later:
+    """Return the response to what a coordinator has been asked, now or later."""
     if reply.is_done:
         return answer(reply.result)
     return Later(reply, lambda: answer(reply.result))

@@ -1,13 +1,19 @@
-"""InitProducerId, key 22, versions 0 to 5: an id for an idempotent producer.
+"""InitProducerId, key 22, versions 0 to 5: an id and epoch for an idempotent producer.
 
 Behaviour:
 - without a transactional id: a new producer id with epoch 0, whatever the client had before. Ids
   come from blocks that are claimed durably, and none is handed out twice;
-- with a transactional id: UNSUPPORTED_VERSION, which clients take as final. Transactions come
-  later, and a code that clients retry would keep them waiting for what is not there.
+- with a transactional id: its producer id with the next epoch, so that whoever used it before is
+  fenced. A transaction that is open is aborted, and the client told to ask again:
+  CONCURRENT_TRANSACTIONS, as long as its end is being written;
+- a producer that goes on says what it has (KIP-360): PRODUCER_FENCED when another has come since.
+  An id and epoch of 0 are taken for none, unless they are the producer's: clients send them so;
+- INVALID_TRANSACTION_TIMEOUT beyond transaction.max.timeout.ms; POLICY_VIOLATION when there are
+  kgw.transactional.ids.max others; COORDINATOR_NOT_AVAILABLE when it could not be stored.
 
 v2: flexible (KIP-482). v3: the id and epoch that the client has (KIP-360). v4: PRODUCER_FENCED
-(KIP-588). v5: TRANSACTION_ABORTABLE (KIP-890). v6 is not stable in Kafka (KIP-939).
+(KIP-588), INVALID_PRODUCER_EPOCH before. v5: TRANSACTION_ABORTABLE (KIP-890). v6 is not stable in
+Kafka (KIP-939).
 """
 
 from __future__ import annotations
@@ -15,18 +21,45 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError
+from kgw.handlers.context import transactions
+from kgw.handlers.groups import when_answered
+from kgw.handlers.transactions import for_version
 from kgw.protocol.messages.init_producer_id import InitProducerIdResponse
 
 if TYPE_CHECKING:
-    from kgw.handlers.context import RequestContext
+    from kgw.handlers.context import Answer, RequestContext
     from kgw.protocol.messages.init_producer_id import InitProducerIdRequest
+    from kgw.transactions.requests import ProducerResult
+
+_PRODUCER_FENCED = 4
+_NONE = -1
 
 
-async def handle(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
-    if request.transactional_id is not None:
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_VERSION if request.transactional_id else ErrorCode.INVALID_REQUEST
+def handle(request: InitProducerIdRequest, context: RequestContext) -> Answer:
+    if (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    if request.transactional_id is None:
+        return _new_id(context)
+
+    def answer(result: ProducerResult) -> InitProducerIdResponse:
+        return InitProducerIdResponse(
+            error_code=for_version(result.error, context, _PRODUCER_FENCED),
+            producer_id=result.producer.id,
+            producer_epoch=result.producer.epoch,
         )
+
+    return when_answered(
+        transactions(request.transactional_id, context).init_producer_id(
+            request.transactional_id,
+            request.transaction_timeout_ms,
+            request.producer_id,
+            request.producer_epoch,
+        ),
+        answer,
+    )
+
+
+async def _new_id(context: RequestContext) -> InitProducerIdResponse:
     return InitProducerIdResponse(
         producer_id=await context.gateway.producer_ids.next_id(), producer_epoch=0
     )
@@ -35,4 +68,4 @@ async def handle(request: InitProducerIdRequest, context: RequestContext) -> Ini
 def error_response(
     request: InitProducerIdRequest, code: ErrorCode, message: str | None, context: RequestContext
 ) -> InitProducerIdResponse:
-    return InitProducerIdResponse(error_code=code, producer_epoch=-1)
+    return InitProducerIdResponse(error_code=code, producer_epoch=_NONE)

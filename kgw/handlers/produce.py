@@ -19,7 +19,13 @@ Behaviour:
   CORRUPT_MESSAGE; what the formats do not allow (a compressed message that is not alone, or has
   another one inside) is INVALID_RECORD; negative times and log append time are INVALID_TIMESTAMP.
   As in Kafka, format 2 is taken, too, and an empty set is answered with offset -1;
-- transactions are not served yet: INVALID_TXN_STATE;
+- a transactional batch needs the request's transactional id: without it,
+  TRANSACTIONAL_ID_AUTHORIZATION_FAILED. The first one of a transaction in a partition waits until
+  its coordinator has said that the partition is in the transaction, up to v11, or has taken it in,
+  from v12 on (KIP-890). Where that is refused: INVALID_TXN_STATE (TRANSACTION_ABORTABLE from v11
+  on) when the partition was not added, INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING;
+  CONCURRENT_TRANSACTIONS while the transaction before ends, and before v12, where clients do not
+  expect that, NOT_ENOUGH_REPLICAS, as when the coordinator is not available;
 - a failing or full disk is KAFKA_STORAGE_ERROR, which clients retry.
 
 v1: throttle time. v2: log append time (KIP-32). v3: format 2, transactional id (KIP-98). v5: log
@@ -35,7 +41,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from kgw.completion import Completion, until_done
 from kgw.errors import ErrorCode, KafkaError, ProtocolError, StorageError
-from kgw.handlers.context import Later
+from kgw.handlers.context import Later, transactions
 from kgw.handlers.encoding_turns import encode_topics
 from kgw.handlers.leaders import name_leader
 from kgw.metrics import count
@@ -47,14 +53,15 @@ from kgw.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from kgw.records.batch import read_batch
+from kgw.records.batch import TRANSACTIONAL_FLAG, read_batch
 from kgw.records.errors import RecordError
 from kgw.turns import Share, finish, in_turns, shares
-from kgw.types import NO_OFFSET
+from kgw.types import NO_OFFSET, PartitionKey
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kgw.backend.append import Append
-    from kgw.gateway import Gateway
     from kgw.handlers.context import Answer, RequestContext
     from kgw.partitions.partition import Partition
     from kgw.protocol.messages.produce import (
@@ -71,6 +78,25 @@ _NEW_LEADERS = 10
 _TOPIC_IDS = 13
 PARTITIONS_PER_TURN = 150
 """To take a batch in takes 6 to 9 us, twice that where memory is touched first."""
+_ABORTABLE = 11
+_ADDS = 12
+
+# Of a batch in format 2.
+_MAGIC = 16
+_FORMAT_2 = 2
+_ATTRIBUTES = 22
+
+_OF_COORDINATORS = {
+    # Producers know this one.
+    ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.TRANSACTION_ABORTABLE: ErrorCode.INVALID_TXN_STATE,
+    # They try again, and do not look for another leader.
+    ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_ENOUGH_REPLICAS,
+}
+"""What producers are told in place of what coordinators say."""
+
 _BLAME_A_RECORD = frozenset({ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP})
 
 
@@ -87,8 +113,6 @@ def handle(request: ProduceRequest, context: RequestContext) -> Answer:
             f"acks must be -1, 0 or 1, not {request.acks}",
             context,
         )
-    if request.transactional_id is not None:
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
     if context.api_version < _BATCHES:
         count(context.gateway.metrics.converted_requests, "PRODUCE")
     pending: list[_Pending] = []
@@ -125,7 +149,7 @@ def _answer(
 ) -> ProduceResponse | None:
     """Fill in what became of all batches; return the answer, which acks=0 has none of."""
     for one in pending:
-        _fill_in(one, context.gateway)
+        _fill_in(one, context)
     if request.acks != 0:
         return response
     _close_on_refusal(response)
@@ -156,6 +180,7 @@ def _submit(
 ) -> None:
     """Submit some batches of a topic; put in `pending` what is due, and an answer for each."""
     version = context.api_version
+    transactional_id = context.request.transactional_id
     key = topic_data.topic_id if version >= _TOPIC_IDS else topic_data.name
     if not start:
         response.responses.append(
@@ -167,7 +192,12 @@ def _submit(
         answers.append(answer)
         partition, code = context.gateway.catalog.find(key, data.index)
         if partition is not None:
-            _append(answer, partition, data, version, pending)
+            verify = (
+                None
+                if transactional_id is None
+                else partial(_verify, transactional_id, partition, data, context)
+            )
+            _append(answer, partition, data, version, verify, pending)
             continue
         _refuse(answer, code, None)
         if code is ErrorCode.NOT_LEADER_OR_FOLLOWER and version >= _NEW_LEADERS:
@@ -222,7 +252,7 @@ def _encode(
     version = context.api_version
     share = Share(PARTITIONS_PER_TURN)
     while pending:
-        _fill_in(pending.pop(), context.gateway)
+        _fill_in(pending.pop(), context)
         if share.spend():
             yield
     response.responses = yield from encode_topics(
@@ -264,19 +294,34 @@ def _append(
     partition: Partition,
     data: PartitionProduceData,
     version: int,
+    verify: Callable[[], Completion[ErrorCode]] | None,
     pending: list[_Pending],
 ) -> None:
     """Submit one partition's batch, or fill in why not."""
+    # A decoded request has a memoryview there; lists of buffers are for those who encode.
+    records = cast("Buffer | None", data.records)
+    # Once for each batch: a look instead of a call.
+    if (
+        verify is None
+        and records is not None
+        and len(records) > _ATTRIBUTES
+        and records[_ATTRIBUTES] & TRANSACTIONAL_FLAG
+        and records[_MAGIC] == _FORMAT_2
+    ):
+        _refuse(
+            answer,
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "a transactional batch needs a transactional id",
+        )
+        return
     try:
-        # A decoded request has a memoryview there; lists of buffers are for those who encode.
-        records = cast("Buffer | None", data.records)
         appended = (
-            partition.append(records, zstd_allowed=version >= 7)
+            partition.append(records, zstd_allowed=version >= 7, verify=verify)
             if version >= _BATCHES
             else partition.append_message_set(records)
         )
     except KafkaError as error:
-        _refuse_append(answer, data, error)
+        _refuse_append(answer, data, error, version)
         return
     answer.log_append_time_ms = appended.log_append_time_ms
     answer.log_start_offset = partition.log.log_start_offset
@@ -286,14 +331,42 @@ def _append(
         pending.append((answer, partition, appended.result, appended.is_undecided))
 
 
+def _verify(
+    transactional_id: str,
+    partition: Partition,
+    data: PartitionProduceData,
+    context: RequestContext,
+) -> Completion[ErrorCode]:
+    """Have a partition taken into the transaction of a batch; for older clients, ask if it is."""
+    batch = read_batch(cast("Buffer", data.records))
+    try:
+        coordinator = transactions(transactional_id, context)
+    except KafkaError as error:
+        elsewhere: Completion[ErrorCode] = Completion()
+        elsewhere.set_result(error.code)
+        return elsewhere
+    ask = coordinator.add_partitions if context.api_version >= _ADDS else coordinator.verify
+    place = PartitionKey(partition.topic.topic_id, partition.index)
+    return ask(transactional_id, batch.producer_id, batch.producer_epoch, (place,))
+
+
+def _for_version(code: ErrorCode, version: int) -> ErrorCode:
+    """Return what a producer is told of what a coordinator of transactions has said."""
+    if code is ErrorCode.CONCURRENT_TRANSACTIONS and version >= _ADDS:
+        return code
+    if code is ErrorCode.TRANSACTION_ABORTABLE and version >= _ABORTABLE:
+        return code
+    return _OF_COORDINATORS.get(code, code)
+
+
 def _refuse_append(
-    answer: PartitionProduceResponse, data: PartitionProduceData, error: KafkaError
+    answer: PartitionProduceResponse, data: PartitionProduceData, error: KafkaError, version: int
 ) -> None:
     """Fill in why a partition's batch may not enter."""
     if isinstance(error, UnfitRecordsError):
         _refuse_records(answer, error)
         return
-    _refuse(answer, error.code, error.message)
+    _refuse(answer, _for_version(error.code, version), error.message)
     if error.code in _BLAME_A_RECORD and _record_count(data) == 1:
         # In a larger batch the record at fault is not known, as only the header was read.
         # Without a name clients fail all of the batch's records alike; naming the first would
@@ -310,7 +383,7 @@ def _record_count(data: PartitionProduceData) -> int:
         return 0
 
 
-def _fill_in(pending: _Pending, gateway: Gateway) -> None:
+def _fill_in(pending: _Pending, context: RequestContext) -> None:
     """Fill in what became of a submitted batch."""
     answer, partition, result, _ = pending
     error = result.error
@@ -321,10 +394,10 @@ def _fill_in(pending: _Pending, gateway: Gateway) -> None:
     elif isinstance(error, UnfitRecordsError):
         _refuse_records(answer, error)
     elif isinstance(error, KafkaError | StorageError):
-        _refuse(answer, error.code, error.message)
+        _refuse(answer, _for_version(error.code, context.api_version), error.message)
     else:
         # A bug of ours: perhaps stored, perhaps not. A retry finds out (`bug_code` in table.py).
-        gateway.report_internal_error("PRODUCE", error)
+        context.gateway.report_internal_error("PRODUCE", error)
         _refuse(answer, ErrorCode.REQUEST_TIMED_OUT, None)
 
 

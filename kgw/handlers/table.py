@@ -123,6 +123,9 @@ HANDLERS: dict[int, Handler] = {
         Handler(ApiKey.DELETE_RECORDS, 0, 2),
         Handler(ApiKey.INIT_PRODUCER_ID, 0, 5),
         Handler(ApiKey.OFFSET_FOR_LEADER_EPOCH, 0, 4),
+        Handler(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5),
+        Handler(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4),
+        Handler(ApiKey.END_TXN, 0, 5),
         Handler(ApiKey.WRITE_TXN_MARKERS, 1, 2),
         Handler(ApiKey.DESCRIBE_CONFIGS, 0, 4),
         Handler(ApiKey.ALTER_CONFIGS, 0, 2),
@@ -132,6 +135,8 @@ HANDLERS: dict[int, Handler] = {
         Handler(ApiKey.OFFSET_DELETE, 0, 0),
         Handler(ApiKey.DESCRIBE_CLUSTER, 0, 2),
         Handler(ApiKey.DESCRIBE_PRODUCERS, 0, 0),
+        Handler(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0),
+        Handler(ApiKey.LIST_TRANSACTIONS, 0, 2),
         Handler(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0),
     )
 }

@@ -20,5 +20,8 @@ OFFSET_BLOCK: Final = "group-offset-block"
 GROUP_KINDS: Final = frozenset({CLASSIC_GROUP, GROUP_OFFSETS, OFFSET_BLOCK})
 """A start that finds none of them does without groups' code."""
 
+TRANSACTION: Final = "transaction"
+"""Transactional ids. A start that finds none does without the code of transactions."""
+
 WATCHED_KINDS: Final = frozenset({TOPIC, CLUSTER, BROKER_CONFIG})
 """What `StateStore.watch` tells of. Each change is stored twice: not for what is written often."""

@@ -16,8 +16,8 @@ from kgw.errors import ErrorCode
 from kgw.groups.classic import ClassicGroup
 from kgw.groups.coordinator import GroupCoordinator
 from kgw.groups.group import Reply
-from kgw.groups.writer import GroupWriter
 from kgw.offsets.block import OffsetBlock
+from kgw.state.write_queue import WriteQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,10 +81,10 @@ def farther(change: TopicChange) -> TopicChange:
 
 def answers_first() -> None:
     """Answer commits before they are stored, and store a little later: a kill loses some."""
-    run = GroupWriter._run
+    run = WriteQueue._run
     commit: Callable[..., Any] = GroupCoordinator.commit
 
-    async def late(self: GroupWriter) -> None:
+    async def late(self: WriteQueue[Any]) -> None:
         await asyncio.sleep(HASTE_S)
         await run(self)
 
@@ -96,7 +96,7 @@ def answers_first() -> None:
         early.set_result(ErrorCode.NONE)
         return early
 
-    plant(GroupWriter, "_run", late)
+    plant(WriteQueue, "_run", late)
     plant(GroupCoordinator, "commit", broken)
 
 

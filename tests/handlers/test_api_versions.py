@@ -36,11 +36,22 @@ async def test_produce_is_advertised_from_0(gateway: InProcessGateway) -> None:
     assert (0, 18) == ranges[ApiKey.FETCH]
 
 
-async def test_apis_of_later_issues_are_not_advertised(gateway: InProcessGateway) -> None:
-    """A client that asks for transactions learns at once that there are none."""
-    response = await gateway.ask(request(), 3, ApiVersionsResponse)
-    keys = {one.api_key for one in response.api_keys}
-    assert set() == keys & {ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT}
+@pytest.mark.parametrize("version", range(5))
+async def test_version_2_of_transactions_is_in_force(
+    gateway: InProcessGateway, version: int
+) -> None:
+    """Clients that can be told are told; a range from 0 only where they understand it."""
+    response = await gateway.ask(request(), version, ApiVersionsResponse)
+    finalized = [
+        (one.name, one.min_version_level, one.max_version_level)
+        for one in response.finalized_features
+    ]
+    supported = [
+        (one.name, one.min_version, one.max_version) for one in response.supported_features
+    ]
+    assert ([("transaction.version", 2, 2)] if version >= 3 else []) == finalized
+    assert ([("transaction.version", 0, 2)] if version >= 4 else []) == supported
+    assert (0 if version >= 3 else -1) == response.finalized_features_epoch
 
 
 @pytest.mark.parametrize(

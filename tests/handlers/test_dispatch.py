@@ -15,9 +15,10 @@ from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey
 from kgw.protocol.codec import codec, request_class, response_class
 from kgw.protocol.framing import decode_response, request_frame
 from kgw.protocol.messages.api_versions import ApiVersionsResponse
-from kgw.protocol.messages.list_transactions import (
-    ListTransactionsRequest,
-    ListTransactionsResponse,
+from kgw.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kgw.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
 )
 from kgw.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kgw.protocol.messages.produce import ProduceRequest, ProduceResponse
@@ -119,7 +120,8 @@ async def test_refuses_a_declared_version_that_is_not_served(
 
 async def test_refuses_a_known_key_that_is_not_served(gateway: InProcessGateway) -> None:
     """An API of a later issue says UNSUPPORTED_VERSION instead of closing the socket."""
-    response = await gateway.ask(ListTransactionsRequest(), 1, ListTransactionsResponse)
+    request = ListPartitionReassignmentsRequest()
+    response = await gateway.ask(request, 0, ListPartitionReassignmentsResponse)
     assert ErrorCode.UNSUPPORTED_VERSION == response.error_code
 
 
@@ -232,8 +234,8 @@ async def test_requests_and_errors_are_counted(gateway: InProcessGateway) -> Non
     await gateway.request(MetadataRequest(topics=None), 9)
     metrics = gateway.gateway.metrics
     assert 2 == metrics.requests["METADATA"]
-    await gateway.request(produce_request(batch(), transactional_id="t"), 9)
-    assert {("PRODUCE", "INVALID_TXN_STATE"): 1} == metrics.request_errors
+    await gateway.request(FindCoordinatorRequest(key="k", key_type=7), 3)
+    assert {("FIND_COORDINATOR", "INVALID_REQUEST"): 1} == metrics.request_errors
 
 
 async def test_abandoned_fetch_leaves_nothing_behind(gateway: InProcessGateway) -> None:

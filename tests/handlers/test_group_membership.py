@@ -176,15 +176,20 @@ async def test_find_coordinator(gateway: InProcessGateway, version: int) -> None
 
 
 @pytest.mark.parametrize("version", range(1, 7))
+async def test_transactional_ids_have_a_coordinator(
+    gateway: InProcessGateway, version: int
+) -> None:
+    """As groups have: whether anybody uses them or not."""
+    found = await coordinators(gateway, version, 1)
+    assert {(NONE, 0, "kgw.example", 9092)} == {one[:4] for one in found}
+
+
+@pytest.mark.parametrize("version", range(1, 7))
 @pytest.mark.parametrize(
     ("key_type", "code"),
-    [
-        (1, ErrorCode.UNSUPPORTED_VERSION),
-        (2, ErrorCode.UNSUPPORTED_VERSION),
-        (7, ErrorCode.INVALID_REQUEST),
-    ],
+    [(2, ErrorCode.UNSUPPORTED_VERSION), (7, ErrorCode.INVALID_REQUEST)],
 )
-async def test_transactions_have_no_coordinator_yet(
+async def test_share_groups_have_no_coordinator_yet(
     gateway: InProcessGateway, version: int, key_type: int, code: ErrorCode
 ) -> None:
     """A final error with the reason, for every key; unknown kinds of key are INVALID_REQUEST."""

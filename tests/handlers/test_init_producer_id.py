@@ -44,14 +44,40 @@ async def test_ids_are_never_given_twice(backend: MemoryBackend) -> None:
     assert 150 == len(set(given))
 
 
-async def test_transactional_ids_are_refused(gateway: InProcessGateway) -> None:
-    """Until transactions are served, with a code that clients do not retry."""
-    response = await gateway.ask(request("t"), 4, InitProducerIdResponse)
-    code = ErrorCode(response.error_code)
-    assert ErrorCode.UNSUPPORTED_VERSION is code
-    assert not code.retriable
+@pytest.mark.parametrize("version", range(6))
+async def test_transactional_id(gateway: InProcessGateway, version: int) -> None:
+    """It keeps its producer id; each producer that comes has the next epoch."""
+    first = await gateway.ask(request("t"), version, InitProducerIdResponse)
+    second = await gateway.ask(request("t"), version, InitProducerIdResponse)
+    assert [ErrorCode.NONE] * 2 == [first.error_code, second.error_code]
+    assert first.producer_id == second.producer_id
+    assert [0, 1] == [first.producer_epoch, second.producer_epoch]
+    response = await gateway.ask(request(""), version, InitProducerIdResponse)
+    assert ErrorCode.INVALID_REQUEST == response.error_code
     assert (-1, -1) == (response.producer_id, response.producer_epoch)
-    response = await gateway.ask(request(""), 4, InitProducerIdResponse)
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+async def test_producer_that_is_fenced(gateway: InProcessGateway, version: int) -> None:
+    """Up to v3 its epoch is just invalid, which older clients know (KIP-588)."""
+    first = await gateway.ask(request("t"), version, InitProducerIdResponse)
+    await gateway.ask(request("t"), version, InitProducerIdResponse)
+    stale = request("t")
+    stale.producer_id, stale.producer_epoch = first.producer_id, first.producer_epoch
+    response = await gateway.ask(stale, version, InitProducerIdResponse)
+    expected = ErrorCode.PRODUCER_FENCED if version >= 4 else ErrorCode.INVALID_PRODUCER_EPOCH
+    assert expected == response.error_code
+
+
+@pytest.mark.parametrize(("producer_id", "producer_epoch"), [(1, -1), (-1, 1)])
+@pytest.mark.parametrize("transactional_id", ["t", None])
+async def test_half_of_a_producer(
+    gateway: InProcessGateway, transactional_id: str | None, producer_id: int, producer_epoch: int
+) -> None:
+    """An id without an epoch, or the other way round, says nothing."""
+    half = request(transactional_id)
+    half.producer_id, half.producer_epoch = producer_id, producer_epoch
+    response = await gateway.ask(half, 4, InitProducerIdResponse)
     assert ErrorCode.INVALID_REQUEST == response.error_code
 
 

@@ -39,6 +39,7 @@ GROUPS = {ONE: "group-1", TWO: "group-2"}
 PARTITIONS = {ONE: 0, TWO: 1}
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 NOT_COORDINATOR = ErrorCode.NOT_COORDINATOR
+CODES = {"error_code", "partition_error_code"}
 
 
 class Cluster:
@@ -141,7 +142,7 @@ def codes_in(response: object) -> set[int]:
     found: set[int] = set()
     for name in type(response).field_table:
         value = getattr(response, name)
-        found |= {value} if name == "error_code" and value else codes_in(value)
+        found |= {value} if name in CODES and value else codes_in(value)
     return found
 
 
@@ -235,6 +236,34 @@ OF_GROUPS: dict[ApiKey, Callable[[str, Topic, int], Request]] = {
     ),
 }
 
+
+def _add_partitions(transactional_id: str, version: int) -> Any:
+    topics = [{"name": "orders", "partitions": [0, 1]}]
+    if version < 4:
+        return request_of(
+            ApiKey.ADD_PARTITIONS_TO_TXN,
+            v3_and_below_transactional_id=transactional_id,
+            v3_and_below_topics=topics,
+        )
+    wanted = {"transactional_id": transactional_id, "topics": topics}
+    return request_of(ApiKey.ADD_PARTITIONS_TO_TXN, transactions=[wanted])
+
+
+def _about_id(api: ApiKey, **fields: object) -> Callable[[str, int], Request]:
+    """Return what makes a request about one transactional id, the same in all versions."""
+    return lambda transactional_id, _: request_of(api, transactional_id=transactional_id, **fields)
+
+
+OF_TRANSACTIONS: dict[ApiKey, Callable[[str, int], Request]] = {
+    ApiKey.INIT_PRODUCER_ID: _about_id(ApiKey.INIT_PRODUCER_ID, transaction_timeout_ms=60_000),
+    ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions,
+    ApiKey.ADD_OFFSETS_TO_TXN: _about_id(ApiKey.ADD_OFFSETS_TO_TXN, group_id="group-1"),
+    ApiKey.END_TXN: _about_id(ApiKey.END_TXN),
+    ApiKey.DESCRIBE_TRANSACTIONS: lambda transactional_id, _: request_of(
+        ApiKey.DESCRIBE_TRANSACTIONS, transactional_ids=[transactional_id]
+    ),
+}
+
 OF_NODES = {
     ApiKey.METADATA,
     ApiKey.FIND_COORDINATOR,
@@ -246,10 +275,11 @@ OF_NODES = {
     ApiKey.ALTER_CONFIGS,
     ApiKey.INCREMENTAL_ALTER_CONFIGS,
     ApiKey.LIST_GROUPS,
+    ApiKey.LIST_TRANSACTIONS,
 }
 """These name nodes, or show what is on one; each has a test of its own here."""
 
-OF_NOTHING = {ApiKey.API_VERSIONS, ApiKey.DELETE_TOPICS, ApiKey.INIT_PRODUCER_ID}
+OF_NOTHING = {ApiKey.API_VERSIONS, ApiKey.DELETE_TOPICS}
 
 NODE_FIELDS = {"node_id", "broker_id", "leader_id", "controller_id", "replica_nodes"}
 
@@ -269,7 +299,8 @@ def versions(api: ApiKey) -> range:
 
 def test_every_api_is_here() -> None:
     """An API that is served names partitions, groups or nodes, and is tested, or names nothing."""
-    assert set(HANDLERS) == {*OF_PARTITIONS, *OF_GROUPS, *OF_NODES, *OF_NOTHING}
+    of_coordinators = {*OF_GROUPS, *OF_TRANSACTIONS}
+    assert set(HANDLERS) == {*OF_PARTITIONS, *of_coordinators, *OF_NODES, *OF_NOTHING}
     name_nodes = {
         api for api in HANDLERS if not NODE_FIELDS.isdisjoint(field_names(response_class(api)))
     }
@@ -373,6 +404,30 @@ async def test_a_group_is_coordinated_by_its_owner(pair: Pair, api: ApiKey) -> N
                     assert {NOT_COORDINATOR} == codes
     for node_id, gateway in pair.gateways.items():
         assert {GROUPS[node_id]} >= set(gateway.gateway.groups.ids())
+
+
+@pytest.mark.parametrize("api", OF_TRANSACTIONS)
+async def test_a_transactional_id_is_coordinated_by_its_owner(pair: Pair, api: ApiKey) -> None:
+    """The other node says NOT_COORDINATOR, and nothing happens there."""
+    for version in versions(api):
+        for node_id, gateway in pair.gateways.items():
+            for owner_id, transactional_id in GROUPS.items():
+                request = OF_TRANSACTIONS[api](transactional_id, version)
+                codes = codes_in(await gateway.request(request, version))
+                assert (owner_id != node_id) == (NOT_COORDINATOR in codes)
+
+
+async def test_transactional_ids_are_listed_by_their_coordinators(pair: Pair) -> None:
+    """Each node lists its own, and says of no other that it has it."""
+    for node_id, gateway in pair.gateways.items():
+        for transactional_id in GROUPS.values():
+            init = OF_TRANSACTIONS[ApiKey.INIT_PRODUCER_ID](transactional_id, 4)
+            await gateway.request(init, 4)
+        response = await call(gateway, ApiKey.LIST_TRANSACTIONS, 0)
+        assert [GROUPS[node_id]] == [one.transactional_id for one in response.transaction_states]
+    pair.cluster.move(CoordinatorKey(CoordinatorType.TRANSACTION, GROUPS[ONE]), TWO)
+    response = await call(pair.gateways[ONE], ApiKey.LIST_TRANSACTIONS, 0)
+    assert [] == response.transaction_states
 
 
 async def test_a_repeated_commit_is_refused_once_the_group_has_moved(pair: Pair) -> None:

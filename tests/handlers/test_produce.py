@@ -147,14 +147,23 @@ async def test_acks_must_be_known(gateway: InProcessGateway) -> None:
     assert 0 == topic.partitions[0].log.end_offset
 
 
-async def test_transactions_are_refused(gateway: InProcessGateway) -> None:
-    """A transactional id, or a transactional batch without one, is INVALID_TXN_STATE."""
+async def test_transactional_id_without_a_transaction(gateway: InProcessGateway) -> None:
+    """A batch that is not transactional is appended, whatever the request names."""
     await create_topic(gateway)
     answer = await produced(gateway.start(produce_request(batch(), transactional_id="t"), 9))
-    assert ErrorCode.INVALID_TXN_STATE == answer.error_code
+    assert ErrorCode.NONE == answer.error_code
+
+
+@pytest.mark.parametrize("version", range(3, 13))
+async def test_transactional_batch_without_a_transactional_id(
+    gateway: InProcessGateway, version: int
+) -> None:
+    """It is TRANSACTIONAL_ID_AUTHORIZATION_FAILED, as in Kafka, and nothing is stored."""
+    topic = await create_topic(gateway)
     transactional = batch(producer_id=1, base_sequence=0, is_transactional=True)
-    answer = await produce(gateway, transactional)
-    assert ErrorCode.INVALID_TXN_STATE == answer.error_code
+    answer = await produce(gateway, transactional, version=version)
+    assert ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED == answer.error_code
+    assert 0 == topic.partitions[0].log.end_offset
 
 
 async def test_several_partitions_are_answered_together(

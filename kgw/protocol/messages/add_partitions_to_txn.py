@@ -59,7 +59,7 @@ class AddPartitionsToTxnTopicResult(schema.Struct):
 
     name: str = schema.string()
     results_by_partition: list[AddPartitionsToTxnPartitionResult] = schema.array(
-        AddPartitionsToTxnPartitionResult
+        AddPartitionsToTxnPartitionResult, may_be_encoded=True
     )
 
 
@@ -67,7 +67,9 @@ class AddPartitionsToTxnResult(schema.Struct):
     """What became of one transaction's partitions."""
 
     transactional_id: str = schema.string()
-    topic_results: list[AddPartitionsToTxnTopicResult] = schema.array(AddPartitionsToTxnTopicResult)
+    topic_results: list[AddPartitionsToTxnTopicResult] = schema.array(
+        AddPartitionsToTxnTopicResult, may_be_encoded=True
+    )
 
 
 class AddPartitionsToTxnResponse(schema.Response, api_key=ApiKey.ADD_PARTITIONS_TO_TXN):
@@ -86,5 +88,5 @@ class AddPartitionsToTxnResponse(schema.Response, api_key=ApiKey.ADD_PARTITIONS_
         AddPartitionsToTxnResult, since=4
     )
     results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = schema.array(
-        AddPartitionsToTxnTopicResult, until=3
+        AddPartitionsToTxnTopicResult, until=3, may_be_encoded=True
     )

@@ -38,4 +38,4 @@ class DescribeTransactionsResponse(schema.Response, api_key=ApiKey.DESCRIBE_TRAN
     """The transactions."""
 
     throttle_time_ms: int = schema.int32()
-    transaction_states: list[TransactionState] = schema.array(TransactionState)
+    transaction_states: list[TransactionState] = schema.array(TransactionState, may_be_encoded=True)

@@ -44,4 +44,4 @@ class ListTransactionsResponse(schema.Response, api_key=ApiKey.LIST_TRANSACTIONS
     error_code: int = schema.int16()
     unknown_state_filters: list[str] = schema.array("string")
     """Filters that name no state."""
-    transaction_states: list[TransactionState] = schema.array(TransactionState)
+    transaction_states: list[TransactionState] = schema.array(TransactionState, may_be_encoded=True)

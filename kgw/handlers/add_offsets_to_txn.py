@@ -1,0 +1,42 @@
+"""AddOffsetsToTxn, key 25, versions 0 to 4: take a group's offsets into a transaction.
+
+Behaviour:
+- the group's offsets that TxnOffsetCommit brings count when the transaction is committed. Clients
+  that know version 2 of transactions do not ask: TxnOffsetCommit does (KIP-890);
+- the group need not exist, nor be coordinated by this node. One transaction has 1,000 groups at
+  most: POLICY_VIOLATION;
+- otherwise as AddPartitionsToTxn.
+
+v1: throttle time. v2: PRODUCER_FENCED (KIP-588), INVALID_PRODUCER_EPOCH before. v3: flexible
+(KIP-482). v4: TRANSACTION_ABORTABLE (KIP-890).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kgw.handlers.context import transactions
+from kgw.handlers.groups import when_answered
+from kgw.handlers.transactions import for_version
+from kgw.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
+
+if TYPE_CHECKING:
+    from kgw.handlers.context import Later, RequestContext
+    from kgw.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+    from kgw.protocol.schema import Response
+
+_PRODUCER_FENCED = 2
+
+
+def handle(request: AddOffsetsToTxnRequest, context: RequestContext) -> Response | Later:
+    return when_answered(
+        transactions(request.transactional_id, context).add_offsets(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            request.group_id,
+        ),
+        lambda code: AddOffsetsToTxnResponse(
+            error_code=for_version(code, context, _PRODUCER_FENCED)
+        ),
+    )

@@ -1,0 +1,210 @@
+"""What is decided is brought to every partition and group, however long that takes.
+
+A marker that could not be written is tried again, with growing waits: the decision stands, and
+readers of committed records wait for it. To write one twice does no harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from kgw.completion import Completion, until_done
+from kgw.errors import NO_ERROR, ErrorCode, KafkaError, StorageError
+from kgw.logs import EventLogger
+from kgw.turns import Share, in_turns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kgw.clock import Clock, Timer
+    from kgw.metrics import Metrics
+    from kgw.transactions.machine import Ending
+    from kgw.turns import Turns
+    from kgw.types import PartitionKey
+
+_log = EventLogger(__name__)
+
+EndInPartition: TypeAlias = "Callable[[PartitionKey, Ending], Completion[Any] | None]"
+"""Writes a marker; None where there is no such partition any more. Raises KafkaError."""
+EndInGroup: TypeAlias = "Callable[[str, int, int, bool], Completion[ErrorCode]]"
+"""Ends a transaction in a group: its id, the producer's id and epoch, whether it commits."""
+
+FIRST_WAIT_S = 0.1
+LONGEST_WAIT_S = 10.0
+TOLD_PER_TURN = 150
+"""A marker is an append, and takes as long to submit."""
+
+# A partition that knows a higher epoch, or a group that is gone, has nothing open of this one.
+_IS_PAST = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND})
+
+
+def growing_wait_s(failures: int) -> float:
+    """Return how long to wait after so many failures in a row."""
+    return min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** min(failures - 1, 10))
+
+
+class Ender:
+    """Carries out the decisions of all transactional ids."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        metrics: Metrics,
+        report_bug: Callable[[BaseException], None],
+        end_in_partition: EndInPartition,
+        end_in_group: EndInGroup,
+    ) -> None:
+        self.clock = clock
+        self.metrics = metrics
+        self.report_bug = report_bug
+        self._end_in_partition = end_in_partition
+        self._end_in_group = end_in_group
+        self.runs: set[EndRun] = set()
+        """Those that are not over."""
+
+    def begin(
+        self,
+        transactional_id: str,
+        ending: Ending,
+        done: Callable[[EndRun], object],
+    ) -> EndRun:
+        """Return what carries out a decision that is durable, and calls `done` once."""
+        run = EndRun(self, transactional_id, ending, done)
+        self.runs.add(run)
+        return run
+
+    def tell(self, where: PartitionKey | str, ending: Ending) -> Completion[Any] | None:
+        """Tell one partition or group. Raises KafkaError, StorageError."""
+        if isinstance(where, str):
+            return self._end_in_group(where, *ending.producer, ending.is_commit)
+        return self._end_in_partition(where, ending)
+
+    async def aclose(self) -> None:
+        """Try nothing again, and wait for what has been begun."""
+        for run in list(self.runs):
+            run.stop_trying()
+            await until_done(run.attempt)
+
+
+class EndRun:
+    """One decision on its way."""
+
+    __slots__ = (
+        "_done",
+        "_due",
+        "_ender",
+        "_ending",
+        "_failures",
+        "_is_last",
+        "_left",
+        "_task",
+        "_timer",
+        "attempt",
+        "transactional_id",
+    )
+
+    def __init__(
+        self,
+        ender: Ender,
+        transactional_id: str,
+        ending: Ending,
+        done: Callable[[EndRun], object],
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.attempt: Completion[None] = Completion()
+        """Done when what the last attempt has told has answered."""
+        self.attempt.is_done = True
+        self._ender = ender
+        self._ending = ending
+        self._done = done
+        self._left: list[PartitionKey | str] = [*sorted(ending.places), *sorted(ending.groups)]
+        self._due = 0
+        self._failures = 0
+        self._is_last = False
+        self._timer: Timer | None = None
+        self._task: asyncio.Future[None] | None = None
+
+    def attempt_after(self, wait_s: float) -> None:
+        """Tell whoever has not confirmed, at once or later.
+
+        Not from within a callback of an append: markers are appends.
+        """
+        if wait_s <= 0:
+            self._try()
+            return
+        clock = self._ender.clock
+        self._timer = clock.call_at(clock.monotonic_s() + wait_s, self._try)
+
+    def stop_trying(self) -> None:
+        """Let this attempt be the last one."""
+        self._is_last = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _try(self) -> None:
+        left, self._left = self._left, []
+        self.attempt = Completion()
+        self._due = 1  # what is told below may answer before all of it is told
+        rest = in_turns(self._tell_all(left))
+        if rest is not None:
+            self._task = asyncio.ensure_future(rest)
+
+    def _tell_all(self, left: list[PartitionKey | str]) -> Turns[None]:
+        share = Share(TOLD_PER_TURN)
+        for where in left:
+            self._due += 1
+            self._tell(where)
+            if share.spend():
+                yield
+        self._answered()
+
+    def _tell(self, where: PartitionKey | str) -> None:
+        try:
+            told = self._ender.tell(where, self._ending)
+        except Exception as error:  # noqa: BLE001 - the others must hear of the decision
+            self._judge(where, error)
+            return
+        if told is None:
+            self._answered()
+        elif told.is_done:
+            self._heard(where, told)
+        else:
+            told.when_done(partial(self._heard, where))
+
+    def _heard(self, where: PartitionKey | str, told: Completion[Any]) -> None:
+        error = told.error
+        if error is None and isinstance(where, str) and told.result is not NO_ERROR:
+            error = KafkaError(told.result)
+        self._judge(where, error)
+
+    def _judge(self, where: PartitionKey | str, error: Exception | None) -> None:
+        if isinstance(error, KafkaError) and error.code in _IS_PAST:
+            error = None
+        if error is not None:
+            self._left.append(where)
+            if not self._failures:
+                _log.warning(
+                    "the end of a transaction could not be written; it is tried again",
+                    transactional_id=self.transactional_id,
+                    where=where,
+                    why=error,
+                )
+            if not isinstance(error, KafkaError | StorageError):
+                self._ender.report_bug(error)
+        self._answered()
+
+    def _answered(self) -> None:
+        self._due -= 1
+        if self._due:
+            return
+        if not self._left:
+            self._ender.runs.discard(self)
+            self._done(self)
+        else:
+            self._failures += 1
+            self._ender.metrics.transaction_end_failures += len(self._left)
+            if not self._is_last:
+                self.attempt_after(growing_wait_s(self._failures))
+        self.attempt.set_result(None)

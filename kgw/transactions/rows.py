@@ -1,0 +1,99 @@
+"""A transactional id as it is stored: one row of kind `transaction`, keyed by the id.
+
+It is written before any answer that counts on it, and before the first marker.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from kgw.transactions.requests import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Producer
+from kgw.transactions.states import TransactionState
+from kgw.types import NO_TIMESTAMP_MS, PartitionKey, TopicId, format_uuid, parse_uuid
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+_NOT_STORED = frozenset({TransactionState.DEAD})
+
+
+class TransactionRow(NamedTuple):
+    """What must survive of a transactional id."""
+
+    state: TransactionState
+    producer: Producer
+    """Whose transaction it is; of a decided one, what its markers carry."""
+    timeout_ms: int
+    coordinator_epoch: int
+    """What markers carry, so that those of an older coordinator are refused."""
+    last_producer_id: int = NO_PRODUCER_ID
+    """The producer id before the last change, by which a request that is repeated is known."""
+    last_producer_epoch: int = NO_PRODUCER_EPOCH
+    """The epoch before the last one that was raised for the same producer."""
+    next_producer_id: int = NO_PRODUCER_ID
+    """Of a decided transaction whose epochs are used up: the id of the next one."""
+    transaction_version: int = 0
+    """Of a decided transaction: 2 where its end has raised the epoch (KIP-890)."""
+    places: frozenset[PartitionKey] = frozenset()
+    groups: frozenset[str] = frozenset()
+    started_ms: int = NO_TIMESTAMP_MS
+    """Wall time at which the transaction began, the last one's where none is open."""
+    updated_ms: int = NO_TIMESTAMP_MS
+    """Wall time of the last change."""
+
+    @property
+    def successor(self) -> Producer:
+        """Who may write next: while a decision is carried out, who may once that is done."""
+        if self.next_producer_id != NO_PRODUCER_ID:
+            return Producer(self.next_producer_id, 0)
+        return self.producer
+
+    def encode(self) -> bytes:
+        """Return the stored form."""
+        topics: dict[str, list[int]] = {}
+        for topic_id, partition in sorted(self.places):
+            topics.setdefault(format_uuid(topic_id), []).append(partition)
+        fields = {
+            "state": self.state.value,
+            "producer_id": self.producer.id,
+            "producer_epoch": self.producer.epoch,
+            "timeout_ms": self.timeout_ms,
+            "coordinator_epoch": self.coordinator_epoch,
+            "last_producer_id": self.last_producer_id,
+            "last_producer_epoch": self.last_producer_epoch,
+            "next_producer_id": self.next_producer_id,
+            "transaction_version": self.transaction_version,
+            "topics": topics,
+            "groups": sorted(self.groups),
+            "started_ms": self.started_ms,
+            "updated_ms": self.updated_ms,
+        }
+        return _ENCODER.encode(fields).encode()
+
+
+def decode_row(value: bytes) -> TransactionRow:
+    """Return what `TransactionRow.encode` wrote. Raises ValueError for anything else."""
+    try:
+        fields = json.loads(value)
+        state = TransactionState(fields["state"])
+        if state in _NOT_STORED:
+            raise ValueError(f"nothing is stored of what is {state.value}")
+        return TransactionRow(
+            state,
+            Producer(int(fields["producer_id"]), int(fields["producer_epoch"])),
+            int(fields["timeout_ms"]),
+            int(fields["coordinator_epoch"]),
+            int(fields["last_producer_id"]),
+            int(fields["last_producer_epoch"]),
+            int(fields["next_producer_id"]),
+            int(fields["transaction_version"]),
+            frozenset(
+                PartitionKey(TopicId(parse_uuid(topic)), int(partition))
+                for topic, partitions in fields["topics"].items()
+                for partition in partitions
+            ),
+            frozenset(map(str, fields["groups"])),
+            int(fields["started_ms"]),
+            int(fields["updated_ms"]),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a transaction's row: {error!r}") from error
