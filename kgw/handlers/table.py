@@ -132,6 +132,7 @@ HANDLERS: dict[int, Handler] = {
         Handler(ApiKey.DELETE_RECORDS, 0, 2),
         Handler(ApiKey.INIT_PRODUCER_ID, 0, 5),
         Handler(ApiKey.OFFSET_FOR_LEADER_EPOCH, 0, 4),
+        Handler(ApiKey.TXN_OFFSET_COMMIT, 0, 5),
         Handler(ApiKey.DESCRIBE_CONFIGS, 0, 4),
         Handler(ApiKey.ALTER_CONFIGS, 0, 2),
         Handler(ApiKey.CREATE_PARTITIONS, 0, 3),
