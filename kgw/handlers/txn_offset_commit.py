@@ -43,6 +43,8 @@ from kgw.protocol.messages.txn_offset_commit import (
 from kgw.turns import Rest, Share, finish, in_turns
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kgw.handlers.context import Answer, RequestContext
     from kgw.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
     from kgw.protocol.schema import Response
@@ -84,57 +86,64 @@ async def _commit_later(
 def _commit(
     request: TxnOffsetCommitRequest, context: RequestContext, accepted: _Accepted
 ) -> Response | Later:
+    """See that the transaction goes on, commit, and answer."""
     if not accepted.offsets:
         return accepted.response
     groups = coordinator(request.group_id, context)
+    commit = TxnCommitRequest(
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id,
+        PendingCommit(request.producer_id, request.producer_epoch, accepted.offsets),
+    )
     committing: Completion[ErrorCode] = Completion()
 
-    def answer() -> Response:
-        if committing.error is not None:
-            raise committing.error
-        return _answer(context, accepted.response, committing.result)
-
-    def asked(transaction: Completion[ErrorCode]) -> None:
-        # Within the turn in which the transaction was seen to go on: what ends it comes later.
+    def go_on(asked: Completion[ErrorCode]) -> None:
+        # In the turn in which it was seen that the transaction goes on: its end comes later.
         try:
-            if transaction.error is not None:
-                raise transaction.error
-            code = transaction.result
+            code = _result(asked)
             if code is not ErrorCode.NONE:
                 committing.set_result(_refusal(code, context.api_version))
                 return
-            reply = groups.commit_in_transaction(
-                request.group_id,
-                TxnCommitRequest(
-                    request.member_id,
-                    request.group_instance_id,
-                    request.generation_id,
-                    PendingCommit(request.producer_id, request.producer_epoch, accepted.offsets),
-                ),
-            )
+            reply = groups.commit_in_transaction(request.group_id, commit)
         except Exception as error:  # noqa: BLE001 - who waits must be answered
             committing.error = error
             committing.finish()
             return
-        if reply.is_done:
-            committing.set_result(reply.result)
-        else:
-            reply.when_done(lambda _: committing.set_result(reply.result))
+        _then(reply, lambda _: committing.set_result(reply.result))
 
-    transactions: Any = context.gateway.transactions
-    ask = (
-        transactions.add_offsets
-        if context.api_version >= _ADDS_THE_GROUP
-        else transactions.verify_offsets
+    gateway: Any = context.gateway
+    adds_the_group = context.api_version >= _ADDS_THE_GROUP
+    transactions = gateway.transactions
+    ask = transactions.add_offsets if adds_the_group else transactions.verify_offsets
+    _then(
+        ask(
+            request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
+        ),
+        go_on,
     )
-    transaction = ask(
-        request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
-    )
-    if transaction.is_done:
-        asked(transaction)
-    else:
-        transaction.when_done(asked)
+
+    def answer() -> Response:
+        return _answer(context, accepted.response, _result(committing))
+
     return answer() if committing.is_done else Later(committing, answer)
+
+
+def _then(
+    completion: Completion[ErrorCode], go_on: Callable[[Completion[ErrorCode]], object]
+) -> None:
+    """Go on with something that is done, or once it is."""
+    if completion.is_done:
+        go_on(completion)
+    else:
+        completion.when_done(go_on)
+
+
+def _result(completion: Completion[ErrorCode]) -> ErrorCode:
+    """Return the result of something that is done. Raises why there is none."""
+    if completion.error is not None:
+        raise completion.error
+    return completion.result
 
 
 def _refusal(code: ErrorCode, version: int) -> ErrorCode:

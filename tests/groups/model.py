@@ -223,6 +223,7 @@ class GroupModel:
             (self.commit_from_outside, 2),
             (self.commit_in_transaction, 8),
             (self.end_transaction, 8),
+            (self.fail_in_a_transaction, 1),
             (self.zombie_of_a_transaction, 2),
             (self.leave, 4),
             (self.static_returns, 4),
@@ -624,7 +625,21 @@ class GroupModel:
 
     async def end_transaction(self) -> None:
         """A producer ends its transaction, or its time is over; what was decided is told again."""
+        await self.end_of(self.random.choice(self.transactions))
+
+    async def fail_in_a_transaction(self) -> None:
+        """A commit fails, its producer aborts, and then the process dies, too."""
         transaction = self.random.choice(self.transactions)
+        if transaction.is_commit is None and self.store.gate is None:
+            self.store.outcome = "unknown"
+            self.start_commit_of(transaction, (NO_MEMBER_ID, None, -1))
+            await self.settle()
+            await self.end_of(transaction)
+            await self.settle()
+            if self.crashes:
+                await self.crash()
+
+    async def end_of(self, transaction: Transaction) -> None:
         if transaction.is_ending:
             return
         if transaction.is_commit is None:
@@ -682,9 +697,9 @@ class GroupModel:
             ),
             self.coordinator.end_transaction(GROUP, transaction.producer, epoch, is_commit=True),
         ]
-        for answer in answers:
-            assert answer.is_done, "I11: a fenced producer is heard"
-            assert ErrorCode.INVALID_PRODUCER_EPOCH is answer.result
+        for one in answers:
+            assert one.is_done, "I11: a fenced producer is heard"
+            assert ErrorCode.INVALID_PRODUCER_EPOCH is one.result
         assert before == self.unstable()
 
     def unstable(self) -> set[Place]:

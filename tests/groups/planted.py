@@ -218,9 +218,9 @@ def aborts_commit(right: Any, self: PendingTable, end: Any) -> Any:
 
 
 def pending_is_committed(right: Any, self: MergedOffsets, wanted: Persist) -> Any:
-    """Commit what a transaction brings at once."""
+    """Commit what a transaction brings at once, and hold the places open."""
     if isinstance(wanted.pending, PendingCommit):
-        wanted = Persist(offsets=wanted.pending.offsets)
+        right(self, Persist(offsets=wanted.pending.offsets))
     return right(self, wanted)
 
 

@@ -100,6 +100,7 @@ async def fetch_stable(gateway: InProcessGateway, *indexes: int, version: int = 
 
 
 async def end(gateway: InProcessGateway, *, is_commit: bool = True) -> None:
+    """Tell the group that the transaction has ended."""
     groups = gateway.gateway.groups
     assert NONE is await groups.end_transaction("group", PRODUCER, EPOCH, is_commit=is_commit)
 
