@@ -40,7 +40,7 @@ async def test_apis_of_later_issues_are_not_advertised(gateway: InProcessGateway
     """A client that asks for transactions learns at once that there are none."""
     response = await gateway.ask(request(), 3, ApiVersionsResponse)
     keys = {one.api_key for one in response.api_keys}
-    assert set() == keys & {ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT}
+    assert set() == keys & {ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.END_TXN}
 
 
 @pytest.mark.parametrize(
