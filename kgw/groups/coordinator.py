@@ -143,11 +143,11 @@ class GroupCoordinator:
         that the group is part of it. Then `end_transaction` comes later than this, and is stored
         later.
         """
+        if not group_id:
+            return _answered(ErrorCode.INVALID_GROUP_ID)
         commit = request.commit
         group = self._groups.get(group_id)
         pending = None if group is None else group.pending.get(commit.producer_id)
-        if not group_id:
-            return _answered(ErrorCode.INVALID_GROUP_ID)
         if pending is not None and pending.producer_epoch > commit.producer_epoch:
             return _answered(ErrorCode.INVALID_PRODUCER_EPOCH)
         if not any(commit.offsets.values()):
@@ -170,6 +170,7 @@ class GroupCoordinator:
         if group is None:
             if not self._table.has_doubts:
                 return _answered(NO_ERROR)
+            # A commit that failed may have left a row all the same: wait until there is none.
             group = self._table.create(group_id, CLASSIC)
         pending = group.pending.get(producer_id)
         if pending is not None and pending.producer_epoch > producer_epoch:

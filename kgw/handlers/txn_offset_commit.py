@@ -32,6 +32,7 @@ from kgw.completion import Completion
 from kgw.errors import ErrorCode
 from kgw.groups.requests import TxnCommitRequest
 from kgw.handlers.context import Later, coordinator
+from kgw.handlers.encoding_turns import encode_topics
 from kgw.handlers.offset_commit import PARTITIONS_PER_TURN, offset_problem
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
 from kgw.offsets.pending import PendingCommit
@@ -72,15 +73,23 @@ def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> Answer:
 
 async def _commit_later(
     accepting: Rest[_Accepted], request: TxnOffsetCommitRequest, context: RequestContext
-) -> Any:
+) -> TxnOffsetCommitResponse:
     """Take the rest of many offsets in, commit all of them together, and answer."""
-    gateway = context.gateway
-    accepted = await accepting
-    while not all(map(gateway.catalog.by_id, accepted.offsets)):
-        # Deleted meanwhile: what was pending for them has been dropped, and must not come back.
-        accepted = await finish(_accept(request, context), gateway.answer_turns)
-    answer = _commit(request, context, accepted)
-    return await answer.made() if isinstance(answer, Later) else answer
+    answer: Any = _commit(request, context, await accepting)
+    if isinstance(answer, Later):
+        answer = await answer.made()
+    response: TxnOffsetCommitResponse = answer
+    response.topics = await finish(
+        encode_topics(
+            TxnOffsetCommitResponse,
+            response.topics,
+            "partitions",
+            context.api_version,
+            Share(2 * PARTITIONS_PER_TURN),
+        ),
+        context.gateway.answer_turns,
+    )
+    return response
 
 
 def _commit(
@@ -104,6 +113,10 @@ def _commit(
             code = _result(asked)
             if code is not ErrorCode.NONE:
                 committing.set_result(_refusal(code, context.api_version))
+                return
+            if not all(map(context.gateway.catalog.by_id, accepted.offsets)):
+                # Deleted meanwhile: the producer asks again.
+                committing.set_result(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 return
             reply = groups.commit_in_transaction(request.group_id, commit)
         except Exception as error:  # noqa: BLE001 - who waits must be answered

@@ -226,6 +226,21 @@ async def test_a_transaction_is_seen_to_go_on_first(
     assert (5, 0) == (found.committed_offset, found.error_code)
 
 
+async def test_a_topic_that_goes_while_its_transaction_is_asked(
+    gateway: InProcessGateway, transactions: ScriptedTransactions
+) -> None:
+    """Nothing of the request is stored, and the producer asks again for what is left."""
+    await create_topic(gateway)
+    transactions.is_slow = True
+    asked = gateway.start(txn_commit({0: 5}), 5)
+    await gateway.request(DeleteTopicsRequest(topics=[DeleteTopicState(name="orders")]), 6)
+    transactions.waiting[0].set_result(NONE)
+    response: Any = await asked.response()
+    code = response.topics[0].partitions[0].error_code
+    assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == code
+    assert [] == gateway.gateway.groups.ids()
+
+
 async def test_a_store_that_fails_for_the_transaction_is_told(
     gateway: InProcessGateway, transactions: ScriptedTransactions
 ) -> None:
