@@ -56,6 +56,7 @@ from kgw.types import TopicId
 from tests.groups.driver import GroupDriver, answer
 from tests.groups.life import FlakyStore, OneLife, at_once
 from tests.groups.own_clock import Moment, OwnClock, Times, Waiting
+from tests.groups.transactions import Transactions
 from tests.offsets.blocks import block_of, held
 
 if TYPE_CHECKING:
@@ -139,26 +140,11 @@ class Pending:
         self.generation = -1
 
 
-class Transaction:
-    """What a producer and its coordinator believe of one transaction."""
-
-    def __init__(self, producer: int, epoch: int) -> None:
-        self.producer = producer
-        self.epoch = epoch
-        self.sent: dict[Place, set[int]] = {}
-        """What may have been stored, by the numbers of the commits."""
-        self.told: dict[Place, int] = {}
-        """What was acknowledged and nobody has deleted since."""
-        self.moments: dict[Place, Moment] = {}
-        self.waiting = 0
-        """Commits that have not been answered."""
-        self.is_commit: bool | None = None
-        """How it ends: then that is told until it has been stored."""
-        self.is_ending = False
-
-
 class GroupModel:
     """One group under random load, and another one beside it that must not notice."""
+
+    group = GROUP
+    topics = TOPICS
 
     def __init__(self, random: Random, *, jumps: bool = True, crashes: bool = True) -> None:
         self.random = random
@@ -194,7 +180,7 @@ class GroupModel:
         """Member ids that have left an empty group, which they were told."""
         self.dropped: dict[TopicId, int] = {}
         self.accepted: dict[Place, set[int]] = {}
-        self.transactions = [Transaction(number, 0) for number in range(3)]
+        self.transactions = Transactions(self)
         self.forget_history()
 
     def forget_history(self) -> None:
@@ -203,8 +189,7 @@ class GroupModel:
         self.formed: dict[int, tuple[str | None, frozenset[str]]] = {}
         self.nonces: dict[int, int] = {}
         self.acknowledged: dict[Place, int] = {}
-        for transaction in self.transactions:
-            transaction.told = {}
+        self.transactions.forget()
 
     # --- running ---------------------------------------------------------------------------------
 
@@ -221,10 +206,10 @@ class GroupModel:
             (self.zombie, 8),
             (self.commit, 8),
             (self.commit_from_outside, 2),
-            (self.commit_in_transaction, 8),
-            (self.end_transaction, 8),
-            (self.fail_in_a_transaction, 1),
-            (self.zombie_of_a_transaction, 2),
+            (self.transactions.commit_in_transaction, 8),
+            (self.transactions.end_transaction, 8),
+            (self.transactions.fail_in_a_transaction, 1),
+            (self.transactions.zombie_of_a_transaction, 2),
             (self.leave, 4),
             (self.static_returns, 4),
             (self.advance, 12),
@@ -576,165 +561,6 @@ class GroupModel:
             answer.when_done(done)
         return answer
 
-    # --- transactions ----------------------------------------------------------------------------
-
-    async def commit_in_transaction(self) -> None:
-        """A producer commits, for a member or for nobody; several commits of one may overlap."""
-        transaction = self.random.choice(self.transactions)
-        if transaction.is_commit is not None:
-            return
-        client = self.random.choice(self.clients)
-        for _ in range(self.random.randint(1, 2)):
-            names_member = self.random.random() < 0.5
-            if names_member:
-                member = (client.member_id, client.instance, client.generation)
-            else:
-                member = (NO_MEMBER_ID, None, -1)
-            self.start_commit_of(transaction, member)
-
-    def start_commit_of(
-        self, transaction: Transaction, member: tuple[str, str | None, int]
-    ) -> None:
-        self.commit_number += 1
-        number = self.commit_number
-        topic_id = self.random.choice(TOPICS)
-        partitions = self.random.choice(((0,), (1,), (17,), (0, 1), (0, 17), (17, 1, 0)))
-        places = [(topic_id, partition) for partition in partitions]
-        offsets = {topic_id: dict.fromkeys(partitions, self.committed(number))}
-        commit = PendingCommit(transaction.producer, transaction.epoch, offsets)
-        request = TxnCommitRequest(*member, commit)
-        answer = self.coordinator.commit_in_transaction(GROUP, request)
-        if answer.is_done:
-            self.tell("commit in a transaction", number, answer.result.name)
-            assert answer.result is not ErrorCode.NONE, "I12: answered before it is stored"
-            return
-        transaction.waiting += 1
-        for place in places:
-            transaction.sent.setdefault(place, set()).add(number)
-        told, moment = transaction.told, self.now
-
-        def done(_: object) -> None:
-            transaction.waiting -= 1
-            self.tell("commit in a transaction", number, answer.result.name)
-            if answer.result is ErrorCode.NONE and number > self.dropped.get(topic_id, 0):
-                told.update(dict.fromkeys(places, number))
-                transaction.moments.update(dict.fromkeys(places, moment))
-                self.counts["commits in transactions"] += 1
-
-        answer.when_done(done)
-
-    async def end_transaction(self) -> None:
-        """A producer ends its transaction, or its time is over; what was decided is told again."""
-        await self.end_of(self.random.choice(self.transactions))
-
-    async def fail_in_a_transaction(self) -> None:
-        """A commit fails, its producer aborts, and then the process dies, too."""
-        transaction = self.random.choice(self.transactions)
-        if transaction.is_commit is None and self.store.gate is None:
-            self.store.outcome = "unknown"
-            self.start_commit_of(transaction, (NO_MEMBER_ID, None, -1))
-            await self.settle()
-            await self.end_of(transaction)
-            await self.settle()
-            if self.crashes:
-                await self.crash()
-
-    async def end_of(self, transaction: Transaction) -> None:
-        if transaction.is_ending:
-            return
-        if transaction.is_commit is None:
-            transaction.is_commit = not transaction.waiting and self.random.random() < 0.6
-            if transaction.is_commit:
-                for place, numbers in transaction.sent.items():
-                    self.accepted.setdefault(place, set()).update(numbers)
-        answer = self.tell_end(transaction)
-        transaction.is_ending = True
-        acknowledged = self.acknowledged
-
-        def done(_: object) -> None:
-            transaction.is_ending = False
-            self.tell("end", transaction.producer, transaction.epoch, answer.result.name)
-            if answer.result is ErrorCode.NONE:
-                self.ended(transaction, acknowledged)
-
-        if answer.is_done:
-            done(answer)
-        else:
-            answer.when_done(done)
-
-    def tell_end(self, transaction: Transaction) -> Reply[ErrorCode]:
-        return self.coordinator.end_transaction(
-            GROUP,
-            transaction.producer,
-            transaction.epoch + 1,  # KIP-890
-            is_commit=bool(transaction.is_commit),
-        )
-
-    def ended(self, transaction: Transaction, acknowledged: dict[Place, int]) -> None:
-        """The group has said that it is done: the producer goes on with its next epoch."""
-        self.counts["transactions"] += 1
-        self.counts["transactions committed"] += bool(transaction.is_commit)
-        for place, number in transaction.told.items() if transaction.is_commit else ():
-            if number > acknowledged.get(place, 0):
-                acknowledged[place] = number
-                self.own_clock.committed([place], transaction.moments[place])
-        if self.random.random() < 0.2:
-            self.tell_end(transaction)  # told twice does no harm
-        after = Transaction(transaction.producer, transaction.epoch + 1)
-        self.transactions[self.transactions.index(transaction)] = after
-
-    async def zombie_of_a_transaction(self) -> None:
-        """A producer of an older epoch changes nothing of what is pending."""
-        transaction = self.random.choice(self.transactions)
-        if not transaction.told or transaction.is_commit is not None:
-            return
-        epoch = transaction.epoch - 1
-        commit = PendingCommit(transaction.producer, epoch, {TOPICS[0]: {5: self.committed(-7)}})
-        before = self.unstable()
-        answers = [
-            self.coordinator.commit_in_transaction(
-                GROUP, TxnCommitRequest(NO_MEMBER_ID, None, -1, commit)
-            ),
-            self.coordinator.end_transaction(GROUP, transaction.producer, epoch, is_commit=True),
-        ]
-        for one in answers:
-            assert one.is_done, "I11: a fenced producer is heard"
-            assert ErrorCode.INVALID_PRODUCER_EPOCH is one.result
-        assert before == self.unstable()
-
-    def unstable(self) -> set[Place]:
-        """Return the places that are told to be unstable."""
-        pending = self.coordinator.unstable_offsets(GROUP)
-        if pending is None:
-            return set()
-        return {(one, index) for one in pending.topic_ids() for index in pending.partitions(one)}
-
-    def check_transactions(self) -> None:
-        """I11 and I12; what each place holds is seen to by `check_offsets`."""
-        unstable = self.unstable()
-        may_be_open: set[Place] = set()
-        for one in self.transactions:
-            may_be_open.update(one.sent)
-            if one.is_commit is None:
-                assert one.told.keys() <= unstable, "I12: an open place is told to be stable"
-        assert unstable <= may_be_open, "I12: an ended transaction holds a place open"
-
-    def check_halves(self) -> None:
-        """After a crash, what a transaction was about to commit is committed as a whole (I11)."""
-        table = self.coordinator.offsets(GROUP)
-        for one in self.transactions:
-            if one.is_commit and table is not None:
-                offsets = {place: table.get(*place) for place in one.told}
-                is_there = {
-                    place: found is not None and found.offset >= one.told[place]
-                    for place, found in offsets.items()
-                }
-                is_own = any(
-                    found is not None and found.offset == one.told[place]
-                    for place, found in offsets.items()
-                )
-                assert not is_own or all(is_there.values()), "I11: half of it is committed"
-
     async def leave(self) -> None:
         """Some members leave in one request, with somebody unknown among them."""
         leavers = self.random.sample(self.clients, self.random.choice((1, 2, len(self.clients))))
@@ -851,8 +677,7 @@ class GroupModel:
         self.store.gate, self.store.held = None, ()
         self.store.outcome = "stored"
         self.requests = []
-        for transaction in self.transactions:
-            transaction.waiting, transaction.is_ending = 0, False
+        self.transactions.crash()
         was_going = self.seen.deletions > 0
         await self.start()
         machine = self.machine
@@ -861,7 +686,7 @@ class GroupModel:
         # A deletion that failed may have been stored all the same.
         if was_going and (machine is None or machine.generation == 0):
             self.forget_history()
-        self.check_halves()
+        self.transactions.check_halves()
         # I3: nothing that anybody was told is given out again.
         generation = 0 if machine is None else machine.generation
         assert generation >= self.top_generation, "I3: a generation goes back"
@@ -880,9 +705,9 @@ class GroupModel:
         topic_id = self.random.choice(TOPICS)
         self.coordinator.forget_topic(topic_id)
         self.dropped[topic_id] = self.commit_number
-        for places in (self.acknowledged, *(one.told for one in self.transactions)):
-            for place in [one for one in places if one[0] == topic_id]:
-                del places[place]
+        self.transactions.forget_topic(topic_id)
+        for place in [one for one in self.acknowledged if one[0] == topic_id]:
+            del self.acknowledged[place]
 
     # --- what clients learn ----------------------------------------------------------------------
 
@@ -957,7 +782,7 @@ class GroupModel:
     def check(self) -> None:
         assert [] == self.bugs
         self.check_bystander()
-        self.check_transactions()
+        self.transactions.check()
         self.check_offsets()
         described = self.coordinator.describe(GROUP)
         members_now = () if described is None else described.members
@@ -1026,8 +851,7 @@ class GroupModel:
         for place, number in list(self.acknowledged.items()):
             found = None if table is None else table.get(*place)
             if found is None and self.own_clock.may_expire(place, now_s):
-                held_open = (one.told for one in self.transactions if one.is_commit is None)
-                assert not any(place in one for one in held_open), "I12: expired while open"
+                assert not self.transactions.holds(place), "I12: expired while open"
                 del self.acknowledged[place]
                 self.counts["commits expired"] += 1
                 continue
