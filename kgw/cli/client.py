@@ -65,10 +65,10 @@ def client_options(command: FunctionT) -> FunctionT:
     return bootstrap_option(json_option()(command))
 
 
-def confirm(what: str, *, yes: bool) -> None:
-    """Ask a person before something is deleted, and end the command unless it is agreed to."""
+def confirm(what: str, *, yes: bool, verb: str = "Delete") -> None:
+    """Ask a person before something is lost, and end the command unless it is agreed to."""
     if not yes and sys.stdin.isatty():
-        click.confirm(f"Delete {what}?", abort=True, err=True)
+        click.confirm(f"{verb} {what}?", abort=True, err=True)
 
 
 def with_client(

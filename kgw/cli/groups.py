@@ -220,6 +220,11 @@ def explain(group: str, assignor: str | None, bootstrap: Bootstrap, is_json: boo
         f"{printable(group)}  {explained['state']}  generation {explained['generation']}  "
         f"{explained['members']} members"
     )
+    for one in explained.get("transactions", ()):  # a server of before them says nothing
+        click.echo(
+            f"{one['partitions']} partitions are unstable: the transaction of producer "
+            f"{one['producer_id']}, epoch {one['producer_epoch']}, has not ended"
+        )
     print_rows(
         [
             one | {"cause": one["cause"] + (f" ({one['reason']})" if one["reason"] else "")}

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 
     from kgw.backend.embedded.offline.dump import DumpedBatch, DumpedDamage
     from kgw.cli.offline_compaction import PartitionCompaction
+    from kgw.records.batch import RecordBatch
 
 _SEGMENT_SUFFIX = ".log"
+_MARKERS = {0: "abort", 1: "commit"}
 # Below this a bar would flash by.
 _BAR_BYTES = 64 << 20
 
@@ -351,9 +353,30 @@ def _describe_batch(one: DumpedBatch) -> dict[str, Any]:
         }
     if batch.is_transactional or batch.is_control:
         described |= {"transactional": batch.is_transactional, "control": batch.is_control}
+        described |= _marker(batch)
     if batch.delete_horizon_ms is not None:
         described["delete_horizon"] = format_time(batch.delete_horizon_ms)
     return described
+
+
+def _marker(batch: RecordBatch) -> dict[str, Any]:
+    """Return how a transaction has ended, where a batch is the marker of that (KIP-98)."""
+    from struct import error, unpack_from
+
+    from kgw.records.errors import RecordError
+    from kgw.records.reader import read_records
+
+    if not batch.is_control or not batch.is_transactional:
+        return {}
+    try:
+        for record in read_records(batch):
+            _, kind = unpack_from(">hh", record.key or b"")
+            _, coordinator_epoch = unpack_from(">hi", record.value or b"")
+            if kind in _MARKERS:
+                return {"marker": _MARKERS[kind], "coordinator_epoch": coordinator_epoch}
+    except (RecordError, error):
+        pass
+    return {"marker": "unknown", "coordinator_epoch": None}
 
 
 def _compression(one: DumpedBatch) -> str:

@@ -25,6 +25,8 @@ COMMANDS = {
     "consume": "kgw.cli.consume:consume",
     "groups": "kgw.cli.groups:groups",
     "offsets": "kgw.cli.offsets:offsets",
+    "transactions": "kgw.cli.transactions:transactions",
+    "producers": "kgw.cli.producers:producers",
     "migrate": "kgw.cli.migrate:migrate",
     "config": "kgw.cli.config:config",
     "log": "kgw.cli.log:log",

@@ -25,6 +25,12 @@ from kgw.client.groups import (
 from kgw.client.producer import NewRecord, Producer
 from kgw.client.ranges import describe_ranges
 from kgw.client.records import GroupPosition, WireReader
+from kgw.client.transactions import (
+    PartitionProducer,
+    TransactionClient,
+    TransactionDetails,
+    TransactionSummary,
+)
 from kgw.client.values import (
     ApiSupport,
     Broker,
@@ -61,6 +67,7 @@ __all__ = [
     "NewRecord",
     "NotKafkaError",
     "PartitionDescription",
+    "PartitionProducer",
     "PartitionRange",
     "Produced",
     "Producer",
@@ -68,6 +75,9 @@ __all__ = [
     "ServerRefusedError",
     "TopicDescription",
     "TopicSettingValue",
+    "TransactionClient",
+    "TransactionDetails",
+    "TransactionSummary",
     "UnsupportedApiError",
     "WireReader",
     "describe_ranges",

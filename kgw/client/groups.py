@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kgw.client.admin import describe_configs
+from kgw.client.coordinators import coordinator_connection
 from kgw.client.errors import ServerRefusedError, refuse
 from kgw.errors import DecodeError, ErrorCode
 from kgw.protocol.blobs import (
@@ -15,7 +16,6 @@ from kgw.protocol.blobs import (
 )
 from kgw.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from kgw.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from kgw.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kgw.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from kgw.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -296,21 +296,7 @@ class GroupClient:
         )
 
     async def _coordinator(self, group_id: str) -> Connection:
-        async def find() -> Connection:
-            connection = await self._client.any_connection()
-            version = connection.spoken_version(FindCoordinatorRequest)
-            answer = await connection.ask(
-                FindCoordinatorRequest(coordinator_keys=[group_id])
-                if version >= 4
-                else FindCoordinatorRequest(key=group_id),
-                FindCoordinatorResponse,
-                version=version,
-            )
-            found = answer.coordinators[0] if version >= 4 else answer
-            refuse(found.error_code, f"cannot find who coordinates {group_id}", found.error_message)
-            return await self._client.connection_to(found.host, found.port)
-
-        return await self._client.retrying(find)
+        return (await coordinator_connection(self._client, group_id))[1]
 
 
 def _topics(metadata: bytes) -> tuple[str, ...] | None:

@@ -35,6 +35,7 @@ from kgw.groups.requests import (
     LeaveRequest,
     SyncRequest,
     SyncResult,
+    TxnCommitRequest,
 )
 from kgw.groups.rounds import RoundTimes
 from kgw.groups.rows import GroupRow, decode_row
@@ -120,6 +121,8 @@ class ClassicGroup:
                 self._commit(request, waiter)
             elif isinstance(request, LeaveRequest):
                 self._leave(request, waiter)
+            elif isinstance(request, TxnCommitRequest):
+                self._commit_in_transaction(request, waiter)
             else:
                 self._delete(waiter)
         elif isinstance(event, AllStored):
@@ -215,6 +218,28 @@ class ClassicGroup:
             return ErrorCode.REBALANCE_IN_PROGRESS
         self._touch(member)
         return NO_ERROR
+
+    def _commit_in_transaction(self, request: TxnCommitRequest, waiter: object) -> None:
+        code = self._txn_commit_problem(request)
+        if code is NO_ERROR:
+            self._effects.append(Persist(pending=request.commit))
+            self._effects.append(Answer(waiter, code))
+        else:
+            self._effects.append(Answer(waiter, code, at_once=True))
+
+    def _txn_commit_problem(self, request: TxnCommitRequest) -> ErrorCode:
+        """Say whether a transaction may commit offsets.
+
+        As in Kafka the member has to be one of this generation, in whatever state the group is, and
+        this keeps nobody alive. Who names nobody is let in: producers older than KIP-447 do not.
+        """
+        if self.state is DEAD:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        is_anonymous = request.member_id == NO_MEMBER_ID and request.group_instance_id is None
+        if request.generation < 0 and (is_anonymous or self.state is EMPTY):
+            return NO_ERROR
+        member = self._find_current(request)
+        return NO_ERROR if isinstance(member, Member) else member
 
     def _leave(self, request: LeaveRequest, waiter: object) -> None:
         """Let members go. They are told when what follows at once is durable.
@@ -625,7 +650,7 @@ class ClassicGroup:
     # --- small things ----------------------------------------------------------------------------
 
     def _find_current(
-        self, request: SyncRequest | HeartbeatRequest | CommitRequest
+        self, request: SyncRequest | HeartbeatRequest | CommitRequest | TxnCommitRequest
     ) -> Member | ErrorCode:
         found = self.members.find(request.member_id, request.group_instance_id)
         if isinstance(found, Member) and request.generation != self.generation:

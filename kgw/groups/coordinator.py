@@ -15,17 +15,20 @@ from kgw.groups.machine import Asked, Persist
 from kgw.groups.requests import CLASSIC
 from kgw.groups.retention import OffsetRetention
 from kgw.groups.table import GroupTable
+from kgw.offsets.pending import TransactionEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from kgw.clock import Clock
-    from kgw.groups.group import GroupSettings
+    from kgw.groups.group import Group, GroupSettings
     from kgw.groups.machine import GroupKind, GroupRequest
-    from kgw.groups.requests import CommitRequest, GroupDescription
+    from kgw.groups.requests import CommitRequest, GroupDescription, TxnCommitRequest
     from kgw.metrics import Metrics
     from kgw.offsets.committed import CommittedOffset, Place
+    from kgw.offsets.pending import PendingTable
     from kgw.offsets.table import OffsetTable
+    from kgw.offsets.topic_offsets import OffsetChanges
     from kgw.state.base import StateStore
     from kgw.types import TopicId
 
@@ -128,18 +131,65 @@ class GroupCoordinator:
             self._metrics.offset_commits += sum(
                 len(change) for change in request.offsets.values() if change is not None
             )
-            if request.generation >= 0 and self.when_committed_back:
-                self._tell_of_going_back(group_id, request)
+            group = self._groups.get(group_id)
+            if request.generation >= 0 and group is not None:
+                self._tell_of_going_back(group, request.offsets)
         return reply
 
-    def _tell_of_going_back(self, group_id: str, request: CommitRequest) -> None:
+    def commit_in_transaction(self, group_id: str, request: TxnCommitRequest) -> Reply[ErrorCode]:
+        """Store what a producer's transaction is to commit. Nobody reads it before the end.
+
+        The caller has seen to it, within this turn of the loop, that the transaction goes on and
+        that the group is part of it. Then `end_transaction` comes later than this, and is stored
+        later.
+        """
+        if not group_id:
+            return _answered(ErrorCode.INVALID_GROUP_ID)
+        commit = request.commit
+        group = self._groups.get(group_id)
+        pending = None if group is None else group.pending.get(commit.producer_id)
+        if pending is not None and pending.producer_epoch > commit.producer_epoch:
+            return _answered(ErrorCode.INVALID_PRODUCER_EPOCH)
+        if not any(commit.offsets.values()):
+            return _answered(NO_ERROR)
+        reply = self.ask(group_id, request)
+        if not reply.is_done:
+            self._metrics.offset_commits += sum(map(len, commit.offsets.values()))
+        return reply
+
+    def end_transaction(
+        self, group_id: str, producer_id: int, producer_epoch: int, is_commit: bool
+    ) -> Reply[ErrorCode]:
+        """Commit what is pending of a producer's transaction, or drop it: the marker for a group.
+
+        Done twice it does no harm. INVALID_PRODUCER_EPOCH when what is pending belongs to a later
+        transaction; COORDINATOR_NOT_AVAILABLE when nothing could be stored: then all is pending as
+        before, and the end has to be told again.
+        """
         group = self._groups.get(group_id)
         if group is None:
+            if not self._table.has_doubts:
+                return _answered(NO_ERROR)
+            # A commit that failed may have left a row all the same: wait until there is none.
+            group = self._table.create(group_id, CLASSIC)
+        pending = group.pending.get(producer_id)
+        if pending is not None and pending.producer_epoch > producer_epoch:
+            return _answered(ErrorCode.INVALID_PRODUCER_EPOCH)
+        if pending is not None and is_commit:
+            self._tell_of_going_back(group, pending.changes())
+        end = TransactionEnd(producer_id, producer_epoch, is_commit)
+        reply: Reply[ErrorCode] = Reply(lambda error: error)
+        write = self._table.submit(group, Persist(pending=end))
+        write.answers.append((reply, NO_ERROR))
+        return reply
+
+    def _tell_of_going_back(self, group: Group, changes: OffsetChanges) -> None:
+        if not self.when_committed_back:
             return
-        for topic_id, change in request.offsets.items():
+        for topic_id, change in changes.items():
             for partition, offset, before in group.offsets.topic(topic_id).taken_back(change):
                 for tell in self.when_committed_back:
-                    tell(group_id, (topic_id, partition), offset, before)
+                    tell(group.group_id, (topic_id, partition), offset, before)
 
     # --- committed offsets -----------------------------------------------------------------------
 
@@ -147,6 +197,14 @@ class GroupCoordinator:
         """Return a group's durable offsets; None when there is no such group."""
         group = self._groups.get(group_id)
         return None if group is None else group.offsets
+
+    def unstable_offsets(self, group_id: str) -> PendingTable | None:
+        """Return what transactions that have not ended are to commit; None when there is nothing.
+
+        Their places are unstable (KIP-447), and none of it is to be told.
+        """
+        group = self._groups.get(group_id)
+        return group.pending if group is not None and group.pending else None
 
     def subscribed_topics(self, group_id: str) -> frozenset[str] | ErrorCode:
         """Return the topics whose offsets may not be deleted: those that the group reads now.
@@ -206,5 +264,19 @@ class GroupCoordinator:
             "generation": machine.generation,
             "members": machine.member_count,
             "pending_members": machine.pending_count,
+            "transactions": [
+                {
+                    "producer_id": producer_id,
+                    "producer_epoch": pending.producer_epoch,
+                    "partitions": pending.size,
+                }
+                for producer_id, pending in group.pending.items()
+            ],
             **group.trace.export(self._clock.monotonic_s(), self._clock.wall_ms()),
         }
+
+
+def _answered(code: ErrorCode) -> Reply[ErrorCode]:
+    reply: Reply[ErrorCode] = Reply(lambda error: error)
+    reply.set_result(code)
+    return reply

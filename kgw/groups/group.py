@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kgw.completion import Completion
 from kgw.groups.machine import GroupLimits
+from kgw.offsets.pending import PendingTable
 from kgw.offsets.table import OffsetTable
+from kgw.state.kinds import PENDING_OFFSETS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +25,9 @@ if TYPE_CHECKING:
         StoredRow,
     )
     from kgw.groups.trace import Trace
+    from kgw.offsets.rows import RowPlace
     from kgw.state.base import RowKey
+    from kgw.types import TopicId
 
 ResultT = TypeVar("ResultT")
 
@@ -75,6 +79,7 @@ class Group:
         "last_write",
         "machine",
         "offsets",
+        "pending",
         "submitted",
         "timer",
         "timer_s",
@@ -88,6 +93,7 @@ class Group:
         self.group_id = group_id
         self.trace = trace
         self.offsets = OffsetTable()
+        self.pending = PendingTable()
         self.durable: dict[RowKey, StoredRow] = {}
         """The machine's rows as they are stored."""
         self.submitted: dict[RowKey, StoredRow] = {}
@@ -100,6 +106,12 @@ class Group:
         self.timer_s = 0.0
         self.counted_state: Enum | None = None
         self.counted_members = 0
+
+    def offset_row(self, topic_id: TopicId, place: RowPlace) -> bytes | None:
+        """Return the content of a row of offsets that is durable, None where there is nothing."""
+        if place[0] == PENDING_OFFSETS:
+            return self.pending.row(topic_id, place)
+        return self.offsets.topic(topic_id).row(place)
 
     def __repr__(self) -> str:
         return f"<Group {self.machine!r} offsets={len(self.offsets)}>"

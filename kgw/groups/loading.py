@@ -8,9 +8,10 @@ from kgw.groups.requests import CLASSIC
 from kgw.logs import EventLogger
 from kgw.offsets.block import decode_block
 from kgw.offsets.committed import DAMAGED_OFFSET, NO_EXPIRY_MS, CommittedOffset
+from kgw.offsets.pending import decode_pending
 from kgw.offsets.rows import decode_row, parse_row_key, partitions_in, row_key
 from kgw.state.base import Change, DamagedRowsError
-from kgw.state.kinds import GROUP_OFFSETS, OFFSET_BLOCK
+from kgw.state.kinds import GROUP_OFFSETS, OFFSET_BLOCK, PENDING_OFFSETS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from kgw.groups.group import Group
     from kgw.groups.machine import GroupKind, StoredRow
     from kgw.groups.table import GroupTable
+    from kgw.offsets.rows import RowPlace
     from kgw.offsets.topic_offsets import TopicChange
     from kgw.state.base import Row, RowKey, StateStore
     from kgw.types import TopicId
@@ -48,7 +50,7 @@ class GroupLoader:
         for group_type, kind in self._kinds.items():
             await self._load_groups(group_type, kind)
         # Single offsets before blocks: damage stands only where nothing else is stored.
-        for kind_of_row in (GROUP_OFFSETS, OFFSET_BLOCK):
+        for kind_of_row in (GROUP_OFFSETS, OFFSET_BLOCK, PENDING_OFFSETS):
             await self._load_offsets(kind_of_row, topic_exists)
         return self._gone_topics
 
@@ -76,21 +78,28 @@ class GroupLoader:
         damaged: list[str] = []
         for key, stored in (await self._load(kind, damaged)).items():
             try:
-                group_id, topic_id, _ = parse_row_key(kind, key)
-                change = self._decode(kind, stored.value)
+                group_id, topic_id, place = parse_row_key(kind, key)
+                self._take(group_id, topic_id, place, stored.value)
             except ValueError:
                 damaged.append(key)
                 continue
             if not topic_exists(topic_id):
                 self._gone_topics.add(topic_id)
-            self._group(group_id).offsets.apply({topic_id: change})
         for key in damaged:
             await self._keep_damage(kind, key)
 
-    def _decode(self, kind: str, value: bytes) -> TopicChange:
-        if kind == OFFSET_BLOCK:
-            return decode_block(value, self._wall_ms, self._now_s)
-        return decode_row(value, self._wall_ms, self._now_s)
+    def _take(self, group_id: str, topic_id: TopicId, place: RowPlace, value: bytes) -> None:
+        """Take over what a row says. Raises ValueError when it cannot be read."""
+        if place[0] == PENDING_OFFSETS:
+            epoch, pending = decode_pending(value, self._wall_ms, self._now_s)
+            self._group(group_id).pending.load(topic_id, place, epoch, pending)
+            return
+        change: TopicChange
+        if place[0] == OFFSET_BLOCK:
+            change = decode_block(value, self._wall_ms, self._now_s)
+        else:
+            change = decode_row(value, self._wall_ms, self._now_s)
+        self._group(group_id).offsets.apply({topic_id: change})
 
     async def _keep_damage(self, kind: str, key: str) -> None:
         """Say of every partition that a row may have held that it is damaged."""
@@ -100,6 +109,9 @@ class GroupLoader:
             _log.error("a row of committed offsets has no readable key", kind=kind, key=key)
             return
         mark = CommittedOffset(DAMAGED_OFFSET, -1, "", self._wall_ms, NO_EXPIRY_MS, self._now_s)
+        if kind == PENDING_OFFSETS:
+            self._group(group_id).pending.load_damage(topic_id, place, mark)
+            return
         offsets = self._group(group_id).offsets.topic(topic_id).copy()
         marks = {one: mark for one in partitions_in(place) if offsets.get(one) is None}
         places = offsets.change(marks)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kgw.errors import ErrorCode
     from kgw.groups.requests import GroupDescription
     from kgw.groups.trace import Round, Trace
+    from kgw.offsets.pending import PendingChange
     from kgw.offsets.topic_offsets import OffsetChanges
     from kgw.state.base import RowKey
 
@@ -80,7 +81,9 @@ class Persist(NamedTuple):
     """None: there is no such row any more."""
     offsets: OffsetChanges = {}  # noqa: RUF012 - a mapping that nobody changes
     drops_offsets: bool = False
-    """Whether all committed offsets go."""
+    """Whether all committed offsets go, and all that is pending."""
+    pending: PendingChange | None = None
+    """What becomes of the offsets that a transaction is to commit."""
 
 
 class Answer(NamedTuple):

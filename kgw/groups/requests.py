@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kgw.errors import NO_ERROR, ErrorCode
 
 if TYPE_CHECKING:
+    from kgw.offsets.pending import PendingCommit
     from kgw.offsets.topic_offsets import OffsetChanges
 
 CLASSIC = "classic"
@@ -160,6 +161,25 @@ class CommitRequest(NamedTuple):
             return ErrorCode.GROUP_ID_NOT_FOUND
         if not self.offsets:
             return NO_ERROR
+        return CLASSIC if has_room else ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    def refused(self, error: ErrorCode) -> ErrorCode:
+        return error
+
+
+class TxnCommitRequest(NamedTuple):
+    """A producer commits offsets in its transaction, for a member or not (KIP-98, KIP-447)."""
+
+    member_id: str
+    group_instance_id: str | None
+    generation: int
+    """NO_GENERATION where the producer does not say for whom: then nobody is fenced."""
+    commit: PendingCommit
+
+    def without_group(self, group_id: str, *, has_room: bool) -> ErrorCode | str:
+        """Make a group for somebody who is no member."""
+        if self.generation >= 0:
+            return ErrorCode.ILLEGAL_GENERATION
         return CLASSIC if has_room else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     def refused(self, error: ErrorCode) -> ErrorCode:

@@ -104,7 +104,11 @@ class OffsetRetention:
                 topics: OffsetChanges = dict.fromkeys(self._gone_topics)
                 self._gone_topics.clear()
                 for group in self._table:
-                    if group.unwritten or any(topic_id in group.offsets for topic_id in topics):
+                    if (
+                        group.unwritten
+                        or any(topic_id in group.offsets for topic_id in topics)
+                        or not group.pending.topic_ids().isdisjoint(topics)
+                    ):
                         self._table.submit(group, Persist(offsets=topics))
                     if share.spend(1 + len(topics) // 8):
                         yield
@@ -144,13 +148,14 @@ class OffsetRetention:
             self._clock.monotonic_s(),
             group.machine.empty_since_s,
             self._settings.offsets_retention_s,
+            group.pending,
         )
         gone = sum(
             len(offsets.topic(topic_id) if change is None else change)
             for topic_id, change in changes.items()
         )
         self._metrics.offsets_expired += gone
-        if gone == count:
+        if gone == count and not group.pending:
             request = DeleteRequest()
             self._table.step(group, Asked(request, Reply(request.refused)))
         elif changes:

@@ -103,6 +103,11 @@ class GroupTable:
             _disarm(group)
             self._abandon(group, ErrorCode.NOT_COORDINATOR)
 
+    @property
+    def has_doubts(self) -> bool:
+        """Whether more may be stored than there is here; what is submitted next sees to that."""
+        return self._writer.has_doubts
+
     async def aclose(self) -> None:
         """Wait until everything that was submitted is stored, or has failed."""
         await self._writer.aclose()
@@ -241,6 +246,7 @@ class GroupTable:
             not group.durable
             and not group.unwritten
             and not group.offsets
+            and not group.pending
             and group.machine.is_vacant
         ):
             self.remove(group)

@@ -51,6 +51,11 @@ class GroupWriter:
         self._doubtful: set[tuple[str, str]] = set()
         """Kind and key of rows of offsets that may have been stored or not."""
 
+    @property
+    def has_doubts(self) -> bool:
+        """Whether there may be rows that should not be, until the next flush has stored them."""
+        return bool(self._doubtful)
+
     def submit(self, write: Write) -> None:
         """Queue a write."""
         write.group.unwritten += 1
@@ -65,9 +70,10 @@ class GroupWriter:
         try:
             prepared = in_turns(changes_of(batch))
             changes, merged = await prepared if isinstance(prepared, Rest) else prepared
-            if changes:
-                if self._doubtful:
-                    changes = [*self._rows_again(), *changes]
+            # Also where nothing else is to be stored: who ends a transaction must not be told that
+            # nothing is left of it while a row of it may be.
+            if changes or self._doubtful:
+                changes = [*self._rows_again(), *changes]
                 await self._state.apply(changes)
                 self._doubtful.clear()
         except Exception as error:  # noqa: BLE001 - everybody who waits must be answered
@@ -104,7 +110,7 @@ class GroupWriter:
         for kind, key in self._doubtful:
             group_id, topic_id, place = parse_row_key(kind, key)
             group = self._groups.get(group_id)
-            value = None if group is None else group.offsets.topic(topic_id).row(place)
+            value = None if group is None else group.offset_row(topic_id, place)
             again.append(Change(kind, key, value))
         return again
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kgw.offsets.pending import PendingCommit
 from kgw.offsets.rows import row_key
 from kgw.state.base import Change
+from kgw.state.kinds import PENDING_OFFSETS
 from kgw.turns import Share
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
     from kgw.groups.group import Group, Write
     from kgw.groups.machine import Persist, StoredRow
+    from kgw.offsets.pending import PendingTable
     from kgw.offsets.rows import RowPlace
     from kgw.offsets.topic_offsets import OffsetChanges, TopicOffsets
     from kgw.state.base import RowKey
@@ -33,30 +36,47 @@ TOUCHED_PER_ROW = 3
 class MergedOffsets:
     """What a batch makes of one group's offsets: topics as they will be, rows that change.
 
-    Nobody sees the topics before they are durable, and `apply` puts them in place.
+    Nobody sees the topics before they are durable, nor what is pending: `apply` puts both in place.
     """
 
-    __slots__ = ("_group", "_topics", "_touched")
+    __slots__ = ("_group", "_pending", "_topics", "_touched")
 
     def __init__(self, group: Group) -> None:
         self._group = group
         self._topics: dict[TopicId, TopicOffsets] = {}
+        self._pending: PendingTable | None = None
+        """None: as it is."""
         self._touched: dict[TopicId, set[RowPlace]] = {}
 
     def add(self, wanted: Persist) -> int:
         """Add what a write wants, the later one counts; return how many rows it touches."""
         changes = wanted.offsets
         table = self._group.offsets
+        pending = self._pending
+        if pending is None and (self._group.pending or wanted.pending is not None):
+            pending = self._pending = self._group.pending.copy()
         if wanted.drops_offsets:
-            everything: OffsetChanges = dict.fromkeys((*table.topic_ids(), *self._topics))
+            pending_ids = () if pending is None else pending.topic_ids()
+            everything: OffsetChanges = dict.fromkeys(
+                (*table.topic_ids(), *self._topics, *pending_ids)
+            )
             changes = everything
         count = 0
+        if pending is not None:
+            if isinstance(wanted.pending, PendingCommit):
+                rows = pending.add(wanted.pending)
+            elif wanted.pending is not None:
+                changes, rows = pending.end(wanted.pending)
+            else:
+                rows = pending.outdate(changes)
+            for topic_id, places in rows.items():
+                self._touched.setdefault(topic_id, set()).update(places)
+                count += len(places)
         for topic_id, change in changes.items():
             if topic_id not in self._topics:
                 self._topics[topic_id] = table.topic(topic_id).copy()
-                self._touched[topic_id] = set()
             touched = self._topics[topic_id].change(change)
-            self._touched[topic_id] |= touched
+            self._touched.setdefault(topic_id, set()).update(touched)
             count += 1 + len(touched)
         return count
 
@@ -65,12 +85,17 @@ class MergedOffsets:
         group_id = self._group.group_id
         for topic_id, places in self._touched.items():
             for place in sorted(places):
-                value = self._topics[topic_id].row(place)
+                if place[0] == PENDING_OFFSETS:
+                    value = None if self._pending is None else self._pending.row(topic_id, place)
+                else:
+                    value = self._topics[topic_id].row(place)
                 change = Change(place[0], row_key(group_id, topic_id, place), value)
                 yield change, 1 + len(value or b"") // BYTES_PER_ROW
 
     def apply(self) -> int:
         """Have the group's table take over what was stored; return how many topics that were."""
+        if self._pending is not None:
+            self._group.pending = self._pending
         for topic_id, offsets in self._topics.items():
             self._group.offsets.replace(topic_id, offsets)
         return len(self._topics)
@@ -86,7 +111,7 @@ def changes_of(batch: list[Write]) -> Turns[tuple[list[Change], list[MergedOffse
         wanted = write.wanted
         for key, row in wanted.rows.items():
             rows[key] = (row, write.wall_ms)
-        if wanted.offsets or wanted.drops_offsets:
+        if wanted.offsets or wanted.drops_offsets or wanted.pending is not None:
             one = merged.get(write.group)
             if one is None:
                 one = merged[write.group] = MergedOffsets(write.group)

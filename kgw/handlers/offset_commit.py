@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from kgw.partitions.topic import Topic
     from kgw.protocol.messages.offset_commit import (
         OffsetCommitRequest,
-        OffsetCommitRequestPartition,
         OffsetCommitRequestTopic,
     )
     from kgw.protocol.schema import Response
@@ -203,7 +202,7 @@ def _accept_singly(
     answers = []
     for one in wanted.partitions:
         index = one.partition_index
-        code = _problem(one, limit)
+        code = offset_problem(one.committed_offset, one.committed_metadata, limit)
         if topic is None:
             code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         elif not topic.has_partition(index):
@@ -228,11 +227,10 @@ def _retention_ms(request: OffsetCommitRequest) -> int:
     return request.retention_time_ms if request.retention_time_ms >= 0 else NO_EXPIRY_MS
 
 
-def _problem(one: OffsetCommitRequestPartition, limit: int) -> ErrorCode:
+def offset_problem(offset: int, metadata: str | None, limit: int) -> ErrorCode:
     """Return what is wrong with an offset in itself, its metadata being limited in bytes."""
-    if one.committed_offset < 0:
+    if offset < 0:
         return ErrorCode.INVALID_REQUEST
-    metadata = one.committed_metadata
     if metadata and len(metadata) * 4 > limit and len(metadata.encode()) > limit:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     return ErrorCode.NONE

@@ -4,7 +4,8 @@ Behaviour:
 - what is durable, and nothing else. A group that is not known, or has not committed, is answered
   with offset -1 and no error; a topic that was created again begins without offsets;
 - null topics ask for everything the group has committed in topics that exist;
-- `require_stable` changes nothing while there are no transactions: every offset is stable;
+- with `require_stable`, a partition that a transaction commits to which has not ended is
+  UNSTABLE_OFFSET_COMMIT: the client asks again. Without, the offset before is told;
 - an offset whose stored form is damaged is CORRUPT_MESSAGE, an error that reaches the application:
   an answer of -1 would send the group to wherever it begins without one;
 - UNKNOWN_TOPIC_ID for ids.
@@ -18,7 +19,7 @@ epoch of the consumer protocol, not looked at in a classic group (KIP-848). v10:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kgw.errors import ErrorCode
 from kgw.handlers.context import coordinates, coordinator
@@ -37,9 +38,11 @@ from kgw.turns import Share, in_turns
 from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
+    from kgw.groups.coordinator import GroupCoordinator
     from kgw.handlers.context import Answer, RequestContext
+    from kgw.offsets.pending import PendingTable
     from kgw.offsets.table import OffsetTable
     from kgw.partitions.topic import Topic
     from kgw.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopics
@@ -56,6 +59,18 @@ _GROUP_UNITS = 2
 """A group takes so much besides its topics."""
 
 
+class _Offsets(NamedTuple):
+    """What one group has committed, and what is not stable of it for who minds."""
+
+    table: OffsetTable | None
+    pending: PendingTable | None
+
+    @classmethod
+    def of(cls, groups: GroupCoordinator, group_id: str, request: OffsetFetchRequest) -> _Offsets:
+        pending = groups.unstable_offsets(group_id) if request.require_stable else None
+        return cls(groups.offsets(group_id), pending)
+
+
 def handle(request: OffsetFetchRequest, context: RequestContext) -> Answer:
     return in_turns(_look_up(request, context), context.gateway.answer_turns)
 
@@ -68,8 +83,8 @@ def _look_up(request: OffsetFetchRequest, context: RequestContext) -> Turns[Offs
         for group in request.groups:
             answer = OffsetFetchResponseGroup(group_id=group.group_id)
             if coordinates(group.group_id, context):
-                table = context.gateway.groups.offsets(group.group_id)
-                answer.topics = yield from _topics(group.topics, table, context, share, size)
+                offsets = _Offsets.of(context.gateway.groups, group.group_id, request)
+                answer.topics = yield from _topics(group.topics, offsets, context, share, size)
             else:
                 answer.error_code = ErrorCode.NOT_COORDINATOR
             groups.append(answer)
@@ -79,8 +94,8 @@ def _look_up(request: OffsetFetchRequest, context: RequestContext) -> Turns[Offs
             OffsetFetchResponse, groups, context.api_version, share
         )
         return OffsetFetchResponse(groups=groups_encoded)
-    table = coordinator(request.group_id, context).offsets(request.group_id)
-    topics = yield from _topics(request.topics, table, context, share, size)
+    offsets = _Offsets.of(coordinator(request.group_id, context), request.group_id, request)
+    topics = yield from _topics(request.topics, offsets, context, share, size)
     return OffsetFetchResponse(topics=topics)
 
 
@@ -115,7 +130,7 @@ def error_response(
 
 def _topics(
     wanted: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
-    table: OffsetTable | None,
+    offsets: _Offsets,
     context: RequestContext,
     share: Share,
     size: AnswerSize,
@@ -124,10 +139,15 @@ def _topics(
     has_groups = context.api_version >= _SEVERAL_GROUPS
     topic_class: Any = OffsetFetchResponseTopics if has_groups else OffsetFetchResponseTopic
     topics = []
+    table, pending = offsets
     for names, topic, indexes in _asked(wanted, table, context):
+        unstable: Collection[int] = ()
+        if pending is not None and topic is not None:
+            unstable = pending.partitions(topic.topic_id)
         answers = []
         for index in indexes:
-            answers.append(_partition(index, table, topic, context.api_version))
+            is_stable = index not in unstable
+            answers.append(_partition(index, table, topic, is_stable, context.api_version))
             if share.spend():
                 yield
         topics.append(topic_class(**names, partitions=answers))
@@ -169,12 +189,16 @@ def _asked(
                 yield names, topic, sorted(one for one in found if topic.has_partition(one))
 
 
-def _partition(index: int, table: OffsetTable | None, topic: Topic | None, version: int) -> Any:
+def _partition(
+    index: int, table: OffsetTable | None, topic: Topic | None, is_stable: bool, version: int
+) -> Any:
     """Answer for one partition."""
     found = None if table is None or topic is None else table.get(topic.topic_id, index)
     code = ErrorCode.NONE
     if topic is None and version >= _TOPIC_IDS:
         code = ErrorCode.UNKNOWN_TOPIC_ID
+    elif not is_stable:
+        code, found = ErrorCode.UNSTABLE_OFFSET_COMMIT, None
     elif found is None and version == 0:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     elif found is not None and found.offset == DAMAGED_OFFSET:

@@ -127,6 +127,7 @@ HANDLERS: dict[int, Handler] = {
         Handler(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4),
         Handler(ApiKey.END_TXN, 0, 5),
         Handler(ApiKey.WRITE_TXN_MARKERS, 1, 2),
+        Handler(ApiKey.TXN_OFFSET_COMMIT, 0, 5),
         Handler(ApiKey.DESCRIBE_CONFIGS, 0, 4),
         Handler(ApiKey.ALTER_CONFIGS, 0, 2),
         Handler(ApiKey.CREATE_PARTITIONS, 0, 3),

@@ -4,6 +4,8 @@ A row of kind `group-offsets` holds up to sixteen neighbouring partitions of one
 so that a client that commits one partition rewrites a few hundred bytes; its place is their number.
 A row of kind `group-offset-block` holds an `OffsetBlock`, what a client committed of many
 partitions at once; its place says from which partition to which.
+A row of kind `group-pending-offsets` holds what one producer's transaction, which has not ended, is
+to commit of as many neighbours as the first kind; its place is their number and the producer's id.
 """
 
 from __future__ import annotations
@@ -13,14 +15,14 @@ from json.encoder import encode_basestring_ascii as quote
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kgw.offsets.committed import CommittedOffset
-from kgw.state.kinds import GROUP_OFFSETS, OFFSET_BLOCK
+from kgw.state.kinds import GROUP_OFFSETS, OFFSET_BLOCK, PENDING_OFFSETS
 from kgw.types import TopicId, format_uuid, parse_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 PARTITIONS_PER_ROW: Final = 16
-OFFSET_KINDS: Final = frozenset({GROUP_OFFSETS, OFFSET_BLOCK})
+OFFSET_KINDS: Final = frozenset({GROUP_OFFSETS, OFFSET_BLOCK, PENDING_OFFSETS})
 
 RowPlace: TypeAlias = tuple[str, str]
 """Kind, and which of the rows of a topic in a group."""
@@ -30,6 +32,17 @@ def places_of(partitions: Iterable[int]) -> set[RowPlace]:
     """Return the rows that hold partitions which were committed singly."""
     numbers = {partition // PARTITIONS_PER_ROW for partition in partitions}
     return {(GROUP_OFFSETS, str(number)) for number in numbers}
+
+
+def pending_places_of(producer_id: int, partitions: Iterable[int]) -> set[RowPlace]:
+    """Return the rows that hold what a producer's transaction is to commit of partitions."""
+    numbers = {partition // PARTITIONS_PER_ROW for partition in partitions}
+    return {(PENDING_OFFSETS, f"{number}-{producer_id}") for number in numbers}
+
+
+def producer_of(place: RowPlace) -> int:
+    """Return whose transaction a row of kind `group-pending-offsets` is of. Raises ValueError."""
+    return int(place[1].partition("-")[2])
 
 
 def row_key(group_id: str, topic_id: TopicId, place: RowPlace) -> str:
@@ -50,6 +63,9 @@ def partitions_in(place: RowPlace) -> range:
     if kind == OFFSET_BLOCK:
         first, last = text.split("-")
         return range(int(first), int(last) + 1)
+    if kind == PENDING_OFFSETS:
+        producer_of(place)
+        text = text.partition("-")[0]
     begin = int(text) * PARTITIONS_PER_ROW
     return range(begin, begin + PARTITIONS_PER_ROW)
 

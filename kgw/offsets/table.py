@@ -8,6 +8,7 @@ from kgw.offsets.topic_offsets import TopicOffsets
 
 if TYPE_CHECKING:
     from kgw.offsets.committed import CommittedOffset
+    from kgw.offsets.pending import PendingTable
     from kgw.offsets.topic_offsets import OffsetChanges, TopicChange
     from kgw.types import TopicId
 
@@ -56,15 +57,26 @@ class OffsetTable:
             offsets.change(change)
             self.replace(topic_id, offsets)
 
-    def expired(self, now_s: float, empty_since_s: float, retention_s: float) -> OffsetChanges:
+    def expired(
+        self,
+        now_s: float,
+        empty_since_s: float,
+        retention_s: float,
+        pending: PendingTable | None = None,
+    ) -> OffsetChanges:
         """Return what lets go all that a group that is empty need not keep any longer.
 
         Each offset is kept for the retention time from its commit or from when the group became
-        empty, whichever is later; or for as long as its client asked, from the commit.
+        empty, whichever is later; or for as long as its client asked, from the commit. Where a
+        transaction has something `pending` it stays until that has ended.
         """
         changes: dict[TopicId, TopicChange] = {}
         for topic_id, offsets in self._topics.items():
             gone = offsets.expired(now_s, empty_since_s, retention_s)
+            unstable = pending.partitions(topic_id) if gone and pending else ()
+            if unstable:
+                gone = [partition for partition in gone if partition not in unstable]
             if gone:
-                changes[topic_id] = None if len(gone) == len(offsets) else dict.fromkeys(gone)
+                is_all = len(gone) == len(offsets) and not unstable
+                changes[topic_id] = None if is_all else dict.fromkeys(gone)
         return changes

@@ -16,8 +16,10 @@ BROKER_CONFIG: Final = "broker-config"
 CLASSIC_GROUP: Final = "classic-group"
 GROUP_OFFSETS: Final = "group-offsets"
 OFFSET_BLOCK: Final = "group-offset-block"
+PENDING_OFFSETS: Final = "group-pending-offsets"
+"""Of transactions that have not ended."""
 
-GROUP_KINDS: Final = frozenset({CLASSIC_GROUP, GROUP_OFFSETS, OFFSET_BLOCK})
+GROUP_KINDS: Final = frozenset({CLASSIC_GROUP, GROUP_OFFSETS, OFFSET_BLOCK, PENDING_OFFSETS})
 """A start that finds none of them does without groups' code."""
 
 TRANSACTION: Final = "transaction"

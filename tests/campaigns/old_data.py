@@ -72,7 +72,7 @@ OPTIONS = EmbeddedOptions(min_free_bytes=0)
 FIXTURES = 21
 KILLED_OPENS = 3
 INTERRUPTED_OPENS = 4
-INTERRUPTED_MIGRATIONS = 12
+INTERRUPTED_MIGRATIONS = 54
 """All that there are: an open that takes two steps has one place between them. Half are killed."""
 OPENS_TRIED = 12
 LONGEST_OPEN_S = 0.06

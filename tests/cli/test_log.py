@@ -227,3 +227,39 @@ def test_what_compaction_has_left_is_dumped(offline: Commands, tmp_path: Path) -
     assert (0, 3, 0) == (empty["base_offset"], empty["last_offset"], empty["record_count"])
     assert "delete_horizon" not in empty
     assert "1970-01-01T00:00:15" in tombstone["delete_horizon"]
+
+
+def test_what_ends_transactions_is_dumped(offline: Commands, tmp_path: Path) -> None:
+    """Whose it was, how it ended, by which coordinator; a control batch of no known kind, too."""
+    from kgw.records.builder import BatchBuilder
+
+    contents = [
+        (b"\0\0\0\0", b"\0\0\0\0\0\7"),
+        (b"\0\0\0\1", b"\0\0\0\0\0\7 and what a later version adds"),
+        (b"\0\0\0\5", b"\0\0\0\0\0\7"),
+        (b"\0", b""),
+    ]
+    batches = []
+    for offset, (key, value) in enumerate(contents):
+        builder = BatchBuilder(
+            base_offset=offset,
+            producer_id=4000,
+            producer_epoch=3,
+            is_transactional=True,
+            is_control=True,
+        )
+        builder.add(key=key, value=value, timestamp_ms=1_000)
+        batches.append(bytes(builder.build()))
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(b"".join(batches))
+    lines = offline.succeed("log", "dump", str(path), "--json", "--records").splitlines()
+    dumped = [json.loads(line) for line in lines]
+    assert [("abort", 7), ("commit", 7), ("unknown", None), ("unknown", None)] == [
+        (one["marker"], one["coordinator_epoch"]) for one in dumped
+    ]
+    assert {(4000, 3, True, True)} == {
+        (one["producer_id"], one["producer_epoch"], one["transactional"], one["control"])
+        for one in dumped
+    }
+    text = offline.succeed("log", "dump", str(path)).splitlines()[1]
+    assert text.endswith("transactional=true control=true marker=abort coordinator_epoch=7")

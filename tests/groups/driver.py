@@ -22,9 +22,11 @@ from kgw.groups.requests import (
     MemberProtocol,
     SyncRequest,
     SyncResult,
+    TxnCommitRequest,
 )
 from kgw.metrics import Metrics
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
+from kgw.offsets.pending import PendingCommit
 from kgw.protocol.blobs import ConsumerProtocolSubscription, encode_blob
 from kgw.testing.clock import ManualClock
 from kgw.types import TopicId
@@ -227,6 +229,47 @@ class GroupDriver:
         self, offset: int, joined: JoinResult | None = None, **options: Any
     ) -> ErrorCode:
         return await answer(self.ask_to_commit(offset, joined, **options))
+
+    def ask_to_commit_in_transaction(
+        self,
+        offset: int,
+        joined: JoinResult | None = None,
+        *,
+        producer: int = 7,
+        epoch: int = 0,
+        instance: str | None = None,
+        partition: int = 0,
+        topic_id: TopicId = TOPIC,
+    ) -> Reply[ErrorCode]:
+        """Send a TxnOffsetCommit, for a member or for nobody."""
+        committed = CommittedOffset(
+            offset, -1, "", self.clock.wall_ms(), NO_EXPIRY_MS, self.clock.monotonic_s()
+        )
+        member_id, generation = (
+            (NO_MEMBER_ID, -1) if joined is None else (joined.member_id, joined.generation)
+        )
+        commit = PendingCommit(producer, epoch, {topic_id: {partition: committed}})
+        request = TxnCommitRequest(member_id, instance, generation, commit)
+        return self.groups.commit_in_transaction(self.group, request)
+
+    async def commit_in_transaction(
+        self, offset: int, joined: JoinResult | None = None, **options: Any
+    ) -> ErrorCode:
+        return await answer(self.ask_to_commit_in_transaction(offset, joined, **options))
+
+    def ask_to_end(
+        self, *, is_commit: bool = True, producer: int = 7, epoch: int = 0
+    ) -> Reply[ErrorCode]:
+        """Tell the group that a transaction has ended; the answer may come later."""
+        return self.groups.end_transaction(self.group, producer, epoch, is_commit=is_commit)
+
+    async def end(self, **options: Any) -> ErrorCode:
+        return await answer(self.ask_to_end(**options))
+
+    def unstable(self, topic_id: TopicId = TOPIC) -> set[int]:
+        """Return the partitions for which something is pending."""
+        pending = self.groups.unstable_offsets(self.group)
+        return set() if pending is None else set(pending.partitions(topic_id))
 
     def committed(self, partition: int = 0, topic_id: TopicId = TOPIC) -> int | None:
         table = self.groups.offsets(self.group)

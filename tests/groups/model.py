@@ -2,8 +2,10 @@
 
 Every choice comes from one `Random`, so that a failure is repeated from its seed. What each request
 is answered with is held against what any coordinator may say; the invariants I1 to I10 of the
-project's design are checked after every step. How long anything may take is judged by the model's
-own clock: see `own_clock`.
+project's design are checked after every step, and two of transactions: I11, what a transaction
+commits is seen when it is committed, all of it or nothing, and what is aborted never; I12, its
+places are unstable from the first answer until its end is answered, and no longer. How long
+anything may take is judged by the model's own clock: see `own_clock`.
 
 I9 (wall-clock jumps change nothing) is seen by running a history without crashes twice, with jumps
 and without, and comparing the transcripts. After a crash the age of commits is told by the wall
@@ -37,11 +39,13 @@ from kgw.groups.requests import (
     MemberProtocol,
     SyncRequest,
     SyncResult,
+    TxnCommitRequest,
 )
 from kgw.groups.states import GroupState
 from kgw.groups.subscriptions import subscribed_topics
 from kgw.metrics import Metrics
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
+from kgw.offsets.pending import PendingCommit
 from kgw.protocol.blobs import (
     ConsumerProtocolSubscription,
     ConsumerProtocolTopicPartition,
@@ -52,6 +56,7 @@ from kgw.types import TopicId
 from tests.groups.driver import GroupDriver, answer
 from tests.groups.life import FlakyStore, OneLife, at_once
 from tests.groups.own_clock import Moment, OwnClock, Times, Waiting
+from tests.groups.transactions import Transactions
 from tests.offsets.blocks import block_of, held
 
 if TYPE_CHECKING:
@@ -59,6 +64,7 @@ if TYPE_CHECKING:
 
     from kgw.groups.group import Reply
     from kgw.groups.machine import Beginning, Effect, Event
+    from kgw.offsets.committed import Place
     from kgw.offsets.topic_offsets import OffsetChanges
 
 GROUP = "g"
@@ -137,6 +143,9 @@ class Pending:
 class GroupModel:
     """One group under random load, and another one beside it that must not notice."""
 
+    group = GROUP
+    topics = TOPICS
+
     def __init__(self, random: Random, *, jumps: bool = True, crashes: bool = True) -> None:
         self.random = random
         self.jumps = jumps
@@ -170,7 +179,8 @@ class GroupModel:
         self.gone: set[str] = set()
         """Member ids that have left an empty group, which they were told."""
         self.dropped: dict[TopicId, int] = {}
-        self.accepted: dict[tuple[TopicId, int], set[int]] = {}
+        self.accepted: dict[Place, set[int]] = {}
+        self.transactions = Transactions(self)
         self.forget_history()
 
     def forget_history(self) -> None:
@@ -178,7 +188,8 @@ class GroupModel:
         self.top_generation = 0
         self.formed: dict[int, tuple[str | None, frozenset[str]]] = {}
         self.nonces: dict[int, int] = {}
-        self.acknowledged: dict[tuple[TopicId, int], int] = {}
+        self.acknowledged: dict[Place, int] = {}
+        self.transactions.forget()
 
     # --- running ---------------------------------------------------------------------------------
 
@@ -195,6 +206,10 @@ class GroupModel:
             (self.zombie, 8),
             (self.commit, 8),
             (self.commit_from_outside, 2),
+            (self.transactions.commit_in_transaction, 8),
+            (self.transactions.end_transaction, 8),
+            (self.transactions.fail_in_a_transaction, 1),
+            (self.transactions.zombie_of_a_transaction, 2),
             (self.leave, 4),
             (self.static_returns, 4),
             (self.advance, 12),
@@ -452,7 +467,7 @@ class GroupModel:
         else:
             static = self.clients[0]
             member_id, instance, generation = "someone-before", static.instance, current
-        how = self.random.randrange(4)
+        how = self.random.randrange(5)
         if how == 0:
             code = self.heartbeat_of(member_id, instance, generation)
         elif how == 1:
@@ -469,6 +484,12 @@ class GroupModel:
             commit = CommitRequest(member_id, instance, generation, offsets)
             answer = self.coordinator.commit(GROUP, commit)
             assert answer.is_done, "I4: a zombie's commit is taken"
+            code = answer.result
+        elif how == 3:
+            pending = PendingCommit(99, 0, {TOPICS[0]: {0: self.committed(-7)}})
+            in_transaction = TxnCommitRequest(member_id, instance, generation, pending)
+            answer = self.coordinator.commit_in_transaction(GROUP, in_transaction)
+            assert answer.is_done, "I4: a zombie's commit in a transaction is taken"
             code = answer.result
         else:
             if kind == 0:
@@ -656,6 +677,7 @@ class GroupModel:
         self.store.gate, self.store.held = None, ()
         self.store.outcome = "stored"
         self.requests = []
+        self.transactions.crash()
         was_going = self.seen.deletions > 0
         await self.start()
         machine = self.machine
@@ -664,6 +686,7 @@ class GroupModel:
         # A deletion that failed may have been stored all the same.
         if was_going and (machine is None or machine.generation == 0):
             self.forget_history()
+        self.transactions.check_halves()
         # I3: nothing that anybody was told is given out again.
         generation = 0 if machine is None else machine.generation
         assert generation >= self.top_generation, "I3: a generation goes back"
@@ -682,6 +705,7 @@ class GroupModel:
         topic_id = self.random.choice(TOPICS)
         self.coordinator.forget_topic(topic_id)
         self.dropped[topic_id] = self.commit_number
+        self.transactions.forget_topic(topic_id)
         for place in [one for one in self.acknowledged if one[0] == topic_id]:
             del self.acknowledged[place]
 
@@ -758,6 +782,7 @@ class GroupModel:
     def check(self) -> None:
         assert [] == self.bugs
         self.check_bystander()
+        self.transactions.check()
         self.check_offsets()
         described = self.coordinator.describe(GROUP)
         members_now = () if described is None else described.members
@@ -826,6 +851,7 @@ class GroupModel:
         for place, number in list(self.acknowledged.items()):
             found = None if table is None else table.get(*place)
             if found is None and self.own_clock.may_expire(place, now_s):
+                assert not self.transactions.holds(place), "I12: expired while open"
                 del self.acknowledged[place]
                 self.counts["commits expired"] += 1
                 continue
@@ -834,4 +860,5 @@ class GroupModel:
         if table is not None:
             for place, found in held(table).items():
                 assert found.offset > 0, "I4: a zombie's commit was taken"
-                assert place not in self.accepted or found.offset in self.accepted[place]
+                is_accepted = found.offset in self.accepted.get(place, ())
+                assert is_accepted, "I11: an offset that was not committed is told"

@@ -10,10 +10,13 @@ from kgw.groups import classic
 from kgw.groups.classic import COMPLETING, ClassicGroup
 from kgw.groups.coordinator import GroupCoordinator
 from kgw.groups.group import Reply
-from kgw.groups.machine import NEVER_S, Answer
+from kgw.groups.machine import NEVER_S, Answer, Persist
 from kgw.groups.members import Member, MemberTable
 from kgw.groups.requests import HeartbeatRequest, JoinResult, SyncResult
 from kgw.groups.table import GroupTable
+from kgw.groups.writer import GroupWriter
+from kgw.groups.writes import MergedOffsets
+from kgw.offsets.pending import PendingCommit, PendingTable
 from kgw.offsets.table import OffsetTable
 from tests.groups.model import BYSTANDER
 
@@ -157,10 +160,15 @@ def ids_take_no_place(_: Any, self: MemberTable) -> int:
 
 
 def expires_early(
-    right: Any, self: OffsetTable, now_s: float, empty_since_s: float, retention_s: float
+    right: Any,
+    self: OffsetTable,
+    now_s: float,
+    empty_since_s: float,
+    retention_s: float,
+    *what: Any,
 ) -> Any:
     """Let offsets expire ten minutes after their time began."""
-    return right(self, now_s, empty_since_s, retention_s - EARLY_S)
+    return right(self, now_s, empty_since_s, retention_s - EARLY_S, *what)
 
 
 def sessions_by_the_wall_clock(
@@ -199,6 +207,41 @@ def dead_members_stay(right: Any, self: ClassicGroup) -> Any:
     return right(self)
 
 
+def a_later_commit_is_undone(right: Any, self: PendingTable, changes: Any) -> Any:
+    """Let the end of a transaction take the place of what was committed after it."""
+    return right(self, {topic_id: one for topic_id, one in changes.items() if one is None})
+
+
+def aborts_commit(right: Any, self: PendingTable, end: Any) -> Any:
+    """Commit whatever ends."""
+    return right(self, end._replace(is_commit=True))
+
+
+def pending_is_committed(right: Any, self: MergedOffsets, wanted: Persist) -> Any:
+    """Commit what a transaction brings at once, and hold the places open."""
+    if isinstance(wanted.pending, PendingCommit):
+        right(self, Persist(offsets=wanted.pending.offsets))
+    return right(self, wanted)
+
+
+def ends_before_the_store(right: Any, self: GroupCoordinator, *what: Any, **how: Any) -> Any:
+    """Answer the end of a transaction before it is stored."""
+    right(self, *what, **how)
+    early: Reply[ErrorCode] = Reply(lambda error: error)
+    early.set_result(NO_ERROR)
+    return early
+
+
+def expires_under_a_transaction(right: Any, self: OffsetTable, *what: Any) -> Any:
+    """Let offsets expire whatever is pending."""
+    return right(self, *what[:3])
+
+
+def what_failed_is_forgotten(_: Any, self: GroupWriter) -> Any:
+    """Leave rows on the disk as a failure has left them."""
+    return []
+
+
 BUGS: dict[str, Bug] = {
     "commits-before-the-assignment": Bug(
         ClassicGroup, "_commit_problem", commit_before_the_assignment, "I4"
@@ -227,4 +270,12 @@ BUGS: dict[str, Bug] = {
     "sessions-by-the-wall-clock": Bug(GroupCoordinator, "ask", sessions_by_the_wall_clock, "I9"),
     "waits-for-any-write": Bug(GroupTable, "_deliver", waits_for_any_write, "I10"),
     "a-generation-goes-back": Bug(ClassicGroup, "row", generation_goes_back, "I3"),
+    "a-later-commit-is-undone": Bug(
+        PendingTable, "outdate", a_later_commit_is_undone, "a commit was rewound"
+    ),
+    "aborts-commit": Bug(PendingTable, "end", aborts_commit, "I11"),
+    "pending-is-committed": Bug(MergedOffsets, "add", pending_is_committed, "I11"),
+    "ends-before-the-store": Bug(GroupCoordinator, "end_transaction", ends_before_the_store, "I12"),
+    "expires-under-a-transaction": Bug(OffsetTable, "expired", expires_under_a_transaction, "I12"),
+    "what-failed-is-forgotten": Bug(GroupWriter, "_rows_again", what_failed_is_forgotten, "I12"),
 }

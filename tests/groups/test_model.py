@@ -21,5 +21,5 @@ STEPS = 50
 @settings(max_examples=50)  # the campaign runs 400
 @given(random=st.randoms(use_true_random=False))
 def test_invariants_hold_and_failures_shrink(random: Random) -> None:
-    """I1 to I10 hold in every history; Hypothesis shortens one that fails."""
+    """I1 to I12 hold in every history; Hypothesis shortens one that fails."""
     asyncio.run(GroupModel(random).run(STEPS), debug=False)

@@ -1,10 +1,9 @@
 """G7: races that were bugs in other systems, each with its number and where it was one.
 
-Three of the 22 concern what is not served yet, and are tested where it will be:
+Two of the 22 concern what is not served yet, and are tested where it will be:
 
 - 15: a fenced member of the consumer protocol (KIP-848) that joins anew is refused;
-- 16: the consumer protocol's commits with an older epoch, of a partition kept or given away;
-- 18: a transactional offset commit is stuck behind a rebalance.
+- 16: the consumer protocol's commits with an older epoch, of a partition kept or given away.
 """
 
 from __future__ import annotations
@@ -298,6 +297,16 @@ async def test_race_17_committed_offset_is_the_newest_after_a_restart(
         driver.committed(partition) for partition in range(20)
     ]
     assert NONE is driver.heartbeat(member)
+
+
+async def test_race_18_a_rebalance_does_not_hold_up_a_transaction(driver: GroupDriver) -> None:
+    """Redpanda 5543: offsets and end are stored while members are waited for."""
+    first, _ = await driver.stable(2)
+    joining = driver.ask_to_join(first.member_id, protocols={"range": b"changed"})
+    assert NONE is await driver.commit_in_transaction(5, first)
+    assert NONE is await driver.end()
+    assert ("PreparingRebalance", 5) == (driver.state, driver.committed())
+    assert not joining.is_done
 
 
 async def test_race_19_chained_groups_do_not_confuse_members(driver: GroupDriver) -> None:

@@ -215,6 +215,13 @@ def _about_group(api: ApiKey, **fields: object) -> Callable[[str, Topic, int], R
 
 OF_GROUPS: dict[ApiKey, Callable[[str, Topic, int], Request]] = {
     ApiKey.OFFSET_COMMIT: lambda group_id, topic, _: _offset_commit(group_id, topic),
+    ApiKey.TXN_OFFSET_COMMIT: _about_group(
+        ApiKey.TXN_OFFSET_COMMIT,
+        transactional_id="copier",
+        producer_id=1,
+        producer_epoch=0,
+        topics=[{"name": "orders", "partitions": [{"partition_index": 1, "committed_offset": 0}]}],
+    ),
     ApiKey.OFFSET_FETCH: _offset_fetch,
     ApiKey.OFFSET_DELETE: _about_group(
         ApiKey.OFFSET_DELETE, topics=[{"name": "orders", "partitions": [{"partition_index": 1}]}]

@@ -6,9 +6,10 @@ from struct import pack
 from typing import TYPE_CHECKING
 
 from kgw.offsets.block import OffsetBlock, decode_block
+from kgw.offsets.pending import PendingTable, decode_pending
 from kgw.offsets.rows import decode_row, parse_row_key, partitions_in
 from kgw.offsets.table import OffsetTable
-from kgw.state.kinds import OFFSET_BLOCK
+from kgw.state.kinds import OFFSET_BLOCK, PENDING_OFFSETS
 
 if TYPE_CHECKING:
     from kgw.offsets.committed import CommittedOffset, Place
@@ -56,13 +57,26 @@ def take_step(plain: dict[Place, CommittedOffset], topic_id: TopicId, change: To
             plain[topic_id, index] = one
 
 
+def loaded_pending(rows: dict[tuple[str, str], bytes | None]) -> PendingTable:
+    """Return what rows say is pending, as at a start."""
+    table = PendingTable()
+    for (kind, key), value in rows.items():
+        group_id, topic_id, place = parse_row_key(kind, key)
+        assert GROUP == group_id
+        if value is not None and kind == PENDING_OFFSETS:
+            epoch, offsets = decode_pending(value, WALL_MS, NOW_S)
+            assert set(offsets) <= set(partitions_in(place))
+            table.load(topic_id, place, epoch, offsets)
+    return table
+
+
 def loaded(rows: dict[tuple[str, str], bytes | None]) -> OffsetTable:
     """Return the table that rows say, as at a start. No place is stored twice."""
     table = OffsetTable()
     for (kind, key), value in rows.items():
         group_id, topic_id, place = parse_row_key(kind, key)
         assert GROUP == group_id
-        if value is None:
+        if value is None or kind == PENDING_OFFSETS:
             continue
         before = len(table)
         change: TopicChange

@@ -61,7 +61,7 @@ class TxnOffsetCommitResponseTopic(schema.Struct):
 
     name: str = schema.string()
     partitions: list[TxnOffsetCommitResponsePartition] = schema.array(
-        TxnOffsetCommitResponsePartition
+        TxnOffsetCommitResponsePartition, may_be_encoded=True
     )
 
 
@@ -76,4 +76,6 @@ class TxnOffsetCommitResponse(schema.Response, api_key=ApiKey.TXN_OFFSET_COMMIT)
     """
 
     throttle_time_ms: int = schema.int32()
-    topics: list[TxnOffsetCommitResponseTopic] = schema.array(TxnOffsetCommitResponseTopic)
+    topics: list[TxnOffsetCommitResponseTopic] = schema.array(
+        TxnOffsetCommitResponseTopic, may_be_encoded=True
+    )

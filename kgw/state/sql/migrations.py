@@ -215,6 +215,9 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
             """,
         ),
     ),
+    # Changes no table: a program that does not know the rows of kind `group-pending-offsets` would
+    # let offsets of transactions come back over newer ones.
+    Migration(6, "pending-offsets", sqlite=()),
 )
 
 

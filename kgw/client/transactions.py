@@ -1,0 +1,210 @@
+"""Transactions from outside: lists, states, the producers of partitions, and markers (KIP-664)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.client.coordinators import TRANSACTION, coordinator_connection
+from kgw.client.errors import ClientError, refuse
+from kgw.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    TopicRequest,
+)
+from kgw.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+from kgw.protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+from kgw.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from kgw.client.client import AsyncClient
+    from kgw.client.connection import Connection
+
+ALL: Final = -1
+"""As a duration: transactions of any age."""
+_DURATIONS, _PATTERNS = 1, 2
+
+
+class TransactionSummary(NamedTuple):
+    """A transactional id in a list."""
+
+    transactional_id: str
+    coordinator: int
+    """A node's id."""
+    producer_id: int
+    state: str
+
+
+class TransactionDetails(NamedTuple):
+    """A transactional id, and the transaction that is under way."""
+
+    transactional_id: str
+    coordinator: int
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    start_ms: int
+    """-1: none is under way."""
+    partitions: tuple[tuple[str, int], ...]
+    """Those that belong to it and have not been told how it ended."""
+
+
+class PartitionProducer(NamedTuple):
+    """A producer as a partition knows it. What is not known is -1."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    transaction_start_offset: int
+    """-1: no transaction is open."""
+
+
+class TransactionClient:
+    """Looks at transactions through an AsyncClient, and ends them. Raises ClientError."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+
+    async def transactions(
+        self,
+        *,
+        states: Sequence[str] = (),
+        producer_ids: Iterable[int] = (),
+        longer_than_ms: int = ALL,
+        pattern: str | None = None,
+    ) -> list[TransactionSummary]:
+        """Return the transactional ids of every node, by name, or those that are meant.
+
+        Raises UnsupportedApiError where the server cannot tell ages (KIP-994) or match a regular
+        expression (KIP-1152), and those are asked for.
+        """
+        minimum = _PATTERNS if pattern else _DURATIONS if longer_than_ms >= 0 else 0
+        found = []
+        for broker in (await self._client.cluster()).brokers:
+            connection = await self._client.connection_to(broker.host, broker.port)
+            answer = await connection.ask(
+                ListTransactionsRequest(
+                    state_filters=[*states],
+                    producer_id_filters=[*producer_ids],
+                    duration_filter=longer_than_ms,
+                    transactional_id_pattern=pattern,
+                ),
+                ListTransactionsResponse,
+                version=connection.spoken_version(ListTransactionsRequest, minimum),
+            )
+            refuse(answer.error_code, "cannot list transactions")
+            if answer.unknown_state_filters:
+                unknown = ", ".join(answer.unknown_state_filters)
+                raise ClientError(f"the server knows no transactions in state {unknown}")
+            found += [
+                TransactionSummary(
+                    one.transactional_id, broker.node_id, one.producer_id, one.transaction_state
+                )
+                for one in answer.transaction_states
+            ]
+        return sorted(found)
+
+    async def describe(self, transactional_id: str) -> TransactionDetails:
+        """Return what becomes of a transactional id.
+
+        Raises ServerRefusedError TRANSACTIONAL_ID_NOT_FOUND where nobody has it.
+        """
+        node_id, connection = await coordinator_connection(
+            self._client, transactional_id, TRANSACTION
+        )
+        answer = await connection.ask(
+            DescribeTransactionsRequest(transactional_ids=[transactional_id]),
+            DescribeTransactionsResponse,
+        )
+        (found,) = answer.transaction_states
+        refuse(found.error_code, f"cannot describe transactional id {transactional_id}")
+        return TransactionDetails(
+            transactional_id,
+            node_id,
+            found.transaction_state,
+            found.producer_id,
+            found.producer_epoch,
+            found.transaction_timeout_ms,
+            found.transaction_start_time_ms,
+            tuple(sorted((one.topic, index) for one in found.topics for index in one.partitions)),
+        )
+
+    async def producers(
+        self, topic: str, partitions: Iterable[int]
+    ) -> dict[int, list[PartitionProducer]]:
+        """Return the producers that each partition knows, by their ids."""
+        asked = dict.fromkeys(partitions, 0)
+
+        async def ask_all() -> dict[int, list[PartitionProducer]]:
+            found: dict[int, list[PartitionProducer]] = {}
+            for connection, part in (await self._client.by_leader(topic, asked)).items():
+                found |= await _producers(connection, topic, part)
+            return found
+
+        return dict(sorted((await self._client.retrying(ask_all)).items()))
+
+    async def abort(self, topic: str, partition: int, producer: PartitionProducer) -> None:
+        """Write the marker into a partition that aborts what a producer has open there.
+
+        Durable when this returns; the coordinator of the producer is not asked. Not retried.
+        Raises ServerRefusedError: INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED say
+        that the partition knows a newer producer, or marker.
+        """
+        marker = WritableTxnMarker(
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            transaction_result=False,
+            topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[partition])],
+            # Where no marker has come yet: no coordinator's epoch is below it.
+            coordinator_epoch=max(0, producer.coordinator_epoch),
+        )
+        for connection in await self._client.by_leader(topic, {partition: 0}):
+            answer = await connection.ask(
+                WriteTxnMarkersRequest(markers=[marker]), WriteTxnMarkersResponse
+            )
+            for one in answer.markers:
+                for told in one.topics:
+                    for result in told.partitions:
+                        refuse(result.error_code, f"cannot abort in {topic}-{partition}")
+
+
+async def _producers(
+    connection: Connection, topic: str, partitions: Mapping[int, int]
+) -> dict[int, list[PartitionProducer]]:
+    answer = await connection.ask(
+        DescribeProducersRequest(
+            topics=[TopicRequest(name=topic, partition_indexes=[*partitions])]
+        ),
+        DescribeProducersResponse,
+    )
+    found = {}
+    for one in (one for told in answer.topics for one in told.partitions):
+        what = f"cannot describe the producers of {topic}-{one.partition_index}"
+        refuse(one.error_code, what, one.error_message)
+        found[one.partition_index] = sorted(
+            PartitionProducer(
+                state.producer_id,
+                state.producer_epoch,
+                state.last_sequence,
+                state.last_timestamp,
+                state.coordinator_epoch,
+                state.current_txn_start_offset,
+            )
+            for state in one.active_producers
+        )
+    return found

@@ -1,0 +1,314 @@
+"""What transactions that have not ended are to commit for one group. Pure.
+
+Nobody reads these offsets, and OffsetFetch calls their places unstable for whoever wants to know
+(KIP-447). They become the group's when their transaction is committed, and are gone when it is
+aborted. As in Kafka, of several commits to one place the one that came last counts, whenever the
+transaction ends that it is part of: what a later commit has outdated holds its place open and
+changes nothing. Who deletes a committed offset deletes what is pending for it as well.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from kgw.offsets.block import OffsetBlock
+from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
+from kgw.offsets.rows import partitions_in, pending_places_of, producer_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from kgw.offsets.rows import RowPlace
+    from kgw.offsets.topic_offsets import OffsetChanges, TopicChange
+    from kgw.types import TopicId
+
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
+_UNKNOWN_EPOCH: Final = -1
+"""Of a row that is damaged."""
+
+
+class PendingOffset(NamedTuple):
+    """What is to be committed to a place."""
+
+    order: int
+    """The later it came the greater, among all that is pending for the group."""
+    committed: CommittedOffset | None
+    """None: outdated. A later commit counts, and the place is open until the transaction ends."""
+
+
+class PendingCommit(NamedTuple):
+    """A producer adds offsets to its transaction, which may have some already."""
+
+    producer_id: int
+    producer_epoch: int
+    offsets: Mapping[TopicId, Mapping[int, CommittedOffset]]
+
+
+class TransactionEnd(NamedTuple):
+    """A producer's transaction ends: what is pending is committed, or goes."""
+
+    producer_id: int
+    producer_epoch: int
+    """That of the marker. What is pending in a later one belongs to another transaction."""
+    is_commit: bool
+
+
+PendingChange: TypeAlias = PendingCommit | TransactionEnd
+
+
+class PendingOffsets(NamedTuple):
+    """What one producer's transaction is to commit, by topic and partition: to be read only."""
+
+    producer_epoch: int
+    topics: Mapping[TopicId, Mapping[int, PendingOffset]]
+
+    @property
+    def size(self) -> int:
+        """How many places it holds open."""
+        return sum(map(len, self.topics.values()))
+
+    def changes(self) -> OffsetChanges:
+        """Return what committing it changes."""
+        return {
+            topic_id: {
+                partition: one.committed
+                for partition, one in offsets.items()
+                if one.committed is not None
+            }
+            for topic_id, offsets in self.topics.items()
+        }
+
+
+Touched: TypeAlias = "dict[TopicId, set[RowPlace]]"
+
+
+class PendingTable:
+    """What is pending for one group, by producer id; a producer without anything is not in it."""
+
+    __slots__ = ("_next_order", "_producers")
+
+    def __init__(self) -> None:
+        self._producers: dict[int, PendingOffsets] = {}
+        self._next_order = 0
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def copy(self) -> PendingTable:
+        """Return the same, to be changed by itself."""
+        copied = PendingTable()
+        copied._producers = self._producers.copy()
+        copied._next_order = self._next_order
+        return copied
+
+    def get(self, producer_id: int) -> PendingOffsets | None:
+        """Return what a producer's transaction is to commit."""
+        return self._producers.get(producer_id)
+
+    def items(self) -> Iterable[tuple[int, PendingOffsets]]:
+        """Return every producer's id, and what its transaction is to commit."""
+        return self._producers.items()
+
+    def topic_ids(self) -> set[TopicId]:
+        """Return the topics that anything is pending for."""
+        return {topic_id for one in self._producers.values() for topic_id in one.topics}
+
+    def partitions(self, topic_id: TopicId) -> frozenset[int]:
+        """Return the partitions of a topic that are unstable: something is pending for them."""
+        return frozenset(
+            partition
+            for one in self._producers.values()
+            for partition in one.topics.get(topic_id, ())
+        )
+
+    # --- changes: each returns the rows that it touches ------------------------------------------
+
+    def add(self, commit: PendingCommit) -> Touched:
+        """Add what a transaction is to commit."""
+        producer_id, epoch, offsets = commit
+        touched: Touched = {}
+        before = self._producers.get(producer_id)
+        if before is not None and before.producer_epoch > epoch:
+            # Its producer is fenced, and its transaction over: it was aborted.
+            return touched
+        topics: dict[TopicId, Mapping[int, PendingOffset]] = {}
+        if before is not None and before.producer_epoch in {epoch, _UNKNOWN_EPOCH}:
+            topics.update(before.topics)
+        elif before is not None:
+            # An epoch begins when the transaction of the one before has ended, in whatever way
+            # that was: it is too late to commit what is left of it.
+            for topic_id, one in before.topics.items():
+                _touch(touched, producer_id, topic_id, one)
+        for topic_id, added in offsets.items():
+            order = self._next_order
+            self._next_order += 1
+            topics[topic_id] = {
+                **topics.get(topic_id, {}),
+                **{partition: PendingOffset(order, one) for partition, one in added.items()},
+            }
+            _touch(touched, producer_id, topic_id, added)
+        self._producers[producer_id] = PendingOffsets(epoch, topics)
+        return touched
+
+    def outdate(self, changes: OffsetChanges) -> Touched:
+        """See that what is pending does not take the place of what is committed later."""
+        touched: Touched = {}
+        for producer_id, one in list(self._producers.items()):
+            after = {
+                topic_id: _after(one.topics[topic_id], changes[topic_id])
+                for topic_id in one.topics.keys() & changes.keys()
+            }
+            self._replace(producer_id, after, touched)
+        return touched
+
+    def end(self, end: TransactionEnd) -> tuple[OffsetChanges, Touched]:
+        """End a transaction; return what it commits besides."""
+        ended = self._producers.get(end.producer_id)
+        touched: Touched = {}
+        if ended is None or ended.producer_epoch > end.producer_epoch:
+            return {}, touched
+        del self._producers[end.producer_id]
+        for topic_id, offsets in ended.topics.items():
+            _touch(touched, end.producer_id, topic_id, offsets)
+        if not end.is_commit:
+            return {}, touched
+        for producer_id, one in list(self._producers.items()):
+            after = {
+                topic_id: _after_end(one.topics[topic_id], ended.topics[topic_id])
+                for topic_id in one.topics.keys() & ended.topics.keys()
+            }
+            self._replace(producer_id, after, touched)
+        return ended.changes(), touched
+
+    def _replace(
+        self,
+        producer_id: int,
+        after: Mapping[TopicId, Mapping[int, PendingOffset]],
+        touched: Touched,
+    ) -> None:
+        """Replace what a producer has pending for some topics."""
+        epoch, topics = self._producers[producer_id]
+        for topic_id, offsets in after.items():
+            changed = [
+                one for one, before in topics[topic_id].items() if before != offsets.get(one)
+            ]
+            _touch(touched, producer_id, topic_id, changed)
+        left = {topic_id: offsets for topic_id, offsets in {**topics, **after}.items() if offsets}
+        if left:
+            self._producers[producer_id] = PendingOffsets(epoch, left)
+        else:
+            del self._producers[producer_id]
+
+    # --- rows ------------------------------------------------------------------------------------
+
+    def row(self, topic_id: TopicId, place: RowPlace) -> bytes | None:
+        """Return the content of a row, None where there is nothing for it."""
+        found = self._producers.get(producer_of(place))
+        offsets = {} if found is None else found.topics.get(topic_id, {})
+        entries = [
+            [partition, *_fields(offsets[partition])]
+            for partition in partitions_in(place)
+            if partition in offsets
+        ]
+        if found is None or not entries:
+            return None
+        return _ENCODER.encode([found.producer_epoch, entries]).encode()
+
+    def load(
+        self, topic_id: TopicId, place: RowPlace, epoch: int, offsets: Mapping[int, PendingOffset]
+    ) -> None:
+        """Take over what a row says."""
+        producer_id = producer_of(place)
+        before = self._producers.get(producer_id, PendingOffsets(epoch, {}))
+        loaded = {**before.topics.get(topic_id, {}), **offsets}
+        self._producers[producer_id] = PendingOffsets(
+            max(epoch, before.producer_epoch), {**before.topics, topic_id: loaded}
+        )
+        for one in offsets.values():
+            self._next_order = max(self._next_order, one.order + 1)
+
+    def load_damage(self, topic_id: TopicId, place: RowPlace, mark: CommittedOffset) -> None:
+        """Say of every partition that a row may have held that nobody knows what is pending.
+
+        Nor when it came: as the last one, so that the group is told if the transaction commits it.
+        """
+        unknown = PendingOffset(self._next_order, mark)
+        self.load(topic_id, place, _UNKNOWN_EPOCH, dict.fromkeys(partitions_in(place), unknown))
+
+
+_OUTDATED: Final = PendingOffset(-1, None)
+
+
+def decode_pending(
+    value: bytes, wall_ms: int, now_s: float
+) -> tuple[int, dict[int, PendingOffset]]:
+    """Return a row's producer epoch and offsets, given what time it is. Raises ValueError."""
+    try:
+        epoch, entries = json.loads(value)
+        offsets = {}
+        for partition, order, *fields in entries:
+            committed = None
+            if fields:
+                offset, leader_epoch, commit_ms, metadata = fields
+                age_s = max(0, wall_ms - int(commit_ms)) / 1000
+                committed = CommittedOffset(
+                    int(offset),
+                    int(leader_epoch),
+                    str(metadata),
+                    int(commit_ms),
+                    NO_EXPIRY_MS,
+                    now_s - age_s,
+                )
+            offsets[int(partition)] = PendingOffset(int(order), committed)
+        return int(epoch), offsets
+    except TypeError as error:
+        raise ValueError(f"not a row of pending offsets: {error}") from error
+
+
+def _fields(one: PendingOffset) -> list[int | str]:
+    committed = one.committed
+    if committed is None:
+        return [one.order]
+    return [
+        one.order,
+        committed.offset,
+        committed.leader_epoch,
+        committed.commit_ms,
+        committed.metadata,
+    ]
+
+
+def _after(before: Mapping[int, PendingOffset], change: TopicChange) -> Mapping[int, PendingOffset]:
+    """Return what is left pending of a topic after a commit or a deletion that came later."""
+    if change is None:
+        return {}
+    if isinstance(change, OffsetBlock):
+        return {**before, **dict.fromkeys(before.keys() & change.positions(), _OUTDATED)}
+    after = dict(before)
+    for partition in before.keys() & change.keys():
+        if change[partition] is None:
+            del after[partition]
+        else:
+            after[partition] = _OUTDATED
+    return after
+
+
+def _after_end(
+    before: Mapping[int, PendingOffset], committed: Mapping[int, PendingOffset]
+) -> Mapping[int, PendingOffset]:
+    """Return what is left pending of a topic after another transaction has committed to it."""
+    outdated = [
+        partition
+        for partition in before.keys() & committed.keys()
+        if before[partition].order < committed[partition].order
+    ]
+    return {**before, **dict.fromkeys(outdated, _OUTDATED)} if outdated else before
+
+
+def _touch(
+    touched: Touched, producer_id: int, topic_id: TopicId, partitions: Iterable[int]
+) -> None:
+    places = pending_places_of(producer_id, partitions)
+    if places:
+        touched.setdefault(topic_id, set()).update(places)
