@@ -17,6 +17,8 @@ Behaviour:
   at the end, for kafka-go begins anew after one;
 - damaged batches are never served: CORRUPT_MESSAGE at the damage, which applications see and can
   seek past; a failing disk is KAFKA_STORAGE_ERROR, after which clients ask again;
+- below v10 a topic with compression.type=zstd is UNSUPPORTED_COMPRESSION_TYPE (KIP-110); zstd
+  batches of other topics are answered as they are, as in Kafka;
 - what is visible to an isolation level, and which records were aborted, `kgw.partitions.view` says;
 - a client-supplied replica id has no effect.
 
@@ -49,6 +51,7 @@ from kgw.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from kgw.records.batch import Compression
 from kgw.turns import Share, at_once, finish
 from kgw.types import NO_OFFSET
 
@@ -61,6 +64,7 @@ if TYPE_CHECKING:
     from kgw.protocol.messages.fetch import FetchRequest, FetchTopic
     from kgw.turns import Turns
 
+_ZSTD = 10
 _BY_TOPIC_ID = 13
 _NEW_LEADERS = 16
 _NOTE_INTERVAL_S = 1.0
@@ -297,6 +301,10 @@ def _partition_data(
     context: RequestContext,
 ) -> PartitionData:
     """Return the answer for a partition. A response to it names the nodes that lead elsewhere."""
+    if context.api_version < _ZSTD and part.error_code is ErrorCode.NONE:
+        named = context.gateway.catalog.get(topic.topic)
+        if named is not None and named.config.batches.compression is Compression.ZSTD:
+            part.fail(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     bounds = part.bounds
     answer = PartitionData(
         partition_index=index,

@@ -1,15 +1,16 @@
-"""Appending a batch whose records have to be checked: what comes first, enters first.
+"""Appending a batch whose records have to be read: what comes first, enters first.
 
 A topic that is compacted takes no record without a key, one that refuses old timestamps must read
-each of them, and one with kgw.validation=records takes none that is not what the header says; all
-of it lies behind the codec. Small batches are checked at once, large ones in a thread, and whatever
-comes to the partition meanwhile waits behind them: a later batch of the same producer must not
-enter first.
+each of them, and one with kgw.validation=records takes none that is not what the header says; one
+with a compression.type has all of them in its codec. Small batches are read at once, large ones in
+a thread, and whatever comes to the partition meanwhile waits behind them: a later batch of the same
+producer must not enter first.
 """
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 _RECORDS_IN_LOOP = 256
 _BYTES_IN_LOOP = 65_536
 _COMPRESSED_BYTES_IN_LOOP = 4_096
+_RECOMPRESSED_BYTES_IN_LOOP = 4_096
 
 
 class Appended(NamedTuple):
@@ -47,6 +49,15 @@ class Appended(NamedTuple):
     """Whether `result` may still be a refusal: a KafkaError."""
 
 
+@dataclass
+class Recompressed:
+    """How many batches came in another codec than their topic has, and their bytes."""
+
+    batches: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+
+
 class CheckThread:
     """One thread for the checks of all partitions, made at its first use.
 
@@ -54,10 +65,12 @@ class CheckThread:
     interpreter from the event loop for a while, and delays requests to other topics.
     """
 
-    __slots__ = ("_executor",)
+    __slots__ = ("_executor", "recompressed")
 
     def __init__(self) -> None:
         self._executor: ThreadPoolExecutor | None = None
+        self.recompressed = Recompressed()
+        """What came in another codec than its topic has."""
 
     def run(self, check: Callable[[], None]) -> Future[None]:
         """Have a check done after those that came before it."""
@@ -74,13 +87,32 @@ class CheckThread:
             self._executor = None
 
 
-def is_checked_at_once(batch: RecordBatch) -> bool:
-    """Whether the batch is small enough to be checked in the loop."""
+def is_prepared_at_once(batch: RecordBatch, rules: RecordRules) -> bool:
+    """Whether the batch is small enough for `prepare_records` in the loop."""
     if batch.record_count > _RECORDS_IN_LOOP:
         return False
-    if batch.compression is Compression.NONE:
-        return batch.size_bytes <= _BYTES_IN_LOOP
-    return batch.size_bytes <= _COMPRESSED_BYTES_IN_LOOP
+    is_compressed = batch.compression is not Compression.NONE
+    if rules.recompression is not None:
+        # What a compressed one becomes, a slow codec may have to compress again.
+        return not is_compressed and batch.size_bytes <= _RECOMPRESSED_BYTES_IN_LOOP
+    return batch.size_bytes <= (_COMPRESSED_BYTES_IN_LOOP if is_compressed else _BYTES_IN_LOOP)
+
+
+def prepare_records(batch: RecordBatch, rules: RecordRules, limits: DecompressionLimits) -> None:
+    """Have the records of a valid batch pass the rules, and be in the topic's codec afterwards.
+
+    May take long, and is done in whichever thread: nobody else looks at the batch meanwhile. Raises
+    as `unpack`, `validate_records` and `recompress`; the batch is as it was then.
+    """
+    # Most topics have no such rules, and their server needs no decompression.
+    from kgw.records.reader import unpack
+
+    payload = unpack(batch, limits)
+    max_timestamp_ms = validate_records(batch, payload, rules)
+    if rules.recompression is not None:
+        from kgw.records.recompression import recompress
+
+        recompress(batch, payload, max_timestamp_ms, rules.recompression)
 
 
 class CheckQueue:
@@ -113,7 +145,7 @@ class CheckQueue:
         check = (
             None
             if rules is None
-            else self._thread.run(partial(validate_records, batch, rules, limits))
+            else self._thread.run(partial(prepare_records, batch, rules, limits))
         )
         task = asyncio.ensure_future(_enter_in_order(check, self._last, enter, result))
         self._last = task

@@ -118,6 +118,8 @@ class TopicCatalog:
         self._snapshot_lock = asyncio.Lock()
         self._log_slots = asyncio.Semaphore(_LOGS_AT_A_TIME)
         self._check_thread = CheckThread()
+        self.recompressed = self._check_thread.recompressed
+        """What came in another codec than its topic has."""
         self.encoded = EncodedTopics()
         """What answers say of the topics here: how many partitions, of which leader epochs."""
         self.when_deleted: list[Callable[[TopicId], None]] = []

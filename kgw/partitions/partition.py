@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from kgw.backend.base import Snapshot
 from kgw.errors import ErrorCode, KafkaError, KgwError
-from kgw.partitions.appending import Appended, CheckQueue, is_checked_at_once
+from kgw.partitions.appending import (
+    Appended,
+    CheckQueue,
+    is_prepared_at_once,
+    prepare_records,
+)
 from kgw.partitions.producer_snapshot import (
     PACKED_PER_TURN,
     SnapshotError,
@@ -24,10 +29,9 @@ from kgw.partitions.validation import (
     read_produced_batch,
     record_rules,
     validate_batch,
-    validate_records,
 )
 from kgw.partitions.view import Isolation, PartitionView, ReadTopic
-from kgw.records.batch import NO_PRODUCER_ID, TRANSACTIONAL_FLAG
+from kgw.records.batch import LOG_APPEND_TIME_FLAG, NO_PRODUCER_ID, TRANSACTIONAL_FLAG
 from kgw.turns import finish, take_turns
 from kgw.types import NO_OFFSET, NO_TIMESTAMP_MS
 
@@ -222,21 +226,40 @@ class Partition:
         return self._enter(batch, now_ms, append_time_ms)
 
     def _append_checked(self, batch: RecordBatch, now_ms: int, append_time_ms: int) -> Appended:
-        """Submit a batch once its records have been looked at, and all before it have entered."""
+        """Submit a batch once its records have been looked at, and all before it have entered.
+
+        They are in the topic's codec then.
+        """
         config = self.topic.config
         limits = config.decompression_limits
-        rules = record_rules(config.batches, now_ms)
-        if rules is not None and is_checked_at_once(batch):
-            validate_records(batch, rules, limits)
-            rules = None
+        enter = partial(self._enter, batch, now_ms, append_time_ms)
+        rules = record_rules(config.batches, now_ms, batch.attributes)
+        if rules is not None:
+            if rules.recompression is not None:
+                enter = partial(
+                    self._enter_recompressed, batch, batch.size_bytes, now_ms, append_time_ms
+                )
+            if is_prepared_at_once(batch, rules):
+                prepare_records(batch, rules, limits)
+                rules = None
         queue = self._check_queue
         if rules is None and (queue is None or not queue.is_busy):
-            return self._enter(batch, now_ms, append_time_ms)
+            return enter()
         if queue is None:
             queue = self._check_queue = CheckQueue(self._check_thread)
-        enter = partial(self._enter, batch, now_ms, append_time_ms)
         result = queue.submit(batch, rules, limits, enter)
         return Appended(result, NO_OFFSET, append_time_ms, is_undecided=True)
+
+    def _enter_recompressed(
+        self, batch: RecordBatch, came_bytes: int, now_ms: int, append_time_ms: int
+    ) -> Appended:
+        """Submit a batch of another size than it came in. Raises KafkaError."""
+        appended = self._enter(batch, now_ms, append_time_ms)
+        recompressed = self._check_thread.recompressed
+        recompressed.batches += 1
+        recompressed.bytes_before += came_bytes
+        recompressed.bytes_after += batch.size_bytes
+        return appended
 
     def _enter(self, batch: RecordBatch, now_ms: int, append_time_ms: int) -> Appended:
         """Submit a batch that is valid, unless it is known already. Raises KafkaError."""
@@ -254,7 +277,8 @@ class Partition:
                 return Appended(result, NO_OFFSET, append_time_ms)
             if known is not None:
                 return Appended(None, known.base_offset, self._append_time(known))
-        if append_time_ms >= 0:
+        if append_time_ms >= 0 and not batch.attributes & LOG_APPEND_TIME_FLAG:
+            # One that was recompressed has it already.
             batch.set_log_append_time(append_time_ms)
         result = self.log.append((batch,))
         entry = None
