@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.append import Append, AppendResult
+from kgw.errors import KafkaError
 from kgw.partitions.validation import RecordRules, validate_records
 from kgw.records.batch import Compression
 from kgw.types import NO_LEADER_EPOCH
@@ -169,6 +170,10 @@ async def _enter_in_order(
                 await asyncio.wait((before,))
         appended = enter()
     except Exception as error:  # noqa: BLE001 - whoever waits for the answer deals with it
+        if isinstance(error, KafkaError):
+            # Where it was raised is of no interest, and would keep what a batch has become, and
+            # this frame with the result, until the garbage is collected.
+            error.__traceback__ = None
         result.error = error
         result.finish()
         return

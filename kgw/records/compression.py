@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 _STEP_BYTES: Final = 256 << 10
 """What one step may add: enough to be fast, little enough to stop in time."""
 
-_INPUT_BYTES: Final = 32 << 10
+_INPUT_BYTES: Final = 8 << 10
 """What a decompressor is given at once: what it leaves, it copies, for each of many small parts."""
 
-_KEPT_BYTES: Final = 16 << 20
+_KEPT_BYTES: Final = 8 << 20
 """So much is kept while it comes. What becomes more is first counted to its end, and made a second
 time: a bomb takes no more memory than this, and hardly any honest batch is made twice."""
 
@@ -38,9 +38,10 @@ _GZIP_WINDOW_BITS: Final = 16 + 15
 ZSTD_MAX_WINDOW_BYTES: Final = 128 << 20
 """What Java's and librdkafka's decoders allow; it is address space until it is written to."""
 _ZSTD_USUAL_WINDOW_BYTES: Final = 8 << 20
-"""What every decoder should have (RFC 8878, 3.1.1.1.2); levels below 20 do with it."""
-_ZSTD_LARGE_WINDOW_OUTPUT_BYTES: Final = 32 << 20
-"""What a frame with a larger window may become: as much again stays in its window."""
+"""What every decoder should have (RFC 8878, 3.1.1.1.2); levels below 20 do with it.
+
+A frame that asks for more may become `_KEPT_BYTES` at most: as much again stays in its window.
+"""
 
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = XERIAL_MAGIC + Struct(">ii").pack(1, 1)
@@ -272,7 +273,7 @@ def _compress_zstd(data: Buffer, level: int | None) -> bytes:
 
 def _decompress_zstd(data: Buffer, bound: int) -> bytearray:
     if _largest_zstd_window(memoryview(data)) > _ZSTD_USUAL_WINDOW_BYTES:
-        bound = min(bound, _ZSTD_LARGE_WINDOW_OUTPUT_BYTES)
+        bound = min(bound, _KEPT_BYTES)
     return _gather(Compression.ZSTD, bound, lambda: _zstd_steps(data))
 
 

@@ -59,7 +59,7 @@ def good_batch(
     for index in range(RECORDS):
         builder.add(
             key=b"key%d" % index,
-            value=random.randbytes(277 if index else 281),
+            value=random.randbytes(305 if index else 310),
             timestamp_ms=now_ms + index,
             headers=[("h", b"%d" % index)] if index == 1 else [],
         )

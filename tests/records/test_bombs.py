@@ -14,7 +14,7 @@ from kgw.records.limits import DecompressionLimits
 from tests.records.bombs import zstd_runs
 
 MEMORY_BAR_BYTES = 64 << 20
-"""As much as may come out of an honest batch; 32 MB of it may be the window of a zstd frame."""
+"""As much as may come out of an honest batch."""
 REFUSALS = ("CORRUPT_MESSAGE", "MESSAGE_TOO_LARGE", "INVALID_RECORD")
 TIME_BAR_S = 1.0
 """For one bomb on a slow machine; a reader of a stranger's batch runs off the loop."""
