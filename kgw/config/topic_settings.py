@@ -47,9 +47,7 @@ def _from_server(
 
 TOPIC_SETTINGS = table(
     _from_server("cleanup.policy", "log.cleanup.policy", check=check_policy),
-    _from_server(
-        "compression.gzip.level", "compression.gzip.level", check=check_gzip_level
-    ),
+    _from_server("compression.gzip.level", "compression.gzip.level", check=check_gzip_level),
     _from_server("compression.lz4.level", "compression.lz4.level"),
     _from_server("compression.type", "compression.type"),
     _from_server("compression.zstd.level", "compression.zstd.level"),

@@ -50,7 +50,6 @@ async def stored(gateway: InProcessGateway, name: str = "orders") -> list[Record
     return split_batches(data.records or b"")
 
 
-
 @pytest.mark.parametrize("came", Compression)
 @pytest.mark.parametrize("name", TYPES)
 async def test_whatever_comes_is_stored_in_the_topics_codec(
@@ -124,9 +123,7 @@ async def test_a_wrong_greatest_timestamp_is_corrected(gateway: InProcessGateway
 @pytest.mark.parametrize("count", [2, LARGE])
 async def test_log_append_time_is_given_with_it(gateway: InProcessGateway, count: int) -> None:
     """The producer's times do not count, and the answer names the server's."""
-    await create_topic(
-        gateway, compression_type="snappy", message_timestamp_type="LogAppendTime"
-    )
+    await create_topic(gateway, compression_type="snappy", message_timestamp_type="LogAppendTime")
     sent = batch(*[b"v"] * count, timestamps_ms=[5] * count)
     answer = await produce(gateway, sent)
     assert (ErrorCode.NONE, START_MS) == (answer.error_code, answer.log_append_time_ms)
@@ -167,12 +164,8 @@ async def test_the_loop_turns_while_a_large_batch_is_compressed(
 
 async def test_the_size_counts_before_and_after(gateway: InProcessGateway) -> None:
     """max.message.bytes refuses what comes too large, and what would become too large."""
-    await create_topic(
-        gateway, "small", compression_type="gzip", max_message_bytes="2000"
-    )
-    await create_topic(
-        gateway, "open", compression_type="uncompressed", max_message_bytes="2000"
-    )
+    await create_topic(gateway, "small", compression_type="gzip", max_message_bytes="2000")
+    await create_topic(gateway, "open", compression_type="uncompressed", max_message_bytes="2000")
     zeros = bytes(3000)
     packed = batch(zeros, compression=Compression.ZSTD)
     assert len(packed) < 2000

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from random import Random
 
+    from kgw.types import Buffer
+
 SIZE_BYTES = 1024
 RECORDS = 3
 PRODUCER_ID = 4_000
@@ -128,57 +130,50 @@ PASS_BY_THE_HEADER = frozenset(
 def _lie(kind: str, true: dict[str, int], random: Random, now_ms: int) -> dict[str, int]:
     """Return the fields of a header that lies."""
     off = random.choice((-2, -1, 1, 2, 5))
-    match kind:
-        case "count":
-            return {"record_count": random.choice((RECORDS + off, 0, -1, 2**31 - 1))}
-        case "count and last delta":
-            count = random.choice((1, 2, 4, 5, 100))
-            return {"record_count": count, "last_offset_delta": count - 1}
-        case "last delta":
-            return {"last_offset_delta": random.choice((RECORDS - 1 + off, -1, 2**31 - 1))}
-        case "sequence":
-            # One further would be a gap, one that has gone is no longer in the window.
-            gaps = (true["base_sequence"] + random.randint(1, 1000), -1, -2, -(2**31))
-            return {"base_sequence": random.choice(gaps)}
-        case "magic":
-            return {"magic": random.choice((0, 1, 3, 4, 127, -1, -128))}
-        case "control bit":
-            return {"attributes": true["attributes"] | 1 << 5}
-        case "transaction bit":
-            return {"attributes": true["attributes"] | 1 << 4}
-        case "log append time bit":
-            return {"attributes": true["attributes"] | 1 << 3}
-        case "unknown bits":
-            return {"attributes": true["attributes"] | 1 << random.randint(6, 14)}
-        case "codec":
-            others = set(range(8)) - {true["attributes"] & 7}
-            return {"attributes": true["attributes"] & ~7 | random.choice(sorted(others))}
-        case "base timestamp":
-            return {"base_timestamp_ms": now_ms + random.choice((-1_000, -1, 1, 2, 10**9, -(10**9)))}
-        case "max timestamp":
-            return {"max_timestamp_ms": now_ms + random.choice((-1_000, -1, 0, 1, 5, 10**9, 10**14))}
-        case "base offset":
-            return {"base_offset": random.choice((1, -1, 2**40, -(2**63)))}
-        case "length":
-            return {"batch_length": true["batch_length"] + random.choice((-1, 1, -900, 900, -2000))}
-        case "producer":
-            return random.choice(
-                (
-                    {"producer_id": -2},
-                    {"producer_epoch": -1},
-                    {"producer_epoch": -(2**15)},
-                    {"producer_id": -(2**63)},
-                )
-            )
-    raise ValueError(kind)
+    attributes = true["attributes"]
+    sequences = (true["base_sequence"] + random.randint(1, 1000), -1, -2, -(2**31))
+    lies: dict[str, list[dict[str, int]]] = {
+        "count": [{"record_count": one} for one in (RECORDS + off, 0, -1, 2**31 - 1)],
+        "count and last delta": [
+            {"record_count": one, "last_offset_delta": one - 1} for one in (1, 2, 4, 5, 100)
+        ],
+        "last delta": [{"last_offset_delta": one} for one in (RECORDS - 1 + off, -1, 2**31 - 1)],
+        # Not one that has been: the window would answer where that is.
+        "sequence": [{"base_sequence": one} for one in sequences],
+        "magic": [{"magic": one} for one in (0, 1, 3, 4, 127, -1, -128)],
+        "control bit": [{"attributes": attributes | 1 << 5}],
+        "transaction bit": [{"attributes": attributes | 1 << 4}],
+        "log append time bit": [{"attributes": attributes | 1 << 3}],
+        "unknown bits": [{"attributes": attributes | 1 << bit} for bit in range(6, 15)],
+        "codec": [
+            {"attributes": attributes & ~7 | one} for one in range(8) if one != attributes & 7
+        ],
+        "base timestamp": [
+            {"base_timestamp_ms": now_ms + one} for one in (-1_000, -1, 1, 2, 10**9, -(10**9))
+        ],
+        "max timestamp": [
+            {"max_timestamp_ms": now_ms + one} for one in (-1_000, -1, 0, 1, 5, 10**9, 10**14)
+        ],
+        "base offset": [{"base_offset": one} for one in (1, -1, 2**40, -(2**63))],
+        "length": [
+            {"batch_length": true["batch_length"] + one} for one in (-1, 1, -900, 900, -2000)
+        ],
+        "producer": [
+            {"producer_id": -2},
+            {"producer_id": -(2**63)},
+            {"producer_epoch": -1},
+            {"producer_epoch": -(2**15)},
+        ],
+    }
+    return random.choice(lies[kind])
 
 
-def values_of(content: bytearray) -> list[bytes]:
+def values_of(content: Buffer) -> list[bytes]:
     """Return what identifies the records of a good batch."""
     return [one.value or b"" for one in read_records(read_batch(content))]
 
 
-def is_readable(content: bytes | bytearray | memoryview) -> bool:
+def is_readable(content: Buffer) -> bool:
     """Whether a batch can be read to its end, and is what its header says."""
     batch = read_batch(content)
     try:

@@ -54,14 +54,12 @@ def lz4_zeros(size_bytes: int) -> bytes:
     """Return lz4's 255:1 for zeros, in blocks of 4 MB."""
     import lz4.frame
 
-    compressed: bytes = lz4.frame.compress(
-        bytes(size_bytes), block_size=lz4.frame.BLOCKSIZE_MAX4MB
-    )
+    compressed: bytes = lz4.frame.compress(bytes(size_bytes), block_size=lz4.frame.BLOCKSIZE_MAX4MB)
     return compressed
 
 
 def full_size_bombs(limit_bytes: int) -> Iterator[tuple[str, Compression, bytes]]:
-    """Yield bombs that fill a request of the usual size, whose ratio alone refuses nothing early."""
+    """Yield bombs that fill a request of the usual size: their ratio alone allows 64 MB."""
     yield "gzip of 300 MB", Compression.GZIP, gzip_zeros(300 << 20)[:limit_bytes]
     member = gzip_zeros(8 << 20)
     yield "gzip of many members", Compression.GZIP, member * (limit_bytes // len(member))
