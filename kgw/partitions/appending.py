@@ -10,7 +10,6 @@ producer must not enter first.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -50,13 +49,15 @@ class Appended(NamedTuple):
     """Whether `result` may still be a refusal: a KafkaError."""
 
 
-@dataclass
 class Recompressed:
     """How many batches came in another codec than their topic has, and their bytes."""
 
-    batches: int = 0
-    bytes_before: int = 0
-    bytes_after: int = 0
+    __slots__ = ("batches", "bytes_after", "bytes_before")
+
+    def __init__(self) -> None:
+        self.batches = 0
+        self.bytes_before = 0
+        self.bytes_after = 0
 
 
 class CheckThread:
