@@ -138,13 +138,14 @@ def _steps(
             # lz4's keeps for itself what it has not come to.
             if not pending and getattr(decompressor, "needs_input", True):
                 pending = view[position : position + _INPUT_BYTES]
-                if not pending:
-                    _refuse_data(codec, "it is cut off")
                 position += len(pending)
+            has_all = not pending and position == len(view)
             try:
                 step = decompressor.decompress(pending, _STEP_BYTES)
             except failure as error:
                 _refuse_data(codec, error)
+            if has_all and not step and not decompressor.eof:
+                _refuse_data(codec, "it is cut off")
             pending = getattr(decompressor, "unconsumed_tail", b"")
             yield step
         pending = decompressor.unused_data
