@@ -363,6 +363,12 @@ class Gateway:
         metrics.fetch_sessions = len(sessions)
         metrics.fetch_session_partitions = sessions.size
         metrics.fetch_session_evictions = sessions.evictions
+        recompressed = self.catalog.recompressed
+        metrics.recompressed_batches = recompressed.batches
+        metrics.recompressed_bytes = {
+            "came": recompressed.bytes_before,
+            "stored": recompressed.bytes_after,
+        }
 
     async def _checkpoint_regularly(self) -> None:
         try:

@@ -240,6 +240,15 @@ class Metrics:
     retention_failures: int = _counter(
         "kgw_retention_failures_total", "Partitions at which a run of retention failed."
     )
+    recompressed_batches: int = _counter(
+        "kgw_recompressed_batches_total",
+        "Batches that came in another codec than the compression.type of their topic.",
+    )
+    recompressed_bytes: dict[str, int] = _counter(
+        "kgw_recompressed_bytes_total",
+        "Bytes of these batches, as they came and as they are stored.",
+        "form",
+    )
     compactions: dict[str, int] = _counter(
         "kgw_compactions_total",
         "Compactions of a partition: complete, partial (as many keys as there was memory for) or "

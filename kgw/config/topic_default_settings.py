@@ -3,11 +3,18 @@
 What becomes of old records is in `retention_settings`.
 """
 
-from kgw.config.setting import LONG_MAX, Setting, SettingType, fixed
+from kgw.config.setting import LONG_MAX, Setting, SettingType, Value, fixed
 
 LONG = SettingType.LONG
 
 ONE_NODE = "there is one node, so one replica"
+
+
+def check_gzip_level(value: Value) -> None:
+    """Raise ValueError for 0, which Kafka refuses, too: it would not compress (KIP-390)."""
+    if value == 0:
+        raise ValueError("the levels are -1 and 1 to 9")
+
 
 # Kafka changes those that are `dynamic` live, and so does kgw.
 TOPIC_DEFAULT_SETTINGS = (
@@ -61,9 +68,40 @@ TOPIC_DEFAULT_SETTINGS = (
     Setting(
         "compression.type",
         "producer",
-        "Batches are stored as the producer compressed them.",
-        allowed=("producer",),
-        reason="batches are never recompressed",
+        "What batches are stored in. `producer`: as they came. Anything else: a batch that comes "
+        "in another codec is unpacked, within kgw.decompressed.bytes.max and "
+        "kgw.decompression.ratio.max, its records are checked as with kgw.validation=records, and "
+        "it is compressed again before it is stored.",
+        allowed=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+        dynamic=True,
+    ),
+    Setting(
+        "compression.gzip.level",
+        -1,
+        "Level of compression.type=gzip: 1 to 9, or -1 for zlib's own default, which is 6.",
+        minimum=-1,
+        maximum=9,
+        check=check_gzip_level,
+        dynamic=True,
+    ),
+    Setting(
+        "compression.lz4.level",
+        9,
+        "Level of compression.type=lz4. 9 is the fast compressor, as in Kafka, and any other the "
+        "one that takes longer and makes less; it has levels 3 to 12, and takes what lies outside "
+        "for the nearest of them.",
+        minimum=1,
+        maximum=17,
+        dynamic=True,
+    ),
+    Setting(
+        "compression.zstd.level",
+        3,
+        "Level of compression.type=zstd. Those from 10 on are slow, and one thread does it for all "
+        "topics; 22 takes 200 MB of memory for a batch of 8 MB.",
+        minimum=-131_072,
+        maximum=22,
+        dynamic=True,
     ),
     Setting(
         "log.preallocate",

@@ -9,12 +9,11 @@ from kgw.config.refused import REFUSED_TOPIC_SETTINGS
 from kgw.config.retention_settings import check_policy
 from kgw.config.server_settings import SERVER_SETTINGS
 from kgw.config.setting import ConfigError, Setting, SettingType, Value, fixed, suggest, table
-from kgw.config.topic_default_settings import ONE_NODE
+from kgw.config.topic_default_settings import ONE_NODE, check_gzip_level
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_NOT_RECOMPRESSED = "batches are never recompressed"
 _NO_TIERS = "there is no remote storage"
 _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
@@ -48,25 +47,10 @@ def _from_server(
 
 TOPIC_SETTINGS = table(
     _from_server("cleanup.policy", "log.cleanup.policy", check=check_policy),
-    fixed(
-        "compression.gzip.level",
-        -1,
-        "Level of recompression, which does not happen.",
-        _NOT_RECOMPRESSED,
-    ),
-    fixed(
-        "compression.lz4.level",
-        9,
-        "Level of recompression, which does not happen.",
-        _NOT_RECOMPRESSED,
-    ),
+    _from_server("compression.gzip.level", "compression.gzip.level", check=check_gzip_level),
+    _from_server("compression.lz4.level", "compression.lz4.level"),
     _from_server("compression.type", "compression.type"),
-    fixed(
-        "compression.zstd.level",
-        3,
-        "Level of recompression, which does not happen.",
-        _NOT_RECOMPRESSED,
-    ),
+    _from_server("compression.zstd.level", "compression.zstd.level"),
     _from_server("delete.retention.ms", "log.cleaner.delete.retention.ms"),
     _from_server("file.delete.delay.ms", "log.segment.delete.delay.ms"),
     _from_server("flush.messages", "log.flush.interval.messages"),

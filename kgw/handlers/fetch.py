@@ -17,6 +17,8 @@ Behaviour:
   at the end, for kafka-go begins anew after one;
 - damaged batches are never served: CORRUPT_MESSAGE at the damage, which applications see and can
   seek past; a failing disk is KAFKA_STORAGE_ERROR, after which clients ask again;
+- below v10 a topic with compression.type=zstd is UNSUPPORTED_COMPRESSION_TYPE (KIP-110); zstd
+  batches of other topics are answered as they are, as in Kafka;
 - what is visible to an isolation level, and which records were aborted, `kgw.partitions.view` says;
 - before v4 batches are made message sets of format 0 (v0, v1) or 1 (v2, v3), as Kafka did up to
   3.9: a compressed batch becomes one compressed message of the same codec (several, where more than
@@ -58,6 +60,7 @@ from kgw.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from kgw.records.batch import Compression
 from kgw.records.limits import DecompressionLimits
 from kgw.turns import Share, at_once, finish, take_turns
 from kgw.types import NO_OFFSET
@@ -74,6 +77,7 @@ if TYPE_CHECKING:
 _FORMAT_1 = 2
 _BATCHES = 4
 _STORAGE_ERRORS = 6
+_ZSTD = 10
 _BY_TOPIC_ID = 13
 _NEW_LEADERS = 16
 _NOTE_INTERVAL_S = 1.0
@@ -346,6 +350,10 @@ def _partition_data(
     context: RequestContext,
 ) -> PartitionData:
     """Return the answer for a partition. A response to it names the nodes that lead elsewhere."""
+    if context.api_version < _ZSTD and part.error_code is ErrorCode.NONE:
+        named = context.gateway.catalog.get(topic.topic)
+        if named is not None and named.config.batches.compression is Compression.ZSTD:
+            part.fail(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     bounds = part.bounds
     aborted = None
     if request.isolation_level == Isolation.READ_COMMITTED:

@@ -1,8 +1,9 @@
 """Produce, key 0, versions 0 to 13: append record batches.
 
 Behaviour:
-- one batch of format 2 a partition; its payload is stored as it came, its header and CRC are
-  checked, and offset and leader epoch are written into it;
+- one batch of format 2 a partition; its header and CRC are checked, and offset and leader epoch
+  are written into it; its payload is stored as it came, unless the topic's compression.type is
+  another codec: then it is compressed anew, and may become MESSAGE_TOO_LARGE by that;
 - appends are submitted, in the request's order, before `handle` returns: the server starts the next
   Produce of the connection meanwhile. Those of many partitions are submitted a part at a time, the
   loop turning in between; the next Produce of the connection begins behind the last of them;
@@ -10,7 +11,8 @@ Behaviour:
   refusal closes the connection, as in Kafka: there is no other way to tell;
 - idempotence (KIP-98): a duplicate gets its first offset, a gap OUT_OF_ORDER_SEQUENCE_NUMBER;
 - a compacted topic takes no record without a key: INVALID_RECORD, each of them named (KIP-467);
-  records are read for that, and for message.timestamp.before.max.ms where a topic sets it;
+  records are read for that, for message.timestamp.before.max.ms where a topic sets it, with
+  kgw.validation=records, and where they are compressed anew;
 - missing topics are not created here, only by Metadata: UNKNOWN_TOPIC_OR_PARTITION, or
   UNKNOWN_TOPIC_ID from v13 on; NOT_LEADER_OR_FOLLOWER for a partition of another node, which is
   named from v10 on;

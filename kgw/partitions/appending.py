@@ -2,11 +2,11 @@
 
 A topic that is compacted takes no record without a key, one that refuses old timestamps must read
 each of them, and one with kgw.validation=records takes none that is not what the header says; all
-of it lies behind the codec. The message sets of old clients have to become batches first. What is
-small is dealt with at once, what is large in a thread, and whatever comes to the partition
-meanwhile waits behind it: a later batch of the same producer must not enter first. The first batch
-of a transaction waits in the same queue for the transaction's coordinator, and a marker for
-whatever came before it.
+of it lies behind the codec. One with a compression.type has all of them in its codec. The message
+sets of old clients have to become batches first. What is small is dealt with at once, what is large
+in a thread, and whatever comes to the partition meanwhile waits behind it: a later batch of the
+same producer must not enter first. The first batch of a transaction waits in the same queue for the
+transaction's coordinator, and a marker for whatever came before it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kgw.backend.append import Append, AppendResult
 from kgw.completion import until_done
+from kgw.errors import KafkaError
+from kgw.partitions.validation import RecordRules, validate_records
 from kgw.records.batch import Compression
 from kgw.types import NO_LEADER_EPOCH
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     from kgw.completion import Due
     from kgw.records.batch import RecordBatch
+    from kgw.records.limits import DecompressionLimits
 
 ResultT = TypeVar("ResultT")
 
@@ -34,6 +37,7 @@ ResultT = TypeVar("ResultT")
 RECORDS_IN_LOOP = 256
 BYTES_IN_LOOP = 65_536
 _COMPRESSED_BYTES_IN_LOOP = 4_096
+_RECOMPRESSED_BYTES_IN_LOOP = 4_096
 
 
 class Appended(NamedTuple):
@@ -51,6 +55,17 @@ class Appended(NamedTuple):
     """Whether `result` may still be a refusal: a KafkaError."""
 
 
+class Recompressed:
+    """How many batches came in another codec than their topic has, and their bytes."""
+
+    __slots__ = ("batches", "bytes_after", "bytes_before")
+
+    def __init__(self) -> None:
+        self.batches = 0
+        self.bytes_before = 0
+        self.bytes_after = 0
+
+
 class CheckThread:
     """One thread for the checks of all partitions, made at its first use.
 
@@ -58,10 +73,12 @@ class CheckThread:
     interpreter from the event loop for a while, and delays requests to other topics.
     """
 
-    __slots__ = ("_executor",)
+    __slots__ = ("_executor", "recompressed")
 
     def __init__(self) -> None:
         self._executor: ThreadPoolExecutor | None = None
+        self.recompressed = Recompressed()
+        """What came in another codec than its topic has."""
 
     def run(self, work: Callable[[], ResultT]) -> Future[ResultT]:
         """Have work done after what came before it."""
@@ -78,13 +95,32 @@ class CheckThread:
             self._executor = None
 
 
-def is_checked_at_once(batch: RecordBatch) -> bool:
-    """Whether the batch is small enough to be checked in the loop."""
+def is_prepared_at_once(batch: RecordBatch, rules: RecordRules) -> bool:
+    """Whether the batch is small enough for `prepare_records` in the loop."""
     if batch.record_count > RECORDS_IN_LOOP:
         return False
-    if batch.compression is Compression.NONE:
-        return batch.size_bytes <= BYTES_IN_LOOP
-    return batch.size_bytes <= _COMPRESSED_BYTES_IN_LOOP
+    is_compressed = batch.compression is not Compression.NONE
+    if rules.recompression is not None:
+        # What a compressed one becomes, a slow codec may have to compress again.
+        return not is_compressed and batch.size_bytes <= _RECOMPRESSED_BYTES_IN_LOOP
+    return batch.size_bytes <= (_COMPRESSED_BYTES_IN_LOOP if is_compressed else BYTES_IN_LOOP)
+
+
+def prepare_records(batch: RecordBatch, rules: RecordRules, limits: DecompressionLimits) -> None:
+    """Have the records of a valid batch pass the rules, and be in the topic's codec afterwards.
+
+    May take long, and is done in whichever thread: nobody else looks at the batch meanwhile. Raises
+    as `unpack`, `validate_records` and `recompress`; the batch is as it was then.
+    """
+    # Most topics have no such rules, and their server needs no decompression.
+    from kgw.records.reader import unpack
+
+    payload = unpack(batch, limits)
+    max_timestamp_ms = validate_records(batch, payload, rules)
+    if rules.recompression is not None:
+        from kgw.records.recompression import recompress
+
+        recompress(batch, payload, max_timestamp_ms, rules.recompression)
 
 
 class CheckQueue:
@@ -141,6 +177,10 @@ async def _enter_in_order(
                 await asyncio.wait((before,))
         appended = enter()
     except Exception as error:  # noqa: BLE001 - whoever waits for the answer deals with it
+        if isinstance(error, KafkaError):
+            # Where it was raised is of no interest, and would keep what a batch has become, and
+            # this frame with the result, until the garbage is collected.
+            error.__traceback__ = None
         result.error = error
         result.finish()
         return

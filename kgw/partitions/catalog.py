@@ -122,6 +122,8 @@ class TopicCatalog:
         self._log_slots = asyncio.Semaphore(_LOGS_AT_A_TIME)
         self.check_thread = CheckThread()
         """Where long checks and conversions of records are done."""
+        self.recompressed = self.check_thread.recompressed
+        """What came in another codec than its topic has."""
         self.encoded = EncodedTopics()
         """What answers say of the topics here: how many partitions, of which leader epochs."""
         self.when_deleted: list[Callable[[TopicId], None]] = []

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol, cast
 from kgw.backend.append import Append
 from kgw.backend.base import Segmented, Snapshot
 from kgw.errors import ErrorCode, KafkaError, KgwError
-from kgw.partitions.appending import Appended, CheckQueue, is_checked_at_once
+from kgw.partitions.appending import (
+    Appended,
+    CheckQueue,
+    is_prepared_at_once,
+    prepare_records,
+)
 from kgw.partitions.producer_entry import Duplicate, InFlight
 from kgw.partitions.producer_snapshot import (
     PACKED_PER_TURN,
@@ -26,10 +31,15 @@ from kgw.partitions.validation import (
     read_produced_batch,
     record_rules,
     validate_batch,
-    validate_records,
 )
 from kgw.partitions.view import Isolation, PartitionView, ReadTopic
-from kgw.records.batch import NO_PRODUCER_ID, NO_SEQUENCE, PREFIX_BYTES, TRANSACTIONAL_FLAG
+from kgw.records.batch import (
+    LOG_APPEND_TIME_FLAG,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    PREFIX_BYTES,
+    TRANSACTIONAL_FLAG,
+)
 from kgw.turns import finish, take_turns
 from kgw.types import NO_OFFSET, NO_TIMESTAMP_MS
 
@@ -376,17 +386,34 @@ class Partition:
         """Submit a batch once it may enter, and all before it have entered."""
         config = self.topic.config
         limits = config.decompression_limits
-        rules = record_rules(config.batches, now_ms) if config.checks_records else None
-        if rules is not None and is_checked_at_once(batch):
-            validate_records(batch, rules, limits)
-            rules = None
-        queue = self._check_queue
-        if rules is None and verified is None and (queue is None or not queue.is_busy):
-            self._check_queue = None
-            return self._enter(batch, now_ms, append_time_ms)
-        check = None if rules is None else partial(validate_records, batch, rules, limits)
+        rules = None
+        if config.checks_records:
+            rules = record_rules(config.batches, now_ms, batch.attributes)
         enter = partial(self._enter_verified, batch, now_ms, append_time_ms, verified)
+        check = None
+        if rules is not None:
+            if rules.recompression is not None:
+                enter = partial(self._enter_recompressed, enter, batch, batch.size_bytes)
+            check = partial(prepare_records, batch, rules, limits)
+            if is_prepared_at_once(batch, rules):
+                check()
+                check = None
+        queue = self._check_queue
+        if check is None and verified is None and (queue is None or not queue.is_busy):
+            self._check_queue = None
+            return enter()
         return self._enter_in_order(enter, append_time_ms, check=check, verified=verified)
+
+    def _enter_recompressed(
+        self, enter: Callable[[], Appended], batch: RecordBatch, came_bytes: int
+    ) -> Appended:
+        """Submit a batch of another size than it came in. Raises KafkaError."""
+        appended = enter()
+        recompressed = self._check_thread.recompressed
+        recompressed.batches += 1
+        recompressed.bytes_before += came_bytes
+        recompressed.bytes_after += batch.size_bytes
+        return appended
 
     def append_message_set(self, records: Buffer | None) -> Appended:
         """Take what a Produce request of version 0 to 2 has, as `append` takes a batch.
@@ -459,7 +486,8 @@ class Partition:
                 return Appended(result, NO_OFFSET, append_time_ms)
             if known is not None:
                 return Appended(None, known.base_offset, self._append_time(known))
-        if append_time_ms >= 0:
+        if append_time_ms >= 0 and not batch.attributes & LOG_APPEND_TIME_FLAG:
+            # One that was recompressed has it already.
             batch.set_log_append_time(append_time_ms)
         if not self._in_flight_count:
             self._submitted_bytes = self._visible_bytes

@@ -10,12 +10,23 @@ from kgw.errors import ErrorCode, KafkaError
 from kgw.partitions.compaction_rules import CompactionRules
 from kgw.partitions.retention import NO_LIMIT, RetentionRules
 from kgw.partitions.validation import BatchRules, record_rules
+from kgw.records.batch import Compression
 from kgw.records.limits import DecompressionLimits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kgw.config import Config, Value
+
+
+_CODECS = {
+    "uncompressed": Compression.NONE,
+    "gzip": Compression.GZIP,
+    "snappy": Compression.SNAPPY,
+    "lz4": Compression.LZ4,
+    "zstd": Compression.ZSTD,
+}
+"""What compression.type means; `producer` is none of them."""
 
 
 class TopicConfig:
@@ -47,9 +58,14 @@ class TopicConfig:
             timestamp_after_max_ms=cast("int", values["message.timestamp.after.max.ms"]),
             needs_keys=self.is_compacted,
             validates_records=values["kgw.validation"] == "records",
+            compression=_CODECS.get(cast("str", values["compression.type"])),
+            compression_level=_compression_level(values),
         )
         # On the way of every batch, so that most need not ask further.
-        self.checks_records = record_rules(self.batches, 0) is not None
+        self.checks_records = (
+            self.batches.compression is not None
+            or record_rules(self.batches, 0, Compression.NONE) is not None
+        )
         self.decompression_limits = DecompressionLimits(
             config.decompressed_bytes_max, config.decompression_ratio_max
         )
@@ -86,6 +102,18 @@ class TopicConfig:
     def own_texts(self) -> dict[str, str]:
         """Return the topic's own settings as texts, as they are stored and described."""
         return {name: TOPIC_SETTINGS[name].format(value) for name, value in self.own.items()}
+
+
+def _compression_level(values: Mapping[str, Value]) -> int | None:
+    """Return the level of the topic's codec; None for a codec without levels."""
+    match values["compression.type"]:
+        case "gzip":
+            return cast("int", values["compression.gzip.level"])
+        case "lz4":
+            return cast("int", values["compression.lz4.level"])
+        case "zstd":
+            return cast("int", values["compression.zstd.level"])
+    return None
 
 
 def parse_own_settings(texts: Mapping[str, str | None]) -> dict[str, Value]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kgw.errors import ErrorCode, KafkaError
-from kgw.partitions.appending import BYTES_IN_LOOP, RECORDS_IN_LOOP
+from kgw.partitions.appending import BYTES_IN_LOOP, RECORDS_IN_LOOP, prepare_records
 from kgw.partitions.validation import (
     read_produced_batch,
     record_rules,
     validate_batch,
-    validate_records,
 )
 from kgw.records.batch import MAGIC
 from kgw.records.conversion import to_batch
@@ -59,11 +58,11 @@ def to_valid_batch(
 ) -> RecordBatch:
     """Return the batch that a set becomes, when it may enter. Any thread.
 
-    Raises KafkaError as `to_batch`, `validate_batch` and `validate_records`.
+    Raises KafkaError as `to_batch`, `validate_batch` and `prepare_records`.
     """
     batch = read_produced_batch(to_batch(message_set, limits))
     validate_batch(batch, rules, now_ms)
-    checked = record_rules(rules, now_ms)
+    checked = record_rules(rules, now_ms, batch.attributes)
     if checked is not None:
-        validate_records(batch, checked, limits)
+        prepare_records(batch, checked, limits)
     return batch

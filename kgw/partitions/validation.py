@@ -1,9 +1,10 @@
 """May this batch enter? The rules for what a client may send. Pure.
 
 Of any batch, the header is checked: what it says of itself, of the payload's size and of the CRC
-over it. The payload is decompressed and walked only where a topic's rules are about each record:
-the keys of a compacted topic, a limit on old timestamps, and kgw.validation=records. Refusals carry
-the code that Kafka's broker gives.
+over it. The payload is decompressed and walked only where a topic's rules are about each record -
+the keys of a compacted topic, a limit on old timestamps, and kgw.validation=records - and where the
+topic wants it in another codec: what is given a new CRC has been looked at. Refusals carry the code
+that Kafka's broker gives.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from kgw.types import NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
     from kgw.records.batch import RecordBatch
-    from kgw.records.limits import DecompressionLimits
+    from kgw.records.recompression import Recompression
     from kgw.types import Buffer
 
 SMALLEST_RECORD_BYTES: Final = 7
@@ -55,7 +56,7 @@ class BatchRules(NamedTuple):
     """What a topic's settings say of the batches that may enter it; Kafka's defaults."""
 
     max_message_bytes: int = 1_048_588
-    """max.message.bytes: of a whole batch, as it came."""
+    """max.message.bytes: of a whole batch, as it came, and as it is stored."""
     uses_log_append_time: bool = False
     """message.timestamp.type=LogAppendTime: the clients' timestamps do not count."""
     timestamp_before_max_ms: int = NO_BEFORE_MAX_MS
@@ -66,6 +67,10 @@ class BatchRules(NamedTuple):
     """cleanup.policy has compact: every record needs a key."""
     validates_records: bool = False
     """kgw.validation=records: they are what the header says."""
+    compression: Compression | None = None
+    """compression.type: what batches are stored in; None for what their producers took."""
+    compression_level: int | None = None
+    """compression.*.level: of that codec, if it has levels."""
 
 
 class RecordRules(NamedTuple):
@@ -76,6 +81,8 @@ class RecordRules(NamedTuple):
     """The first and the last timestamp that is allowed, in milliseconds."""
     holds_max_timestamp: bool = False
     """The greatest timestamp must be the one that the header says."""
+    recompression: Recompression | None = None
+    """What the batch is to become then, in place."""
 
 
 class UnfitRecordsError(KafkaError):
@@ -153,45 +160,59 @@ def validate_batch(
             _check_timestamps(batch, rules, now_ms)
 
 
-def record_rules(rules: BatchRules, now_ms: int) -> RecordRules | None:
-    """Return what each record must be looked at for; None when the header says enough.
+def record_rules(rules: BatchRules, now_ms: int, attributes: int) -> RecordRules | None:
+    """Return what the records of a batch with these attributes must be looked at for.
+
+    None when the header says enough, and the batch is stored as it came.
 
     It says enough of times in the future, as it carries the greatest. A limit of the past is for
-    each record to keep, and so is a key. With kgw.validation=records the header is not believed.
+    each record to keep, and so is a key. With kgw.validation=records the header is not believed,
+    and the records of a batch that is recompressed are looked at, as they are read anyway.
     """
+    recompression = None
+    if rules.compression is not None and attributes & COMPRESSION_MASK != rules.compression:
+        from kgw.records.recompression import Recompression
+
+        recompression = Recompression(
+            rules.compression,
+            rules.compression_level,
+            rules.max_message_bytes,
+            now_ms if rules.uses_log_append_time else None,
+        )
     time_range = None
     if not rules.uses_log_append_time:
         earliest_ms = max(0, now_ms - rules.timestamp_before_max_ms)
         time_range = earliest_ms, now_ms + rules.timestamp_after_max_ms
-    if rules.needs_keys or rules.validates_records:
+    if rules.needs_keys or rules.validates_records or recompression is not None:
         return RecordRules(
             needs_keys=rules.needs_keys,
             time_range=time_range,
             holds_max_timestamp=rules.validates_records and not rules.uses_log_append_time,
+            recompression=recompression,
         )
     if time_range is None or rules.timestamp_before_max_ms == NO_BEFORE_MAX_MS:
         return None
     return RecordRules(needs_keys=False, time_range=time_range)
 
 
-def validate_records(batch: RecordBatch, rules: RecordRules, limits: DecompressionLimits) -> None:
-    """Return when every record of a valid batch may enter. May take long: see `appending`.
+def validate_records(batch: RecordBatch, payload: bytes | bytearray, rules: RecordRules) -> int:
+    """Return the greatest timestamp of a valid batch whose records may enter, every one of them.
 
     Raises UnfitRecordsError with INVALID_TIMESTAMP when one is out of range, else with
-    INVALID_RECORD for those without a key; RecordError for a payload that cannot be read.
+    INVALID_RECORD for those without a key; RecordError for a payload that is not its records.
     """
     # Most topics have no such rules, and their server needs no decompression.
     from kgw.records.unfit import find_unfit
 
-    unfit = find_unfit(
+    unfit, max_timestamp_ms = find_unfit(
         batch,
+        payload,
         needs_keys=rules.needs_keys,
         time_range=rules.time_range,
         holds_max_timestamp=rules.holds_max_timestamp,
-        limits=limits,
     )
     if not unfit:
-        return
+        return max_timestamp_ms
     records = [(one.place, _KEYLESS if one.is_keyless else _UNTIMELY) for one in unfit]
     is_untimely = not all(one.is_keyless for one in unfit)
     raise UnfitRecordsError(

@@ -2,7 +2,8 @@
 
 Only the 61-byte header is read, and only three fields are ever rewritten in place: the base offset
 and the leader epoch, which the CRC does not cover, and the max timestamp for log append time, which
-it does. The records behind the header stay as the client compressed and framed them.
+it does. The records behind the header stay as the client compressed and framed them, unless the
+topic has a compression of its own.
 
 Layout (KIP-98): base offset i64, batch length i32 (of what follows it), leader epoch i32, magic i8,
 CRC-32C u32 (over everything after it), attributes i16, last offset delta i32, base timestamp i64,
@@ -207,6 +208,22 @@ class RecordBatch:
         self.max_timestamp_ms = timestamp_ms
         _ATTRIBUTES.pack_into(buffer, _ATTRIBUTES_POSITION, self.attributes)
         _MAX_TIMESTAMP.pack_into(buffer, _MAX_TIMESTAMP_POSITION, timestamp_ms)
+        self.crc = crc32c(buffer[CRC_START:], 0, KEEP_GIL)
+        _CRC.pack_into(buffer, _CRC_POSITION, self.crc)
+
+    def replace_records(self, records: Buffer, attributes: int, max_timestamp_ms: int) -> None:
+        """Put other bytes behind the header: the same records in another form.
+
+        Length, attributes, max timestamp and CRC change. Needs the whole batch, or its header.
+        """
+        whole = bytearray().join((self.buffer[:HEADER_BYTES], records))
+        self.batch_length = len(whole) - PREFIX_BYTES
+        self.attributes = attributes
+        self.max_timestamp_ms = max_timestamp_ms
+        self.buffer = buffer = memoryview(whole)
+        _START.pack_into(buffer, 0, self.base_offset, self.batch_length, self.leader_epoch)
+        _ATTRIBUTES.pack_into(buffer, _ATTRIBUTES_POSITION, attributes)
+        _MAX_TIMESTAMP.pack_into(buffer, _MAX_TIMESTAMP_POSITION, max_timestamp_ms)
         self.crc = crc32c(buffer[CRC_START:], 0, KEEP_GIL)
         _CRC.pack_into(buffer, _CRC_POSITION, self.crc)
 

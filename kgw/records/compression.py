@@ -2,7 +2,8 @@
 
 The codecs are imported at first use: a gateway that passes batches through needs none of them.
 Decompression goes in steps whose output is bounded, and ends when the limit is passed, whatever
-sizes the compressed bytes claim (the snappy-java family of CVEs, and decompression bombs).
+sizes the compressed bytes claim (the snappy-java family of CVEs, and decompression bombs). What
+comes out of a bomb is counted, and not kept.
 """
 
 from __future__ import annotations
@@ -17,18 +18,30 @@ from kgw.records.errors import RecordError
 from kgw.records.limits import DEFAULT_LIMITS, DecompressionLimits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from kgw.types import Buffer
 
 _STEP_BYTES: Final = 256 << 10
 """What one step may add: enough to be fast, little enough to stop in time."""
 
+_INPUT_BYTES: Final = 8 << 10
+"""What a decompressor is given at once: what it leaves, it copies, for each of many small parts."""
+
+_KEPT_BYTES: Final = 8 << 20
+"""So much is kept while it comes. What becomes more is first counted to its end, and made a second
+time: a bomb takes no more memory than this, and hardly any honest batch is made twice."""
+
 _GZIP_WINDOW_BITS: Final = 16 + 15
 """A gzip header and checksum around zlib's largest window."""
 
 ZSTD_MAX_WINDOW_BYTES: Final = 128 << 20
 """What Java's and librdkafka's decoders allow; it is address space until it is written to."""
+_ZSTD_USUAL_WINDOW_BYTES: Final = 8 << 20
+"""What every decoder should have (RFC 8878, 3.1.1.1.2); levels below 20 do with it.
+
+A frame that asks for more may become `_KEPT_BYTES` at most: as much again stays in its window.
+"""
 
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = XERIAL_MAGIC + Struct(">ii").pack(1, 1)
@@ -37,9 +50,11 @@ _XERIAL_LENGTH: Final = Struct(">i")
 _ZSTD_MAGIC: Final = 0xFD2FB528
 _ZSTD_SKIPPABLE_MAGIC: Final = 0x184D2A50
 _ZSTD_RUN_BLOCK: Final = 1
+_ZSTD_SINGLE_SEGMENT: Final = 1 << 5
+_ZSTD_DICTIONARY_ID_BYTES: Final = (0, 1, 2, 4)
 
-_SNAPPY_MAX_RATIO: Final = 64
-"""A copy of at most 64 bytes takes two; nothing in the format does better."""
+_SNAPPY_MAX_RATIO: Final = 22
+"""A copy of at most 64 bytes takes three; nothing in the format does better."""
 
 
 def compress(codec: Compression, data: Buffer, level: int | None = None) -> Buffer:
@@ -83,38 +98,57 @@ def _compress_gzip(data: Buffer, level: int | None) -> bytes:
 
 def _decompress_gzip(data: Buffer, bound: int) -> bytearray:
     # Members may follow each other, as they do in files.
-    return _decompress_parts(
-        Compression.GZIP, data, bound, lambda: zlib.decompressobj(_GZIP_WINDOW_BITS), zlib.error
+    return _gather(
+        Compression.GZIP,
+        bound,
+        lambda: _steps(
+            Compression.GZIP, data, lambda: zlib.decompressobj(_GZIP_WINDOW_BITS), zlib.error
+        ),
     )
 
 
-def _decompress_parts(
-    codec: Compression,
-    data: Buffer,
-    bound: int,
-    begin: Callable[[], Any],
-    failure: type[Exception],
-) -> bytearray:
-    """Decompress parts that follow each other, by decompressors as zlib's, one for each."""
+def _gather(codec: Compression, bound: int, begin: Callable[[], Iterator[bytes]]) -> bytearray:
+    """Return all steps of a decompression, which `begin` begins; twice when it becomes large."""
     output = bytearray()
-    pending = data
-    while True:
+    size_bytes = 0
+    for step in begin():
+        size_bytes += len(step)
+        if size_bytes > bound:
+            _refuse_size(codec, bound)
+        if size_bytes <= _KEPT_BYTES:
+            output += step
+        else:
+            output.clear()
+    if size_bytes > _KEPT_BYTES:
+        for step in begin():
+            output += step
+    return output
+
+
+def _steps(
+    codec: Compression, data: Buffer, begin: Callable[[], Any], failure: type[Exception]
+) -> Iterator[bytes]:
+    """Decompress parts that follow each other, by decompressors as zlib's, one for each."""
+    view = memoryview(data)
+    position = 0
+    pending: Buffer = b""
+    while pending or position < len(view) or not position:
         decompressor = begin()
         while not decompressor.eof:
+            # lz4's keeps for itself what it has not come to.
+            if not pending and getattr(decompressor, "needs_input", True):
+                pending = view[position : position + _INPUT_BYTES]
+                position += len(pending)
+            has_all = not pending and position == len(view)
             try:
-                step = decompressor.decompress(pending, min(_STEP_BYTES, bound - len(output) + 1))
+                step = decompressor.decompress(pending, _STEP_BYTES)
             except failure as error:
                 _refuse_data(codec, error)
-            output += step
-            if len(output) > bound:
-                _refuse_size(codec, bound)
-            # lz4's keeps for itself what it has not come to.
-            pending = getattr(decompressor, "unconsumed_tail", b"")
-            if not step and not pending and not decompressor.eof:
+            if has_all and not step and not decompressor.eof:
                 _refuse_data(codec, "it is cut off")
+            pending = getattr(decompressor, "unconsumed_tail", b"")
+            yield step
         pending = decompressor.unused_data
-        if not pending:
-            return output
 
 
 # --- snappy ---
@@ -132,13 +166,22 @@ def _compress_snappy(data: Buffer, _level: int | None) -> bytes:
     return b"".join(parts)
 
 
-def _decompress_snappy(data: Buffer, bound: int) -> bytearray:
+def _decompress_snappy(data: Buffer, bound: int) -> Buffer:
     """Accept Java's framing, and the bare block that librdkafka and Go clients write."""
     view = memoryview(data)
-    output = bytearray()
     if bytes(view[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
-        _decompress_snappy_block(view, output, bound)
-        return output
+        _judge_snappy_claims([view], bound)
+        return _decompress_snappy_block(view)
+    blocks = list(_snappy_blocks(view))
+    _judge_snappy_claims(blocks, bound)
+    output = bytearray()
+    for block in blocks:
+        output += _decompress_snappy_block(block)
+    return output
+
+
+def _snappy_blocks(view: memoryview) -> Iterator[memoryview]:
+    """Yield the blocks of Java's framing."""
     position = 0
     end = len(view)
     while position < end:
@@ -152,26 +195,35 @@ def _decompress_snappy(data: Buffer, bound: int) -> bytearray:
         (length,) = _XERIAL_LENGTH.unpack_from(view, position)
         if not 0 < length <= end - start:
             _refuse_data(Compression.SNAPPY, f"a block of {length} bytes where {end - start} are")
-        _decompress_snappy_block(view[start : start + length], output, bound)
+        yield view[start : start + length]
         position = start + length
     if position != end:
         _refuse_data(Compression.SNAPPY, "its header is cut off")
-    return output
 
 
-def _decompress_snappy_block(block: memoryview, output: bytearray, bound: int) -> None:
+def _judge_snappy_claims(blocks: list[memoryview], bound: int) -> None:
+    """Raise RecordError unless blocks can become what they claim, and may.
+
+    The decoder allocates what a block claims, so that all claims are judged first.
+    """
+    size_bytes = 0
+    for block in blocks:
+        claimed_bytes = _snappy_length(block)
+        size_bytes += claimed_bytes
+        if size_bytes > bound:
+            _refuse_size(Compression.SNAPPY, bound)
+        if claimed_bytes > len(block) * _SNAPPY_MAX_RATIO:
+            _refuse_data(Compression.SNAPPY, f"{len(block)} bytes cannot become {claimed_bytes}")
+
+
+def _decompress_snappy_block(block: memoryview) -> bytes:
     from snappy import UncompressError, uncompress
 
-    # The decoder allocates what the block claims, so that the claim is judged first.
-    claimed = _snappy_length(block)
-    if len(output) + claimed > bound:
-        _refuse_size(Compression.SNAPPY, bound)
-    if claimed > len(block) * _SNAPPY_MAX_RATIO:
-        _refuse_data(Compression.SNAPPY, f"{len(block)} bytes cannot become {claimed}")
     try:
-        output += uncompress(bytes(block))
+        content: bytes = uncompress(bytes(block))
     except UncompressError as error:
         _refuse_data(Compression.SNAPPY, error.__cause__ or error)
+    return content
 
 
 def _snappy_length(block: memoryview) -> int:
@@ -204,8 +256,10 @@ def _compress_lz4(data: Buffer, level: int | None) -> bytes:
 def _decompress_lz4(data: Buffer, bound: int) -> bytearray:
     import lz4.frame
 
-    return _decompress_parts(
-        Compression.LZ4, data, bound, lz4.frame.LZ4FrameDecompressor, RuntimeError
+    return _gather(
+        Compression.LZ4,
+        bound,
+        lambda: _steps(Compression.LZ4, data, lz4.frame.LZ4FrameDecompressor, RuntimeError),
     )
 
 
@@ -219,33 +273,38 @@ def _compress_zstd(data: Buffer, level: int | None) -> bytes:
 
 
 def _decompress_zstd(data: Buffer, bound: int) -> bytearray:
+    if _largest_zstd_window(memoryview(data)) > _ZSTD_USUAL_WINDOW_BYTES:
+        bound = min(bound, _KEPT_BYTES)
+    return _gather(Compression.ZSTD, bound, lambda: _zstd_steps(data))
+
+
+def _zstd_steps(data: Buffer) -> Iterator[bytes]:
     import zstandard
 
-    _check_zstd_frames(memoryview(data))
-    output = bytearray()
     decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_MAX_WINDOW_BYTES)
     try:
         with decompressor.stream_reader(data, read_across_frames=True) as reader:
-            while step := reader.read(min(_STEP_BYTES, bound - len(output) + 1)):
-                output += step
-                if len(output) > bound:
-                    _refuse_size(Compression.ZSTD, bound)
+            while step := reader.read(_STEP_BYTES):
+                yield step
     except (zstandard.ZstdError, MemoryError) as error:
         _refuse_data(Compression.ZSTD, error)
-    return output
 
 
-def _check_zstd_frames(data: memoryview) -> None:
-    """Raise RecordError unless whole frames fill `data` (RFC 8878, 3.1).
+def _largest_zstd_window(data: memoryview) -> int:
+    """Return the largest window that a frame asks for, in bytes (RFC 8878, 3.1).
 
-    The library's reader takes the end of its input for the end of the frame.
+    Raises RecordError unless whole frames fill `data`: the library's reader takes the end of its
+    input for the end of the frame.
     """
     position = 0
+    largest_bytes = 0
     end = len(data)
     while True:
         magic = int.from_bytes(data[position : position + 4], "little")
         if magic == _ZSTD_MAGIC:
-            position = _skip_zstd_frame(data, position + 4)
+            position += 4
+            largest_bytes = max(largest_bytes, _zstd_window(data, position))
+            position = _skip_zstd_frame(data, position)
         elif magic & ~0xF == _ZSTD_SKIPPABLE_MAGIC:
             position += 8 + int.from_bytes(data[position + 4 : position + 8], "little")
         else:
@@ -253,7 +312,21 @@ def _check_zstd_frames(data: memoryview) -> None:
         if position > end:
             _refuse_data(Compression.ZSTD, "it is cut off")
         if position == end:
-            return
+            return largest_bytes
+
+
+def _zstd_window(data: memoryview, position: int) -> int:
+    """Return the window of the frame whose descriptor is at `position`; 0 where it is cut off."""
+    header = bytes(data[position : position + 14])
+    if len(header) < 2:
+        return 0
+    if header[0] & _ZSTD_SINGLE_SEGMENT:
+        # The content is the window.
+        start = 1 + _ZSTD_DICTIONARY_ID_BYTES[header[0] & 3]
+        size_bytes = (1, 2, 4, 8)[header[0] >> 6]
+        return int.from_bytes(header[start : start + size_bytes], "little")
+    base = 1 << (10 + (header[1] >> 3))
+    return base + (base >> 3) * (header[1] & 7)
 
 
 def _skip_zstd_frame(data: memoryview, position: int) -> int:
@@ -262,9 +335,9 @@ def _skip_zstd_frame(data: memoryview, position: int) -> int:
     if position >= end:
         return end + 1
     descriptor = data[position]
-    single_segment = descriptor >> 5 & 1
+    single_segment = 1 if descriptor & _ZSTD_SINGLE_SEGMENT else 0
     content_size_bytes = (single_segment, 2, 4, 8)[descriptor >> 6]
-    dictionary_id_bytes = (0, 1, 2, 4)[descriptor & 3]
+    dictionary_id_bytes = _ZSTD_DICTIONARY_ID_BYTES[descriptor & 3]
     position += 1 + (1 - single_segment) + dictionary_id_bytes + content_size_bytes
     while position + 3 <= end:
         block = data[position] | data[position + 1] << 8 | data[position + 2] << 16
@@ -281,7 +354,7 @@ _COMPRESSORS: Final[dict[Compression, Callable[[Buffer, int | None], bytes]]] = 
     Compression.LZ4: _compress_lz4,
     Compression.ZSTD: _compress_zstd,
 }
-_DECOMPRESSORS: Final[dict[Compression, Callable[[Buffer, int], bytearray]]] = {
+_DECOMPRESSORS: Final[dict[Compression, Callable[[Buffer, int], Buffer]]] = {
     Compression.GZIP: _decompress_gzip,
     Compression.SNAPPY: _decompress_snappy,
     Compression.LZ4: _decompress_lz4,

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.errors import ErrorCode
 from kgw.records.errors import RecordError
-from kgw.records.limits import DEFAULT_LIMITS, DecompressionLimits
-from kgw.records.reader import read_headers, unpack, walk
+from kgw.records.reader import read_headers, walk
 from kgw.types import NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
@@ -30,25 +29,32 @@ class UnfitRecord(NamedTuple):
     """Without the key that it needs; else its timestamp is out of range."""
 
 
+class Findings(NamedTuple):
+    """What a look at all records of a batch has come to."""
+
+    unfit: list[UnfitRecord]
+    """MAX_NAMED of them at most."""
+    max_timestamp_ms: int
+    """The greatest of the records, whatever the header says."""
+
+
 def find_unfit(
     batch: RecordBatch,
+    payload: bytes | bytearray,
     *,
     needs_keys: bool,
     time_range: tuple[int, int] | None,
     holds_max_timestamp: bool = False,
-    limits: DecompressionLimits = DEFAULT_LIMITS,
-) -> list[UnfitRecord]:
-    """Return the records of a whole batch that are at fault, MAX_NAMED of them at most.
+) -> Findings:
+    """Return which records of a batch are at fault; `payload` is what `unpack` makes of it.
 
     `time_range` is the first and the last timestamp that is allowed, in milliseconds; a record
-    without a time always is. Raises RecordError for a payload that cannot be decompressed
-    within `limits`, or is not the records that the header counts, one for each offset;
-    with `holds_max_timestamp` also for a header with another greatest timestamp than theirs, where
-    no record is at fault.
+    without a time always is. Raises RecordError for a payload that is not the records that the
+    header counts, one for each offset; with `holds_max_timestamp` also for a header with another
+    greatest timestamp than theirs, where no record is at fault.
     """
-    payload = unpack(batch, limits)
     unfit: list[UnfitRecord] = []
-    largest_ms: int | None = None
+    largest_ms = NO_TIMESTAMP_MS
     # Every record is walked, also when no more are named.
     for index, one in enumerate(walk(payload, batch)):
         timestamp_ms = one.timestamp_ms
@@ -60,7 +66,7 @@ def find_unfit(
         # The usual record has no headers, and ends with their count.
         if payload[one.headers_start] or one.headers_start + 1 != one.end:
             read_headers(payload, one)
-        if largest_ms is None or timestamp_ms > largest_ms:
+        if not index or timestamp_ms > largest_ms:
             largest_ms = timestamp_ms
         if len(unfit) == MAX_NAMED:
             continue
@@ -72,14 +78,9 @@ def find_unfit(
             and not time_range[0] <= timestamp_ms <= time_range[1]
         ):
             unfit.append(UnfitRecord(index, is_keyless=False))
-    if (
-        holds_max_timestamp
-        and not unfit
-        and largest_ms is not None
-        and largest_ms != batch.max_timestamp_ms
-    ):
+    if holds_max_timestamp and not unfit and largest_ms != batch.max_timestamp_ms:
         raise RecordError(
             f"the greatest timestamp is {largest_ms}, and {batch.max_timestamp_ms} by the header",
             ErrorCode.INVALID_RECORD,
         )
-    return unfit
+    return Findings(unfit, largest_ms)

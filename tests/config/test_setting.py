@@ -102,12 +102,11 @@ def test_lists_lose_blanks_and_empty_items() -> None:
 
 def test_a_closed_set_names_what_is_served_and_why() -> None:
     """The message for a value that is not served says what is, and the reason."""
-    setting = TOPIC_SETTINGS["compression.type"]
+    setting = TOPIC_SETTINGS["preallocate"]
     with pytest.raises(ConfigError) as caught:
-        setting.parse("gzip")
+        setting.parse("true")
     expected = (
-        "compression.type: 'gzip' is refused, only producer is served "
-        "(batches are never recompressed)"
+        "preallocate: 'true' is refused, only false is served (segments grow as they are written)"
     )
     assert expected == str(caught.value)
 

@@ -190,7 +190,7 @@ async def test_settings_that_the_server_has_been_given() -> None:
         {"cleanup.policy": "shred"},
         {"retention.ms": "-2"},
         {"min.insync.replicas": "2"},
-        {"compression.type": "gzip"},
+        {"compression.type": "brotli"},
         {"remote.storage.enable": "true"},
     ],
 )

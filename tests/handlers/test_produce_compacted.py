@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kgw.protocol.messages.produce import PartitionProduceResponse
-    from kgw.records.batch import RecordBatch
     from kgw.testing.gateway import InProcessGateway
 
 
@@ -123,12 +122,7 @@ async def test_order_is_kept_when_the_rules_fall_away_meanwhile(
     """What nobody has to look at any more still enters behind what is being looked at."""
     topic = await create_topic(gateway, cleanup_policy="compact")
     may_pass = Event()
-
-    def validate(large_batch: RecordBatch, *_: object) -> RecordBatch:
-        may_pass.wait(20)
-        return large_batch
-
-    monkeypatch.setattr(partition, "validate_records", validate)
+    monkeypatch.setattr(partition, "prepare_records", lambda *_: may_pass.wait(20))
     large = keyed(*[b"k"] * LARGE, producer_id=7, base_sequence=0)
     small = keyed(b"k", producer_id=7, base_sequence=LARGE)
     pending = [gateway.start(produce_request(large), 9)]

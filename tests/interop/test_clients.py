@@ -111,6 +111,23 @@ def test_reads_back_what_it_wrote(client: Client, gateway: GatewayProcess, codec
     check_all(topic, write(topic, codec))
 
 
+@pytest.mark.parametrize("codec", CODECS)
+def test_reads_what_its_topic_has_compressed_anew(
+    client: Client, gateway: GatewayProcess, codec: str
+) -> None:
+    """Whatever the topic's compression.type has made of what came in another codec."""
+    topic = Topic(client, gateway, f"anew-{client.name}-{codec}")
+    topic.create()
+    type_ = "uncompressed" if codec == "none" else codec
+    kgw(
+        *("topics", "alter", topic.name, "--bootstrap", gateway.bootstrap),
+        *("--set", f"compression.type={type_}"),
+    )
+    sent = records(client)
+    offsets = topic.produce(sent, "gzip" if codec == "none" else "none")
+    check_all(topic, stored(sent, offsets))
+
+
 # kafka-go has no idempotent producer.
 @pytest.mark.parametrize("client", [name for name in NAMES if name != "kafka-go"], indirect=True)
 def test_idempotent_producer(client: Client, gateway: GatewayProcess) -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from kgw.config import Config
 from kgw.partitions.topic_config import TopicConfig, parse_own_settings
+from kgw.records.batch import Compression
 
 
 def test_topics_are_strict_unless_told_otherwise() -> None:
@@ -34,3 +35,30 @@ def test_kafkas_flush_settings_are_kept_by_relaxed_topics(flush_ms: str, expecte
     own = parse_own_settings({"flush.ms": flush_ms, "flush.messages": "7"})
     settings = TopicConfig(own, Config()).log_settings
     assert (expected, 7) == (settings.flush_interval_ms, settings.flush_interval_messages)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, (None, None)),
+        ({"compression.gzip.level": "4"}, (None, None)),
+        ({"compression.type": "producer"}, (None, None)),
+        ({"compression.type": "uncompressed"}, (Compression.NONE, None)),
+        ({"compression.type": "snappy"}, (Compression.SNAPPY, None)),
+        ({"compression.type": "gzip"}, (Compression.GZIP, -1)),
+        ({"compression.type": "gzip", "compression.gzip.level": "4"}, (Compression.GZIP, 4)),
+        ({"compression.type": "lz4"}, (Compression.LZ4, 9)),
+        ({"compression.type": "lz4", "compression.lz4.level": "17"}, (Compression.LZ4, 17)),
+        ({"compression.type": "zstd"}, (Compression.ZSTD, 3)),
+        ({"compression.type": "zstd", "compression.zstd.level": "-7"}, (Compression.ZSTD, -7)),
+    ],
+)
+def test_the_codec_and_its_level(
+    settings: dict[str, str], expected: tuple[Compression | None, int | None]
+) -> None:
+    """Of the topic before the server; only such topics have their records read for it."""
+    config = TopicConfig(parse_own_settings(settings), Config())
+    assert expected == (config.batches.compression, config.batches.compression_level)
+    assert (expected[0] is not None) == config.checks_records
+    server = TopicConfig({}, Config().with_dynamic(settings))
+    assert expected == (server.batches.compression, server.batches.compression_level)

@@ -15,6 +15,7 @@ from kgw.partitions.validation import (
 )
 from kgw.records.batch import HEADER_BYTES, Compression
 from kgw.records.builder import BatchBuilder
+from kgw.records.recompression import Recompression
 
 NOW_MS = 1_700_000_000_000
 FIELDS = {
@@ -234,8 +235,23 @@ def test_the_control_of_the_bit_flips() -> None:
 def test_records_are_looked_at_only_where_the_header_does_not_say_enough() -> None:
     """Without keys to check and a limit of the past no payload is decompressed."""
     before_max_ms = BatchRules(timestamp_before_max_ms=1000)
-    assert None is record_rules(BatchRules(), NOW_MS)
-    assert None is record_rules(before_max_ms._replace(uses_log_append_time=True), NOW_MS)
+    assert None is record_rules(BatchRules(), NOW_MS, 0)
+    assert None is record_rules(before_max_ms._replace(uses_log_append_time=True), NOW_MS, 0)
     assert RecordRules(
         needs_keys=False, time_range=(NOW_MS - 1000, NOW_MS + before_max_ms.timestamp_after_max_ms)
-    ) == record_rules(before_max_ms, NOW_MS)
+    ) == record_rules(before_max_ms, NOW_MS, 0)
+
+
+@pytest.mark.parametrize("flags", [0, 1 << 4])
+def test_records_are_looked_at_where_they_are_compressed_anew(flags: int) -> None:
+    """And only there: a batch in the topic's codec is judged by its header."""
+    rules = BatchRules(compression=Compression.ZSTD, compression_level=7, max_message_bytes=900)
+    assert None is record_rules(rules, NOW_MS, Compression.ZSTD | flags)
+    checked = record_rules(rules, NOW_MS, Compression.LZ4 | flags)
+    assert checked is not None
+    assert Recompression(Compression.ZSTD, 7, 900) == checked.recompression
+    assert (0, NOW_MS + rules.timestamp_after_max_ms) == checked.time_range
+    stamped = record_rules(rules._replace(uses_log_append_time=True), NOW_MS, flags)
+    assert stamped is not None
+    assert stamped.time_range is None
+    assert Recompression(Compression.ZSTD, 7, 900, NOW_MS) == stamped.recompression

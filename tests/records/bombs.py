@@ -10,6 +10,7 @@ import json
 import time
 import zlib
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,49 @@ def snappy_claim(claimed_bytes: int, content: bytes) -> bytes:
         claimed_bytes >>= 7
     length.append(claimed_bytes)
     return bytes(length) + content
+
+
+def lz4_zeros(size_bytes: int) -> bytes:
+    """Return lz4's 255:1 for zeros, in blocks of 4 MB."""
+    import lz4.frame
+
+    compressed: bytes = lz4.frame.compress(bytes(size_bytes), block_size=lz4.frame.BLOCKSIZE_MAX4MB)
+    return compressed
+
+
+def full_size_bombs(limit_bytes: int) -> Iterator[tuple[str, Compression, bytes]]:
+    """Yield bombs that fill a request of the usual size: their ratio alone allows 64 MB."""
+    yield "gzip of 300 MB", Compression.GZIP, gzip_zeros(300 << 20)[:limit_bytes]
+    member = gzip_zeros(8 << 20)
+    yield "gzip of many members", Compression.GZIP, member * (limit_bytes // len(member))
+    empty = bytes(compress(Compression.GZIP, b""))
+    yield "gzip of empty members", Compression.GZIP, empty * (limit_bytes // len(empty))
+    for window_exponent in (7, 13, 17):
+        name = f"zstd of 32 GB, window 2^{window_exponent + 10}"
+        yield name, Compression.ZSTD, zstd_runs(limit_bytes // 4 - 8, window_exponent)
+    frame = zstd_runs(2)
+    yield "zstd of many frames", Compression.ZSTD, frame * (limit_bytes // len(frame))
+    frame = zstd_runs(512, 17)
+    yield "zstd of large windows", Compression.ZSTD, frame * (limit_bytes // len(frame))
+    frame = lz4_zeros(240 << 20)
+    yield "lz4 of 240 MB", Compression.LZ4, frame[:limit_bytes]
+    frame = lz4_zeros(4 << 20)
+    yield "lz4 of many frames", Compression.LZ4, frame * (limit_bytes // len(frame))
+    frame = bytes(compress(Compression.LZ4, b""))
+    yield "lz4 of empty frames", Compression.LZ4, frame * (limit_bytes // len(frame))
+    block = bytes(snappy_zeros(limit_bytes - 100))
+    yield "snappy of 21:1", Compression.SNAPPY, block
+    small = bytes(snappy_zeros(1_000))
+    framed = len(small).to_bytes(4, "big") + small
+    blocks = XERIAL_MAGIC + bytes(8) + framed * ((limit_bytes - 16) // len(framed))
+    yield "snappy of many blocks", Compression.SNAPPY, blocks
+
+
+def snappy_zeros(size_bytes: int) -> bytes:
+    """Return a block of about this size that becomes 21 times as much, as no honest one does."""
+    # One literal byte, then copies of 64 bytes from one byte back: three bytes each.
+    copies = (size_bytes - 8) // 3
+    return snappy_claim(1 + 64 * copies, b"\x00a" + b"\xfe\x01\x00" * copies)
 
 
 def bombs() -> Iterator[tuple[str, Compression, bytes]]:
@@ -114,7 +158,7 @@ def peak_memory_bytes() -> int:
 
 def main() -> None:
     """Print what became of every bomb: its name, the error's code, seconds, bytes at the peak."""
-    for bomb in bombs():
+    for bomb in chain(bombs(), full_size_bombs(1_000_000)):
         for name, read in readers(*bomb):
             Path("/proc/self/clear_refs").write_text("5")
             before_bytes = peak_memory_bytes()

@@ -13,9 +13,8 @@ from kgw.records.builder import BatchBuilder
 from kgw.records.compaction import NewestOffsets
 from kgw.records.errors import RecordError
 from kgw.records.limits import DecompressionLimits
-from kgw.records.reader import RecordTime, first_record_at, read_records
+from kgw.records.reader import RecordTime, first_record_at, read_records, unpack
 from kgw.records.record import append_varint, read_varint
-from kgw.records.unfit import find_unfit
 from tests.records import lies, strategies
 from tests.records.strategies import build
 
@@ -140,7 +139,7 @@ def test_the_first_record_at_a_time_is_found(
     [
         lambda batch, limits: list(read_records(batch, limits)),
         lambda batch, limits: first_record_at(batch, 0, limits=limits),
-        lambda batch, limits: find_unfit(batch, needs_keys=True, time_range=None, limits=limits),
+        unpack,
         lambda batch, limits: NewestOffsets(1 << 20).add(batch, 0, 9, limits),
     ],
 )

@@ -13,6 +13,7 @@ from kgw.records.compression import XERIAL_MAGIC, compress, decompress
 from kgw.records.errors import RecordError
 from kgw.records.limits import DecompressionLimits
 from tests.records import strategies
+from tests.records.bombs import snappy_claim, snappy_zeros
 
 CODECS = [codec for codec in Compression if codec is not Compression.NONE]
 SMALL = DecompressionLimits(max_bytes=10_000, max_ratio=200, always_bytes=10_000)
@@ -138,3 +139,49 @@ def test_the_checksums_of_gzip_are_compared() -> None:
 
     with pytest.raises(RecordError):
         decompress(Compression.GZIP, data)
+
+
+@pytest.mark.parametrize("codec", list(Compression)[1:])
+def test_what_becomes_large_is_whole(codec: Compression) -> None:
+    """More than is kept at the first time comes out the second time, in its order."""
+    data = b"".join(index.to_bytes(8, "big") * 64 for index in range(20_000))
+    assert len(data) > 9 << 20
+    limits = DecompressionLimits(max_ratio=10_000)
+    assert data == decompress(codec, compress(codec, data), limits)
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "window_log", "is_refused"),
+    [(8 << 20, 24, False), ((8 << 20) + 1, 24, True), ((8 << 20) + 1, 23, False)],
+)
+def test_a_large_window_may_not_become_much(
+    size_bytes: int, window_log: int, is_refused: bool
+) -> None:
+    """What comes out stays in the window of a zstd frame as well, above the usual 8 MB of it."""
+    parameters = zstandard.ZstdCompressionParameters.from_level(3, window_log=window_log)
+    compressor = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    content = b"".join(index.to_bytes(4, "big") * 16 for index in range((size_bytes >> 6) + 1))
+    data = compressor.compress(content[:size_bytes]) + compressor.flush()
+    if not is_refused:
+        assert content[:size_bytes] == decompress(Compression.ZSTD, data)
+        return
+    with pytest.raises(RecordError, match="becomes more than the allowed 8388608 bytes"):
+        decompress(Compression.ZSTD, data)
+
+
+def test_one_segment_is_its_own_window() -> None:
+    """A frame without a window has its whole content for one."""
+    content = b"".join(index.to_bytes(4, "big") * 16 for index in range(150_000))
+    parameters = zstandard.ZstdCompressionParameters.from_level(3, window_log=24)
+    data = zstandard.ZstdCompressor(compression_params=parameters).compress(content)
+    assert data[4] & 1 << 5
+    with pytest.raises(RecordError, match="allowed 8388608 bytes"):
+        decompress(Compression.ZSTD, data)
+
+
+def test_a_snappy_claim_that_no_format_keeps_is_refused() -> None:
+    """64 bytes of three are the best that a copy makes."""
+    block = snappy_claim(23 * 1000, bytes(997))
+    with pytest.raises(RecordError, match="1000 bytes cannot become 23000"):
+        decompress(Compression.SNAPPY, block)
+    assert 64 * 330 + 1 == len(decompress(Compression.SNAPPY, snappy_zeros(1000)))

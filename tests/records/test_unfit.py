@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kgw.errors import ErrorCode, KafkaError
 from kgw.records.batch import Compression, read_batch
-from kgw.records.reader import read_records
+from kgw.records.reader import read_records, unpack
 from kgw.records.unfit import MAX_NAMED, find_unfit
 from tests.records import strategies
 from tests.records.lies import LIES, batch
@@ -42,8 +42,9 @@ def test_finds_what_a_full_reading_finds(
         if (needs_keys and record.key is None)
         or (record.timestamp_ms != -1 and not times[0] <= record.timestamp_ms <= times[1])
     ]
-    found = find_unfit(batch, needs_keys=needs_keys, time_range=times)
-    assert expected == [one.place for one in found]
+    found = find_unfit(batch, unpack(batch), needs_keys=needs_keys, time_range=times)
+    assert expected == [one.place for one in found.unfit]
+    assert max(one.timestamp_ms for one in read_records(batch)) == found.max_timestamp_ms
 
 
 @given(
@@ -78,7 +79,7 @@ def test_what_passes_can_be_read_and_what_can_be_read_passes(
         return True
 
     assert is_sound(lambda one: list(read_records(one))) == is_sound(
-        lambda one: find_unfit(one, needs_keys=False, time_range=None)
+        lambda one: find_unfit(one, unpack(one), needs_keys=False, time_range=None)
     )
 
 
@@ -89,7 +90,7 @@ def test_every_lie_is_refused(name: str, compression: Compression) -> None:
     lying = read_batch(batch(*LIES[name](), compression))
     assert lying.crc_matches()
     with pytest.raises(KafkaError) as walked:
-        find_unfit(lying, needs_keys=False, time_range=None)
+        find_unfit(lying, unpack(lying), needs_keys=False, time_range=None)
     assert ErrorCode.INVALID_RECORD is walked.value.code
     with pytest.raises(KafkaError):
         list(read_records(lying))
@@ -98,4 +99,5 @@ def test_every_lie_is_refused(name: str, compression: Compression) -> None:
 def test_names_end_somewhere() -> None:
     """An answer is not made as large as a batch of the smallest records."""
     batch = read_batch(build([(None, None, 0, [])] * (MAX_NAMED + 10)))
-    assert MAX_NAMED == len(find_unfit(batch, needs_keys=True, time_range=None))
+    found = find_unfit(batch, unpack(batch), needs_keys=True, time_range=None)
+    assert MAX_NAMED == len(found.unfit)
