@@ -75,7 +75,7 @@ async def test_runs_on_a_schedule() -> None:
 async def test_what_an_open_transaction_holds_back_is_kept() -> None:
     """Its records have not been read by those who wait for it; they go when it has ended."""
     async with InProcessGateway() as gateway:
-        topic = await create_topic(gateway, **{"kgw.retention.offset": "9"})
+        topic = await create_topic(gateway, kgw_retention_offset="9")
         await produce(gateway, batch())
         transactions = Transactions(gateway)
         await transactions.write(7, b"open")
