@@ -125,9 +125,8 @@ def _commit(
             return
         _then(reply, lambda _: committing.set_result(reply.result))
 
-    gateway: Any = context.gateway
     adds_the_group = context.api_version >= _ADDS_THE_GROUP
-    transactions = gateway.transactions
+    transactions = context.gateway.transactions
     ask = transactions.add_offsets if adds_the_group else transactions.verify_offsets
     _then(
         ask(

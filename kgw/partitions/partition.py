@@ -64,6 +64,17 @@ _log = logging.getLogger(__name__)
 # A directory that has failed for good fails every append: its log is not read again for each.
 _REBUILD_INTERVAL_S = 1.0
 
+# What a coordinator refuses for now. After any other code the client gives the transaction up.
+_SENT_AGAIN = frozenset(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+    }
+)
+
 # So many snapshots come with each checkpoint: half a millisecond of the processor each.
 _ALWAYS_SAVED = 64
 
@@ -367,9 +378,11 @@ class Partition:
         """Raise what keeps a batch out, if the coordinator has not let it in."""
         if verified.error is None and verified.result is ErrorCode.NONE:
             return
-        self.producers.expect(batch, now_ms)
         if verified.error is not None:
+            self.producers.expect(batch, now_ms)
             raise verified.error
+        if verified.result in _SENT_AGAIN:
+            self.producers.expect(batch, now_ms)
         raise KafkaError(
             verified.result,
             f"producer {batch.producer_id}, epoch {batch.producer_epoch}, has no transaction for "

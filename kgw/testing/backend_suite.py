@@ -86,6 +86,15 @@ class BackendSuite(BackendHarness):
             await future
             assert (2, 2) == (log.high_watermark, log.end_offset)
 
+    async def test_what_can_be_read_can_be_made_durable(self, tmp_path: Path) -> None:
+        """Nothing else changes by it, however often."""
+        async with self.created(tmp_path) as log:
+            await log.append([make_batch([b"a"]), make_batch([b"b"])])
+            for end_offset in (1, 2, 2):
+                await log.make_durable(end_offset)
+            assert 2 == log.high_watermark
+            assert [(0, b"a"), (1, b"b")] == await contents(log)
+
     async def test_the_advance_is_announced_before_the_append_resolves(
         self, tmp_path: Path
     ) -> None:

@@ -17,6 +17,7 @@ from tests.handlers.support import (
     offsets_in,
     produce,
 )
+from tests.handlers.transactions import Transactions
 from tests.turns import turns
 
 if TYPE_CHECKING:
@@ -69,6 +70,22 @@ async def test_runs_on_a_schedule() -> None:
         await turns(50)
         assert [6, 5] == starts(topic)
         assert {"offset": 11} == gateway.gateway.metrics.removed_records
+
+
+async def test_what_an_open_transaction_holds_back_is_kept() -> None:
+    """Its records have not been read by those who wait for it; they go when it has ended."""
+    async with InProcessGateway() as gateway:
+        topic = await create_topic(gateway, kgw_retention_offset="9")
+        await produce(gateway, batch())
+        transactions = Transactions(gateway)
+        await transactions.write(7, b"open")
+        await produce(gateway, batch())
+        log_manager = gateway.gateway.log_manager
+        await log_manager.retain()
+        assert [1] == starts(topic)
+        await transactions.end(7, is_commit=False)
+        await log_manager.retain()
+        assert [4] == starts(topic)
 
 
 async def test_a_partition_that_fails_does_not_stop_the_others(

@@ -167,7 +167,9 @@ async def test_no_turn_is_lost_when_the_coordinator_answers_at_once(
     assert 1 == partition.log.end_offset
 
 
-@pytest.mark.parametrize("code", [ErrorCode.INVALID_TXN_STATE, ErrorCode.CONCURRENT_TRANSACTIONS])
+@pytest.mark.parametrize(
+    "code", [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.CONCURRENT_TRANSACTIONS]
+)
 @pytest.mark.parametrize("is_slow", [True, False])
 async def test_what_the_coordinator_refuses_does_not_enter(
     partition: Partition, coordinator: Coordinator, code: ErrorCode, *, is_slow: bool
@@ -192,6 +194,15 @@ async def test_what_the_coordinator_refuses_does_not_enter(
     )
     assert (0, 0) == stable(partition)
     assert 0 == (await send(partition, coordinator, 5)).base_offset
+
+
+async def test_nothing_is_remembered_of_who_has_no_transaction(
+    partition: Partition, coordinator: Coordinator
+) -> None:
+    """However many such ids are made up, the producers that are known stay."""
+    coordinator.code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert coordinator.code is refusal(lambda: send(partition, coordinator, 5))
+    assert [] == partition.producers.ids()
 
 
 async def test_what_fails_at_the_coordinator_fails_the_batch(

@@ -15,7 +15,6 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from kgw.backend.base import Segmented, Snapshot
@@ -493,12 +492,7 @@ class TransactionalLog(RuleBasedStateMachine):
             assert expected == self.wait(committed_records(self.partition, max_bytes))
 
 
-def test_readers_keep_what_was_committed() -> None:
-    """Whatever fails, restarts, is compacted or deleted meanwhile."""
-    run_state_machine_as_test(
-        TransactionalLog,
-        settings=settings(max_examples=120, stateful_step_count=40, deadline=None),
-    )
-
-
-test_readers_keep_what_was_committed = pytest.mark.slow(test_readers_keep_what_was_committed)
+TransactionalLog.TestCase.settings = settings(
+    max_examples=50, stateful_step_count=40, deadline=None
+)
+TestTransactionalLog = pytest.mark.slow(TransactionalLog.TestCase)

@@ -129,7 +129,8 @@ async def test_no_power_loss_undoes_the_end_of_a_transaction() -> None:
         await ended.write(partition, b"%d" % number)
         number += 1
     await ended.end(partition, is_commit=False)
-    assert not backend.unsynced.size_bytes
+    unsynced = backend.unsynced
+    assert 0 == unsynced.size_bytes
     end_offset = partition.log.end_offset
     await lost.write(partition, b"lost")
     await partition.save_snapshot()
