@@ -41,6 +41,8 @@ class Limits(NamedTuple):
     deletes_records: bool = True
     tells_deleted_offsets: bool = True
     reads_compacted_codecs: bool = True
+    has_transactions: bool = True
+    leaves_out_aborted: bool = True
 
 
 _LIMITS = {
@@ -57,6 +59,8 @@ _LIMITS = {
         deletes_records=False,
         tells_deleted_offsets=False,
         reads_compacted_codecs=False,
+        has_transactions=False,
+        leaves_out_aborted=False,
     ),
     "java-4": Limits(sets_all_at_once=False),
 }
@@ -64,7 +68,12 @@ _LIMITS = {
 
 def limits_of(client: Client) -> Limits:
     """What the client cannot do."""
-    return _LIMITS.get(client.name, Limits())
+    return limits_by_name(client.name)
+
+
+def limits_by_name(name: str) -> Limits:
+    """What the client of a name cannot do."""
+    return _LIMITS.get(name, Limits())
 
 
 def records(client: Client) -> list[Record]:

@@ -125,6 +125,13 @@ func produce(operation loop.Operation) (loop.Answer, error) {
 	return loop.Answer{"offsets": offsets}, nil
 }
 
+func isolation(operation loop.Operation) kafka.IsolationLevel {
+	if operation.ReadsCommitted() {
+		return kafka.ReadCommitted
+	}
+	return kafka.ReadUncommitted
+}
+
 func consume(operation loop.Operation) (loop.Answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
@@ -134,6 +141,8 @@ func consume(operation loop.Operation) (loop.Answer, error) {
 		Partition: int(operation.Partition),
 		MaxBytes:  10_000_000,
 		MaxWait:   500 * time.Millisecond,
+
+		IsolationLevel: isolation(operation),
 	})
 	defer reader.Close()
 	if err := reader.SetOffset(operation.Offset); err != nil {
@@ -166,7 +175,8 @@ func listed(operation loop.Operation, question kafka.OffsetRequest) (kafka.Parti
 	client, closeClient := newClient(operation)
 	defer closeClient()
 	response, err := client.ListOffsets(ctx, &kafka.ListOffsetsRequest{
-		Topics: map[string][]kafka.OffsetRequest{operation.Topic: {question}},
+		Topics:         map[string][]kafka.OffsetRequest{operation.Topic: {question}},
+		IsolationLevel: isolation(operation),
 	})
 	if err != nil {
 		return kafka.PartitionOffsets{}, err
@@ -300,5 +310,5 @@ func main() {
 		"delete_topic":      deleteTopic,
 		"topic_config":      topicConfig,
 		"set_topic_config":  setTopicConfig,
-	}, openMember))
+	}, members.Opened{}, openMember))
 }
