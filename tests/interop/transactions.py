@@ -82,7 +82,8 @@ class Story:
         firsts = [
             place.written[start].offset for start, place in zip(starts, self.places, strict=True)
         ]
-        assert firsts == [place.topic.bounds(COMMITTED)[1] for place in self.places]
+        ends = [place.topic.bounds(COMMITTED)[1] for place in self.places]
+        assert firsts == ends, f"open from {firsts} on, readable up to {ends}"
         self.moment("open")
 
     def transact(self, producer: str, *, commit: bool) -> None:
@@ -103,11 +104,17 @@ class Story:
         for place in self.places:
             assert place.written[-1] == place.committed[-1]
             for reader in (self.client, *readers):
-                topic = replace(place.topic, client=reader)
-                assert place.written == topic.consume(0, len(place.written))
+                self._check_reading(place, place.written, reader, "read_uncommitted")
                 if limits_of(reader).leaves_out_aborted:
-                    found = topic.consume(0, len(place.committed), COMMITTED)
-                    assert place.committed == found, reader.name
+                    self._check_reading(place, place.committed, reader, COMMITTED)
+
+    def _check_reading(
+        self, place: Place, expected: list[Record], reader: Client, isolation: str
+    ) -> None:
+        found = replace(place.topic, client=reader).consume(0, len(expected), isolation)
+        offsets = [[one.offset for one in records] for records in (expected, found)]
+        where = f"{place.topic.name}-{place.topic.partition}"
+        assert expected == found, f"{reader.name}, {isolation}, {where}: {offsets}"
 
     def _records(self) -> list[Record]:
         self._count += 1

@@ -2,6 +2,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -215,7 +216,10 @@ func lastStableOffset(operation loop.Operation) (int64, error) {
 		return 0, err
 	}
 	answer := answers[operation.Topic][operation.Partition]
-	return answer.Offset, answer.Err
+	if answer.Err != nil && !errors.Is(answer.Err, sarama.ErrNoError) {
+		return 0, answer.Err
+	}
+	return answer.Offset, nil
 }
 
 func offsetForTime(operation loop.Operation) (loop.Answer, error) {
