@@ -6,7 +6,6 @@ import subprocess
 import threading
 from contextlib import contextmanager
 from itertools import count
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from tests.interop.transactions import COMMITTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from kgw.testing.process import GatewayProcess
     from tests.interop.client import Client

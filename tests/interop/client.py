@@ -197,9 +197,7 @@ class Topic:
         """Waits until the records are acknowledged and returns the offset of each."""
         return [int(offset) for offset in self.client.answer()["offsets"]]
 
-    def consume(
-        self, offset: int, count: int, isolation: str = "read_uncommitted"
-    ) -> list[Record]:
+    def consume(self, offset: int, count: int, isolation: str = "read_uncommitted") -> list[Record]:
         """Reads at least `count` records from `offset` on, without a group."""
         answer = self._ask("consume", offset=offset, count=count, isolation=isolation)
         return [from_json(record) for record in answer["records"]]

@@ -66,16 +66,17 @@ def test_a_second_producer_fences_the_first(
     """
     story = Story(client, own_gateway, "fenced", kill)
     other = clients(TRANSACTIONAL[TRANSACTIONAL.index(client.name) - 1])
-    for fencing, zombie_commits in ((client, True), (other, False)):
+    zombie_acts: list[tuple[Client, Callable[[], None]]] = [
+        (client, lambda: client.end("first", commit=True)),
+        (other, lambda: story.write("first")),
+    ]
+    for fencing, act in zombie_acts:
         story.open("first")
         story.begin("first")
         story.open("second", fencing)
         story.moment("fenced")
         with pytest.raises(DriverError, match=FENCED):
-            if zombie_commits:
-                client.end("first", commit=True)
-            else:
-                story.write("first")
+            act()
         fencing.close_producer("second")
         client.close_producer("first")
         story.open("third")

@@ -1,4 +1,4 @@
-"""Transactions of a client library over several topics, led through kills, and what readers find."""
+"""Transactions of a client library, led through kills, and what readers find of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.interop.client import Client
 
 # What a producer says that another one has fenced, in the words of each library.
-FENCED = r"(?i)fence|epoch|newer"
+FENCED = r"(?i)^[^\n]*(fenc|epoch|newer)"
 COMMITTED = "read_committed"
 
 
@@ -56,7 +56,9 @@ class Story:
             self.gateway.kill()
             self.gateway.start()
 
-    def open(self, producer: str, client: Client | None = None, *, timeout_ms: int = 60_000) -> None:
+    def open(
+        self, producer: str, client: Client | None = None, *, timeout_ms: int = 60_000
+    ) -> None:
         """Opens a producer, which fences the one before."""
         (client or self.client).open_producer(
             producer,

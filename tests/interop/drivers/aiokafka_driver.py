@@ -189,9 +189,9 @@ class Lasting:
 
     def operations(self) -> dict[str, Callable[[Operation], Operation]]:
         """The operations on members and producers, and `produce`, for the driver's table."""
-        names = ("open_member", "poll_members", "commit_member", "close_member")
-        names += ("open_producer", "begin", "send_offsets", "end", "close_producer", "produce")
-        return {name: self._in_loop(getattr(self, name)) for name in names}
+        members = ("open_member", "poll_members", "commit_member", "close_member")
+        producers = ("open_producer", "begin", "send_offsets", "end", "close_producer", "produce")
+        return {name: self._in_loop(getattr(self, name)) for name in (*members, *producers)}
 
     def _in_loop(
         self, operation: Callable[[Operation], Coroutine[Any, Any, Operation]]

@@ -259,6 +259,11 @@ if __name__ == "__main__":
     }
     serve(
         transactions.operations(
-            open_producer, sent, send_offsets, lambda producer: producer.close(timeout=5), members_open, operations
+            open_producer,
+            sent,
+            send_offsets,
+            lambda producer: producer.close(timeout=5),
+            members_open,
+            operations,
         )
     )

@@ -45,8 +45,8 @@ member has read part of the transaction; where a library does so by itself when 
 A record is {key, value, headers: [[name, value]], timestamp_ms}, with an `offset` if it was read.
 A failed operation is answered with {error}. Drivers in other languages (e2e/) speak the same lines.
 
-Every operation on neither a member nor a producer makes a client of its own and closes it, so that a test may restart the server
-between two of them.
+Every operation on neither a member nor a producer makes a client of its own and closes it, so that
+a test may restart the server between two of them.
 """
 
 from __future__ import annotations
