@@ -42,7 +42,6 @@ class Limits(NamedTuple):
     tells_deleted_offsets: bool = True
     reads_compacted_codecs: bool = True
     has_transactions: bool = True
-    leaves_out_aborted: bool = True
 
 
 _LIMITS = {
@@ -60,7 +59,6 @@ _LIMITS = {
         tells_deleted_offsets=False,
         reads_compacted_codecs=False,
         has_transactions=False,
-        leaves_out_aborted=False,
     ),
     "java-4": Limits(sets_all_at_once=False),
 }

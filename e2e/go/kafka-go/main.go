@@ -125,13 +125,6 @@ func produce(operation loop.Operation) (loop.Answer, error) {
 	return loop.Answer{"offsets": offsets}, nil
 }
 
-func isolation(operation loop.Operation) kafka.IsolationLevel {
-	if operation.ReadsCommitted() {
-		return kafka.ReadCommitted
-	}
-	return kafka.ReadUncommitted
-}
-
 func consume(operation loop.Operation) (loop.Answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
@@ -141,8 +134,6 @@ func consume(operation loop.Operation) (loop.Answer, error) {
 		Partition: int(operation.Partition),
 		MaxBytes:  10_000_000,
 		MaxWait:   500 * time.Millisecond,
-
-		IsolationLevel: isolation(operation),
 	})
 	defer reader.Close()
 	if err := reader.SetOffset(operation.Offset); err != nil {
@@ -175,8 +166,7 @@ func listed(operation loop.Operation, question kafka.OffsetRequest) (kafka.Parti
 	client, closeClient := newClient(operation)
 	defer closeClient()
 	response, err := client.ListOffsets(ctx, &kafka.ListOffsetsRequest{
-		Topics:         map[string][]kafka.OffsetRequest{operation.Topic: {question}},
-		IsolationLevel: isolation(operation),
+		Topics: map[string][]kafka.OffsetRequest{operation.Topic: {question}},
 	})
 	if err != nil {
 		return kafka.PartitionOffsets{}, err
