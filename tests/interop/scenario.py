@@ -42,11 +42,15 @@ class Limits(NamedTuple):
     tells_deleted_offsets: bool = True
     reads_compacted_codecs: bool = True
     has_transactions: bool = True
+    ends_transactions_after_restarts: bool = True
 
 
 _LIMITS = {
     "kafka-python-2": Limits(
-        sends_neither_key_nor_value=False, sends_null_headers=False, sets_incrementally=False
+        sends_neither_key_nor_value=False,
+        sends_null_headers=False,
+        sets_incrementally=False,
+        ends_transactions_after_restarts=False,
     ),
     "kafka-python-3": Limits(
         sends_neither_key_nor_value=False, sends_null_headers=False, resends_other_settings=True

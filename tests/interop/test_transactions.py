@@ -22,13 +22,24 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(120)]
 TRANSACTIONAL = [name for name in NAMES if limits_by_name(name).has_transactions]
 
 
+def with_kills(*moments: str) -> pytest.MarkDecorator:
+    """Each library without a kill, and with one at each of the moments."""
+    cases = [
+        (name, kill)
+        for name in TRANSACTIONAL
+        for kill in ("", *moments)
+        if not kill or limits_by_name(name).ends_transactions_after_restarts
+    ]
+    return pytest.mark.parametrize(("client", "kill"), cases, indirect=["client"])
+
+
 @pytest.fixture(params=TRANSACTIONAL)
 def client(request: pytest.FixtureRequest, clients: Callable[[str], Client]) -> Client:
     """Each library that has transactions."""
     return clients(request.param)
 
 
-@pytest.mark.parametrize("kill", ["", "open", "ended"])
+@with_kills("open", "ended")
 def test_commits_are_seen_and_aborts_are_not(
     client: Client, own_gateway: GatewayProcess, kill: str
 ) -> None:
@@ -56,7 +67,7 @@ def test_others_read_the_same(
     story.check([clients(reader) for reader in TRANSACTIONAL if reader != client.name])
 
 
-@pytest.mark.parametrize("kill", ["", "open", "fenced"])
+@with_kills("open", "fenced")
 def test_a_second_producer_fences_the_first(
     client: Client, clients: Callable[[str], Client], own_gateway: GatewayProcess, kill: str
 ) -> None:
@@ -85,7 +96,7 @@ def test_a_second_producer_fences_the_first(
     story.check()
 
 
-@pytest.mark.parametrize("kill", ["", "open"])
+@with_kills("open")
 def test_a_transaction_that_takes_too_long_is_aborted(
     client: Client, own_gateway: GatewayProcess, kill: str
 ) -> None:
@@ -105,7 +116,7 @@ def test_a_transaction_that_takes_too_long_is_aborted(
     story.check()
 
 
-@pytest.mark.parametrize("kill", ["", "sent", "ended"])
+@with_kills("sent", "ended")
 def test_offsets_belong_to_the_transaction(
     client: Client, own_gateway: GatewayProcess, kill: str
 ) -> None:
