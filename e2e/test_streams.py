@@ -29,6 +29,8 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(900)]
 KILLS = 10
 INPUTS = 4
 LINES = 40
+# How many words the writer is ahead at most, so that the counts come to an end.
+AHEAD = 20_000
 WORDS = [f"word-{number}" for number in range(50)]
 
 
@@ -58,7 +60,10 @@ def word_count(source: Topic, target: Topic, directory: Path) -> Iterator[None]:
 
 
 class Writer(threading.Thread):
-    """Writes lines to all partitions until it is told to stop; each line is written once."""
+    """Writes lines to all partitions until it is told to stop; each line is written once.
+
+    It waits where the application has fallen far behind.
+    """
 
     def __init__(self, topic: Topic) -> None:
         super().__init__()
@@ -66,14 +71,18 @@ class Writer(threading.Thread):
         self._topics = [
             Topic(topic.client, topic.gateway, topic.name, partition) for partition in range(INPUTS)
         ]
-        self._stopped = threading.Event()
+        self._moved = threading.Condition()
+        self._counted = 0
+        self._stopped = False
         self._failure: Exception | None = None
 
     def run(self) -> None:
         """Counts what was acknowledged."""
         random = Random(7)
         for number in count():
-            if self._stopped.is_set():
+            with self._moved:
+                self._moved.wait_for(self._may_go_on)
+            if self._stopped:
                 return
             lines = [random.choices(WORDS, k=5) for _ in range(LINES)]
             records = [Record(None, " ".join(line).encode(), [], START_MS) for line in lines]
@@ -85,9 +94,20 @@ class Writer(threading.Thread):
             for word in (word for line in lines for word in line):
                 self.counts[word] += 1
 
+    def note(self, counted: int) -> None:
+        """Says how many words have been counted."""
+        with self._moved:
+            self._counted = counted
+            self._moved.notify_all()
+
+    def _may_go_on(self) -> bool:
+        return self._stopped or sum(self.counts.values()) < self._counted + AHEAD
+
     def finish(self) -> int:
         """Stops, and tells how many words there are in all."""
-        self._stopped.set()
+        with self._moved:
+            self._stopped = True
+            self._moved.notify_all()
         self.join()
         if self._failure is not None:
             raise self._failure
@@ -114,9 +134,10 @@ def test_words_are_counted_exactly_once(
             more = target.consume(begin, min(wanted - len(found), 5_000), COMMITTED)
             assert more, f"nothing new after {len(found)} of {wanted} counts"
             found.extend(more)
+            writer.note(len(found))
 
+    writer = Writer(source)
     with word_count(source, target, tmp_path):
-        writer = Writer(source)
         writer.start()
         try:
             for _ in range(KILLS):
