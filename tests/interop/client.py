@@ -38,6 +38,7 @@ class Client:
         self._log_path = log_path
         self._owes_answer = False
         self._members: set[str] = set()
+        self._producers: set[str] = set()
 
     def __repr__(self) -> str:
         return f"<Client {self.name}>"
@@ -49,8 +50,8 @@ class Client:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has answered everything and has no member open."""
-        return not self._owes_answer and not self._members
+        """Whether it has answered everything and has neither member nor producer open."""
+        return not (self._owes_answer or self._members or self._producers)
 
     def is_busy(self) -> bool:
         """Whether the driver has not answered yet."""
@@ -61,6 +62,7 @@ class Client:
     def open_member(self, member: str, *, instance: str | None = None, **fields: str) -> None:
         """Starts a consumer in a group; it lives until it is closed."""
         self._members.add(member)
+        fields.setdefault("isolation", "read_uncommitted")
         self.ask("open_member", member=member, instance=instance, **fields)
 
     def poll_members(
@@ -85,6 +87,33 @@ class Client:
         """Closes a member; unless it is static, it leaves its group."""
         self.ask("close_member", member=member)
         self._members.discard(member)
+
+    def open_producer(
+        self, producer: str, *, group: str | None = None, timeout_ms: int = 60_000, **fields: str
+    ) -> None:
+        """Starts a transactional producer, with a group also a member; it lives until it is closed.
+
+        It has fenced the others of its `transactional_id` when this returns.
+        """
+        self._producers.add(producer)
+        self.ask("open_producer", producer=producer, group=group, timeout_ms=timeout_ms, **fields)
+
+    def begin(self, producer: str) -> None:
+        """Begins a transaction."""
+        self.ask("begin", producer=producer)
+
+    def send_offsets(self, producer: str) -> None:
+        """Makes what the member of the same name has read part of the producer's transaction."""
+        self.ask("send_offsets", producer=producer)
+
+    def end(self, producer: str, *, commit: bool) -> None:
+        """Commits or aborts the producer's transaction."""
+        self.ask("end", producer=producer, commit=commit)
+
+    def close_producer(self, producer: str) -> None:
+        """Closes a producer, and its member."""
+        self.ask("close_producer", producer=producer)
+        self._producers.discard(producer)
 
     def ask(self, operation: str, **fields: Any) -> dict[str, Any]:
         """Has the driver do something and returns its answer. Raises DriverError."""
@@ -132,19 +161,35 @@ class Topic:
         self._ask("create_partitions", partitions=partitions)
 
     def produce(
-        self, records: Sequence[Record], codec: str = "none", *, idempotent: bool = False
+        self,
+        records: Sequence[Record],
+        codec: str = "none",
+        *,
+        idempotent: bool = False,
+        producer: str | None = None,
     ) -> list[int]:
-        """Sends the records with acks=all and returns the offset of each."""
-        self.start_produce(records, codec, idempotent=idempotent)
+        """Sends the records with acks=all and returns the offset of each.
+
+        With a `producer` that has begun a transaction they are part of it.
+        """
+        self.start_produce(records, codec, idempotent=idempotent, producer=producer)
         return self.finish_produce()
 
-    def start_produce(self, records: Sequence[Record], codec: str, *, idempotent: bool) -> None:
+    def start_produce(
+        self,
+        records: Sequence[Record],
+        codec: str,
+        *,
+        idempotent: bool,
+        producer: str | None = None,
+    ) -> None:
         """Begins what `produce` does and leaves it to `finish_produce` to wait for the end."""
         self.client.tell(
             "produce",
             **self._fields,
             codec=codec,
             idempotent=idempotent,
+            producer=producer,
             records=[to_json(record) for record in records],
         )
 
@@ -152,14 +197,14 @@ class Topic:
         """Waits until the records are acknowledged and returns the offset of each."""
         return [int(offset) for offset in self.client.answer()["offsets"]]
 
-    def consume(self, offset: int, count: int) -> list[Record]:
+    def consume(self, offset: int, count: int, isolation: str = "read_uncommitted") -> list[Record]:
         """Reads at least `count` records from `offset` on, without a group."""
-        answer = self._ask("consume", offset=offset, count=count)
+        answer = self._ask("consume", offset=offset, count=count, isolation=isolation)
         return [from_json(record) for record in answer["records"]]
 
-    def bounds(self) -> tuple[int, int]:
+    def bounds(self, isolation: str = "read_uncommitted") -> tuple[int, int]:
         """Earliest and latest offset of the partition."""
-        answer = self._ask("bounds")
+        answer = self._ask("bounds", isolation=isolation)
         return answer["earliest"], answer["latest"]
 
     def offset_for_time(self, timestamp_ms: int) -> int | None:

@@ -32,10 +32,14 @@ def go(program: str, *arguments: str) -> list[str]:
 
 def java(directory: str) -> list[str]:
     """Command of the Java driver, built against one version of the library."""
-    target = ROOT / "e2e" / "java" / "target" / directory
-    classes = f"{target / 'driver.jar'}:{target / 'lib'}/*"
+    return java_program(f"java/target/{directory}", "driver.jar", "kgw.e2e.Driver")
+
+
+def java_program(target: str, jar: str, main: str) -> list[str]:
+    """Command of a program that Maven has built in a folder of e2e."""
+    directory = ROOT / "e2e" / target
     level = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
-    return ["java", level, "-cp", classes, "kgw.e2e.Driver"]
+    return ["java", level, "-cp", f"{directory / jar}:{directory / 'lib'}/*", main]
 
 
 PYTHON = {

@@ -41,11 +41,16 @@ class Limits(NamedTuple):
     deletes_records: bool = True
     tells_deleted_offsets: bool = True
     reads_compacted_codecs: bool = True
+    has_transactions: bool = True
+    ends_transactions_after_restarts: bool = True
 
 
 _LIMITS = {
     "kafka-python-2": Limits(
-        sends_neither_key_nor_value=False, sends_null_headers=False, sets_incrementally=False
+        sends_neither_key_nor_value=False,
+        sends_null_headers=False,
+        sets_incrementally=False,
+        ends_transactions_after_restarts=False,
     ),
     "kafka-python-3": Limits(
         sends_neither_key_nor_value=False, sends_null_headers=False, resends_other_settings=True
@@ -57,6 +62,7 @@ _LIMITS = {
         deletes_records=False,
         tells_deleted_offsets=False,
         reads_compacted_codecs=False,
+        has_transactions=False,
     ),
     "java-4": Limits(sets_all_at_once=False),
 }
@@ -64,7 +70,12 @@ _LIMITS = {
 
 def limits_of(client: Client) -> Limits:
     """What the client cannot do."""
-    return _LIMITS.get(client.name, Limits())
+    return limits_by_name(client.name)
+
+
+def limits_by_name(name: str) -> Limits:
+    """What the client of a name cannot do."""
+    return _LIMITS.get(name, Limits())
 
 
 def records(client: Client) -> list[Record]:

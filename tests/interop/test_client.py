@@ -49,6 +49,17 @@ def test_members_that_are_left_open_end(echoes: Clients) -> None:
     assert client is not echoes("echo")
 
 
+def test_producers_that_are_left_open_end(echoes: Clients) -> None:
+    """A test that did not close its producers leaves them to no other."""
+    client = echoes("echo")
+    client.open_producer("first", transactional_id="id")
+    assert client is not echoes("echo")
+    client = echoes("echo")
+    client.open_producer("first", transactional_id="id")
+    client.close_producer("first")
+    assert client is echoes("echo")
+
+
 def test_a_driver_that_ended_is_started_again(echoes: Clients) -> None:
     """A library that takes its process with it fails one test alone."""
     client = echoes("echo")

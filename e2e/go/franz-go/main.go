@@ -11,6 +11,7 @@ import (
 
 	"kgw/e2e/internal/loop"
 	"kgw/e2e/internal/members"
+	"kgw/e2e/internal/transactions"
 )
 
 const limit = 30 * time.Second
@@ -63,6 +64,13 @@ func produce(operation loop.Operation) (loop.Answer, error) {
 		return nil, err
 	}
 	defer client.Close()
+	return sent(ctx, client, operation)
+}
+
+// sent does what produce does, with a client that is there.
+func sent(
+	ctx context.Context, client *kgo.Client, operation loop.Operation,
+) (loop.Answer, error) {
 	records := make([]*kgo.Record, len(operation.Records))
 	for index, record := range operation.Records {
 		headers := make([]kgo.RecordHeader, len(record.Headers))
@@ -88,6 +96,13 @@ func produce(operation loop.Operation) (loop.Answer, error) {
 	return loop.Answer{"offsets": offsets}, nil
 }
 
+func isolation(operation loop.Operation) kgo.Opt {
+	if operation.ReadsCommitted() {
+		return kgo.FetchIsolationLevel(kgo.ReadCommitted())
+	}
+	return kgo.FetchIsolationLevel(kgo.ReadUncommitted())
+}
+
 func consume(operation loop.Operation) (loop.Answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
@@ -98,6 +113,7 @@ func consume(operation loop.Operation) (loop.Answer, error) {
 			operation.Topic: {operation.Partition: start},
 		}),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
+		isolation(operation),
 	)
 	if err != nil {
 		return nil, err
@@ -156,6 +172,9 @@ func bounds(operation loop.Operation) (loop.Answer, error) {
 	}
 	latest, err := listed(operation,
 		func(ctx context.Context, admin *kadm.Client) (kadm.ListedOffsets, error) {
+			if operation.ReadsCommitted() {
+				return admin.ListCommittedOffsets(ctx, operation.Topic)
+			}
 			return admin.ListEndOffsets(ctx, operation.Topic)
 		})
 	return loop.Answer{"earliest": earliest, "latest": latest}, err
@@ -252,7 +271,8 @@ func setTopicConfig(operation loop.Operation) (loop.Answer, error) {
 }
 
 func main() {
-	loop.Serve(members.Add(loop.Operations{
+	opened := members.Opened{}
+	operations := loop.Operations{
 		"create_topic":      createTopic,
 		"produce":           produce,
 		"consume":           consume,
@@ -263,5 +283,7 @@ func main() {
 		"delete_records":    deleteRecords,
 		"topic_config":      topicConfig,
 		"set_topic_config":  setTopicConfig,
-	}, openMember))
+	}
+	members.Add(operations, opened, openMember)
+	loop.Serve(transactions.Add(operations, opened, openProducer))
 }

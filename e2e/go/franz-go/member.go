@@ -21,16 +21,20 @@ var balancers = map[string]kgo.GroupBalancer{
 }
 
 type member struct {
-	client   *kgo.Client
-	lock     sync.Mutex
-	assigned map[int32]bool
+	client *kgo.Client
+	// transactions is nil unless the member produces what it makes of the records.
+	transactions *kgo.GroupTransactSession
+	lock         sync.Mutex
+	assigned     map[int32]bool
 }
 
-// openMember leaves the assignor to the library where the strategy is "default".
+// openMember leaves the assignor to the library where the strategy is "default". With a transactional
+// id it opens a session that reads and produces.
 func openMember(operation loop.Operation) (members.Member, error) {
 	opened := &member{assigned: map[int32]bool{}}
 	options := []kgo.Opt{
 		kgo.SeedBrokers(operation.Bootstrap),
+		isolation(operation),
 		kgo.ConsumerGroup(operation.Group),
 		kgo.ConsumeTopics(operation.Topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
@@ -51,6 +55,14 @@ func openMember(operation loop.Operation) (members.Member, error) {
 	}
 	if operation.Instance != "" {
 		options = append(options, kgo.InstanceID(operation.Instance))
+	}
+	if operation.TransactionalID != "" {
+		session, err := kgo.NewGroupTransactSession(append(options, transactional(operation)...)...)
+		if err != nil {
+			return nil, err
+		}
+		opened.client, opened.transactions = session.Client(), session
+		return opened, nil
 	}
 	client, err := kgo.NewClient(options...)
 	opened.client = client

@@ -300,5 +300,5 @@ func main() {
 		"delete_topic":      deleteTopic,
 		"topic_config":      topicConfig,
 		"set_topic_config":  setTopicConfig,
-	}, openMember))
+	}, members.Opened{}, openMember))
 }

@@ -2,6 +2,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -11,6 +12,7 @@ import (
 
 	"kgw/e2e/internal/loop"
 	"kgw/e2e/internal/members"
+	"kgw/e2e/internal/transactions"
 )
 
 const limit = 30 * time.Second
@@ -42,6 +44,13 @@ func settings() *sarama.Config {
 	config.Producer.Retry.Max = 100
 	config.Consumer.Return.Errors = true
 	return config
+}
+
+func isolation(operation loop.Operation) sarama.IsolationLevel {
+	if operation.ReadsCommitted() {
+		return sarama.ReadCommitted
+	}
+	return sarama.ReadUncommitted
 }
 
 // administer makes an admin client for one call.
@@ -81,6 +90,15 @@ func produce(operation loop.Operation) (loop.Answer, error) {
 	if err != nil {
 		return nil, err
 	}
+	answer, failure := sent(producer, operation)
+	if err := producer.Close(); err != nil {
+		return nil, err
+	}
+	return answer, failure
+}
+
+// sent does what produce does, with a producer that is there.
+func sent(producer sarama.AsyncProducer, operation loop.Operation) (loop.Answer, error) {
 	offsets := make([]int64, len(operation.Records))
 	var failure error
 	var collected sync.WaitGroup
@@ -114,14 +132,13 @@ func produce(operation loop.Operation) (loop.Answer, error) {
 		}
 	}
 	collected.Wait()
-	if err := producer.Close(); err != nil {
-		return nil, err
-	}
 	return loop.Answer{"offsets": offsets}, failure
 }
 
 func consume(operation loop.Operation) (loop.Answer, error) {
-	consumer, err := sarama.NewConsumer([]string{operation.Bootstrap}, settings())
+	config := settings()
+	config.Consumer.IsolationLevel = isolation(operation)
+	consumer, err := sarama.NewConsumer([]string{operation.Bootstrap}, config)
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +196,30 @@ func bounds(operation loop.Operation) (loop.Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return loop.Answer{"earliest": offsets[0], "latest": offsets[1]}, nil
+	if operation.ReadsCommitted() {
+		offsets[1], err = lastStableOffset(operation)
+	}
+	return loop.Answer{"earliest": offsets[0], "latest": offsets[1]}, err
+}
+
+// lastStableOffset asks the admin client, since others cannot choose the isolation.
+func lastStableOffset(operation loop.Operation) (int64, error) {
+	admin, err := sarama.NewClusterAdmin([]string{operation.Bootstrap}, settings())
+	if err != nil {
+		return 0, err
+	}
+	defer admin.Close()
+	answers, err := admin.ListOffsets(
+		map[string]map[int32]int64{operation.Topic: {operation.Partition: sarama.OffsetNewest}},
+		&sarama.ListOffsetsOptions{IsolationLevel: sarama.ReadCommitted})
+	if err != nil {
+		return 0, err
+	}
+	answer := answers[operation.Topic][operation.Partition]
+	if answer.Err != nil && !errors.Is(answer.Err, sarama.ErrNoError) {
+		return 0, answer.Err
+	}
+	return answer.Offset, nil
 }
 
 func offsetForTime(operation loop.Operation) (loop.Answer, error) {
@@ -250,7 +290,8 @@ func setTopicConfig(operation loop.Operation) (loop.Answer, error) {
 }
 
 func main() {
-	loop.Serve(members.Add(loop.Operations{
+	opened := members.Opened{}
+	operations := loop.Operations{
 		"create_topic":      createTopic,
 		"produce":           produce,
 		"consume":           consume,
@@ -261,5 +302,7 @@ func main() {
 		"delete_records":    deleteRecords,
 		"topic_config":      topicConfig,
 		"set_topic_config":  setTopicConfig,
-	}, openMember))
+	}
+	members.Add(operations, opened, openMember)
+	loop.Serve(transactions.Add(operations, opened, openProducer))
 }

@@ -44,6 +44,7 @@ func openMember(operation loop.Operation) (members.Member, error) {
 	config.ClientID = operation.Member
 	config.Consumer.Offsets.Initial = sarama.OffsetOldest
 	config.Consumer.Offsets.AutoCommit.Enable = false
+	config.Consumer.IsolationLevel = isolation(operation)
 	config.Consumer.Group.Session.Timeout = members.SessionTimeout
 	config.Consumer.Group.Heartbeat.Interval = members.HeartbeatInterval
 	config.Consumer.Group.Rebalance.Timeout = members.RebalanceTimeout

@@ -108,27 +108,35 @@ async def produce(operation: Operation) -> Operation:
     )
     try:
         await producer.start()
-        futures = [
-            await producer.send(
-                operation["topic"],
-                key=record.key,
-                value=record.value,
-                headers=record.headers,
-                partition=operation["partition"],
-                timestamp_ms=record.timestamp_ms,
-            )
-            for record in map(from_json, operation["records"])
-        ]
-        return {"offsets": [written.offset for written in await asyncio.gather(*futures)]}
+        return await sent(producer, operation)
     finally:
         await producer.stop()
+
+
+async def sent(producer: Any, operation: Operation) -> Operation:
+    """What `produce` does, with a producer that is there."""
+    futures = [
+        await producer.send(
+            operation["topic"],
+            key=record.key,
+            value=record.value,
+            headers=record.headers,
+            partition=operation["partition"],
+            timestamp_ms=record.timestamp_ms,
+        )
+        for record in map(from_json, operation["records"])
+    ]
+    return {"offsets": [written.offset for written in await asyncio.gather(*futures)]}
 
 
 @asynccontextmanager
 async def assigned(operation: Operation) -> AsyncIterator[tuple[Any, TopicPartition]]:
     """A consumer without a group, with the operation's partition assigned."""
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=operation["bootstrap"], auto_offset_reset="none", group_id=None
+        bootstrap_servers=operation["bootstrap"],
+        auto_offset_reset="none",
+        group_id=None,
+        isolation_level=operation.get("isolation", "read_uncommitted"),
     )
     partition = TopicPartition(operation["topic"], operation["partition"])
     consumer.assign([partition])
@@ -169,20 +177,21 @@ async def offset_for_time(operation: Operation) -> Operation:
         return {"offset": None if found is None or found.offset < 0 else found.offset}
 
 
-class Members:
-    """Consumers in groups, in a loop that runs between two operations as well."""
+class Lasting:
+    """Consumers in groups and transactional producers, in a loop that runs all the time."""
 
     def __init__(self) -> None:
         self._consumers: dict[str, Any] = {}
+        self._groups: dict[str, str] = {}
+        self._producers: dict[str, Any] = {}
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
 
     def operations(self) -> dict[str, Callable[[Operation], Operation]]:
-        """The operations on members, for the driver's table."""
-        return {
-            name: self._in_loop(getattr(self, name))
-            for name in ("open_member", "poll_members", "commit_member", "close_member")
-        }
+        """The operations on members and producers, and `produce`, for the driver's table."""
+        members = ("open_member", "poll_members", "commit_member", "close_member")
+        producers = ("open_producer", "begin", "send_offsets", "end", "close_producer", "produce")
+        return {name: self._in_loop(getattr(self, name)) for name in (*members, *producers)}
 
     def _in_loop(
         self, operation: Callable[[Operation], Coroutine[Any, Any, Operation]]
@@ -204,6 +213,7 @@ class Members:
             group_instance_id=operation["instance"],
             partition_assignment_strategy=[strategy],
             auto_offset_reset="earliest",
+            isolation_level=operation["isolation"],
             enable_auto_commit=False,
             session_timeout_ms=6000,
             heartbeat_interval_ms=300,
@@ -237,6 +247,58 @@ class Members:
         await self._consumers.pop(operation["member"]).stop()
         return {}
 
+    async def open_producer(self, operation: Operation) -> Operation:
+        """Fences the other producers of a transactional id."""
+        name = operation["producer"]
+        if operation["group"] is not None:
+            await self.open_member({**operation, "member": name, "instance": None})
+            self._groups[name] = operation["group"]
+        producer = AIOKafkaProducer(
+            bootstrap_servers=operation["bootstrap"],
+            transactional_id=operation["transactional_id"],
+            transaction_timeout_ms=operation["timeout_ms"],
+        )
+        self._producers[name] = producer
+        await producer.start()
+        return {}
+
+    async def produce(self, operation: Operation) -> Operation:
+        """Sends with a producer of its own, or within the transaction of one that is open."""
+        name = operation.get("producer")
+        if name is None:
+            return await produce(operation)
+        return await sent(self._producers[name], operation)
+
+    async def begin(self, operation: Operation) -> Operation:
+        """Begins a transaction."""
+        await self._producers[operation["producer"]].begin_transaction()
+        return {}
+
+    async def send_offsets(self, operation: Operation) -> Operation:
+        """Makes what the member of the same name has read part of the transaction."""
+        name = operation["producer"]
+        member = self._consumers[name]
+        offsets = {one: await member.position(one) for one in member.assignment()}
+        await self._producers[name].send_offsets_to_transaction(offsets, self._groups[name])
+        return {}
+
+    async def end(self, operation: Operation) -> Operation:
+        """Commits or aborts."""
+        producer = self._producers[operation["producer"]]
+        if operation["commit"]:
+            await producer.commit_transaction()
+        else:
+            await producer.abort_transaction()
+        return {}
+
+    async def close_producer(self, operation: Operation) -> Operation:
+        """Closes a producer, and the member of the same name."""
+        name = operation["producer"]
+        await self._producers.pop(name).stop()
+        if name in self._consumers:
+            await self.close_member({"member": name})
+        return {}
+
 
 def blocking(
     operation: Callable[[Operation], Coroutine[Any, Any, Operation]],
@@ -248,9 +310,8 @@ def blocking(
 if __name__ == "__main__":
     serve(
         {
-            **Members().operations(),
+            **Lasting().operations(),
             "create_topic": blocking(create_topic),
-            "produce": blocking(produce),
             "consume": blocking(consume),
             "bounds": blocking(bounds),
             "offset_for_time": blocking(offset_for_time),

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -18,7 +24,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from tests.interop.drivers import members
+from tests.interop.drivers import members, transactions
 from tests.interop.drivers.loop import Operation, Record, from_json, serve, to_json
 
 
@@ -32,15 +38,6 @@ def create_topic(operation: Operation) -> Operation:
 
 def produce(operation: Operation) -> Operation:
     """Sends all records without waiting in between, then collects their offsets."""
-    offsets: dict[int, int] = {}
-    failures: list[Any] = []
-
-    def delivered(index: int, error: Any, message: Any) -> None:
-        if error is None:
-            offsets[index] = message.offset()
-        else:
-            failures.append(error)
-
     producer = Producer(
         {
             "bootstrap.servers": operation["bootstrap"],
@@ -52,6 +49,20 @@ def produce(operation: Operation) -> Operation:
             "message.timeout.ms": 30_000,
         }
     )
+    return sent(producer, operation)
+
+
+def sent(producer: Any, operation: Operation) -> Operation:
+    """What `produce` does, with a producer that is there."""
+    offsets: dict[int, int] = {}
+    failures: list[Any] = []
+
+    def delivered(index: int, error: Any, message: Any) -> None:
+        if error is None:
+            offsets[index] = message.offset()
+        else:
+            failures.append(error)
+
     for index, record in enumerate(map(from_json, operation["records"])):
         producer.produce(
             operation["topic"],
@@ -68,6 +79,33 @@ def produce(operation: Operation) -> Operation:
     return {"offsets": [offsets[index] for index in range(len(operation["records"]))]}
 
 
+def open_producer(operation: Operation) -> Any:
+    """A producer that has fenced the others of its transactional id."""
+    producer = Producer(
+        {
+            "bootstrap.servers": operation["bootstrap"],
+            "transactional.id": operation["transactional_id"],
+            "transaction.timeout.ms": operation["timeout_ms"],
+            "reconnect.backoff.max.ms": 500,
+        }
+    )
+    producer.init_transactions(30)
+    return producer
+
+
+def send_offsets(producer: Any, member: Any) -> None:
+    """Makes what a member has read part of a transaction."""
+    offsets = [one for one in member.position(member.assignment()) if one.offset >= 0]
+    producer.send_offsets_to_transaction(offsets, member.consumer_group_metadata(), 30)
+
+
+def close_producer(producer: Any) -> None:
+    """Gives up what was not sent: it would be tried for as long as the producer lives."""
+    producer.purge()
+    with suppress(KafkaException):  # what a fenced producer says to each call
+        producer.flush(1)
+
+
 def consumer_of(operation: Operation) -> Any:
     """A consumer; librdkafka insists on a group id, which an assignment never uses."""
     return Consumer(
@@ -76,6 +114,7 @@ def consumer_of(operation: Operation) -> Any:
             "group.id": "unused",
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
+            "isolation.level": operation.get("isolation", "read_uncommitted"),
         }
     )
 
@@ -102,10 +141,11 @@ def consume(operation: Operation) -> Operation:
 def bounds(operation: Operation) -> Operation:
     """Earliest and latest offset, through the admin client's ListOffsets."""
     admin = AdminClient({"bootstrap.servers": operation["bootstrap"]})
+    isolation = IsolationLevel[operation["isolation"].upper()]
 
     def offset_at(spec: Any) -> int:
         partition = TopicPartition(operation["topic"], operation["partition"])
-        [future] = admin.list_offsets({partition: spec}).values()
+        [future] = admin.list_offsets({partition: spec}, isolation_level=isolation).values()
         return int(future.result(timeout=30).offset)
 
     return {
@@ -179,6 +219,7 @@ def open_member(operation: Operation) -> Any:
         "group.id": operation["group"],
         "partition.assignment.strategy": operation["strategy"],
         "auto.offset.reset": "earliest",
+        "isolation.level": operation["isolation"],
         "enable.auto.commit": False,
         "session.timeout.ms": 6000,
         "heartbeat.interval.ms": 300,
@@ -213,23 +254,28 @@ def commit_member(consumer: Any) -> None:
 
 
 if __name__ == "__main__":
+    members_open: dict[str, Any] = {}
+    operations = {
+        **members.operations(
+            open_member,
+            poll_member,
+            lambda consumer: [one.partition for one in consumer.assignment()],
+            commit_member,
+            members_open,
+        ),
+        "create_topic": create_topic,
+        "produce": produce,
+        "consume": consume,
+        "bounds": bounds,
+        "offset_for_time": offset_for_time,
+        "create_partitions": create_partitions,
+        "delete_records": delete_records,
+        "delete_topic": delete_topic,
+        "topic_config": topic_config,
+        "set_topic_config": set_topic_config,
+    }
     serve(
-        {
-            **members.operations(
-                open_member,
-                poll_member,
-                lambda consumer: [one.partition for one in consumer.assignment()],
-                commit_member,
-            ),
-            "create_topic": create_topic,
-            "produce": produce,
-            "consume": consume,
-            "bounds": bounds,
-            "offset_for_time": offset_for_time,
-            "create_partitions": create_partitions,
-            "delete_records": delete_records,
-            "delete_topic": delete_topic,
-            "topic_config": topic_config,
-            "set_topic_config": set_topic_config,
-        }
+        transactions.operations(
+            open_producer, sent, send_offsets, close_producer, members_open, operations
+        )
     )

@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import Any
 
 import kafka
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.admin import (
     ConfigResource,
     ConfigResourceType,
@@ -16,7 +16,7 @@ from kafka.admin import (
     NewTopic,
 )
 
-from tests.interop.drivers import members
+from tests.interop.drivers import members, transactions
 from tests.interop.drivers.loop import Operation, Record, from_json, serve, to_json
 
 IS_2 = kafka.__version__.startswith("2.")
@@ -44,23 +44,54 @@ def produce(operation: Operation) -> Operation:
         "linger_ms": 5,
     }
     with closing(KafkaProducer(**settings)) as producer:
-        futures = [
-            producer.send(
-                operation["topic"],
-                key=record.key,
-                value=record.value,
-                headers=record.headers,
-                partition=operation["partition"],
-                timestamp_ms=record.timestamp_ms,
-            )
-            for record in map(from_json, operation["records"])
-        ]
-        return {"offsets": [future.get(timeout=30).offset for future in futures]}
+        return sent(producer, operation)
+
+
+def sent(producer: KafkaProducer, operation: Operation) -> Operation:
+    """What `produce` does, with a producer that is there."""
+    futures = [
+        producer.send(
+            operation["topic"],
+            key=record.key,
+            value=record.value,
+            headers=record.headers,
+            partition=operation["partition"],
+            timestamp_ms=record.timestamp_ms,
+        )
+        for record in map(from_json, operation["records"])
+    ]
+    return {"offsets": [future.get(timeout=30).offset for future in futures]}
+
+
+def open_producer(operation: Operation) -> KafkaProducer:
+    """A producer that has fenced the others of its transactional id."""
+    producer = KafkaProducer(
+        bootstrap_servers=operation["bootstrap"],
+        transactional_id=operation["transactional_id"],
+        transaction_timeout_ms=operation["timeout_ms"],
+        reconnect_backoff_max_ms=500,
+    )
+    producer.init_transactions()
+    return producer
+
+
+def send_offsets(producer: KafkaProducer, member: KafkaConsumer) -> None:
+    """Makes what a member has read part of a transaction; 2.x knows the group's name alone."""
+    offsets = {
+        partition: OffsetAndMetadata(member.position(partition), "", -1)
+        for partition in member.assignment()
+    }
+    group = member.config["group_id"] if IS_2 else member.group_metadata()
+    producer.send_offsets_to_transaction(offsets, group)
 
 
 def assigned(operation: Operation) -> tuple[KafkaConsumer, TopicPartition]:
     """A consumer without a group, with the operation's partition assigned."""
-    consumer = KafkaConsumer(bootstrap_servers=operation["bootstrap"], auto_offset_reset="none")
+    consumer = KafkaConsumer(
+        bootstrap_servers=operation["bootstrap"],
+        auto_offset_reset="none",
+        isolation_level=operation.get("isolation", "read_uncommitted"),
+    )
     partition = TopicPartition(operation["topic"], operation["partition"])
     consumer.assign([partition])
     return consumer, partition
@@ -187,6 +218,7 @@ def open_member(operation: Operation) -> KafkaConsumer:
         group_instance_id=operation["instance"],
         partition_assignment_strategy=assignors(operation["strategy"]),
         auto_offset_reset="earliest",
+        isolation_level=operation["isolation"],
         enable_auto_commit=False,
         session_timeout_ms=6000,
         heartbeat_interval_ms=300,
@@ -205,23 +237,33 @@ def poll_member(consumer: KafkaConsumer, timeout_s: float) -> list[tuple[int, in
 
 
 if __name__ == "__main__":
+    members_open: dict[str, Any] = {}
+    operations = {
+        **members.operations(
+            open_member,
+            poll_member,
+            lambda consumer: [one.partition for one in consumer.assignment()],
+            lambda consumer: consumer.commit(),
+            members_open,
+        ),
+        "create_topic": create_topic,
+        "produce": produce,
+        "consume": consume,
+        "bounds": bounds,
+        "offset_for_time": offset_for_time,
+        "create_partitions": create_partitions,
+        "delete_records": delete_records,
+        "delete_topic": delete_topic,
+        "topic_config": topic_config,
+        "set_topic_config": set_topic_config,
+    }
     serve(
-        {
-            **members.operations(
-                open_member,
-                poll_member,
-                lambda consumer: [one.partition for one in consumer.assignment()],
-                lambda consumer: consumer.commit(),
-            ),
-            "create_topic": create_topic,
-            "produce": produce,
-            "consume": consume,
-            "bounds": bounds,
-            "offset_for_time": offset_for_time,
-            "create_partitions": create_partitions,
-            "delete_records": delete_records,
-            "delete_topic": delete_topic,
-            "topic_config": topic_config,
-            "set_topic_config": set_topic_config,
-        }
+        transactions.operations(
+            open_producer,
+            sent,
+            send_offsets,
+            lambda producer: producer.close(timeout=5),
+            members_open,
+            operations,
+        )
     )

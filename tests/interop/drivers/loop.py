@@ -4,14 +4,22 @@ A driver reads one JSON object a line from standard input and answers each with 
 output. `do` names the operation, `bootstrap` is the server as `host:port`; bytes travel as base64:
 
     create_topic       topic, partitions                                    -> {}
-    produce            topic, partition, codec, idempotent, records         -> {offsets}
-    consume            topic, partition, offset, count                      -> {records}
-    bounds             topic, partition                                     -> {earliest, latest}
+    produce            topic, partition, codec, idempotent, records,
+                       producer or null                                     -> {offsets}
+    consume            topic, partition, offset, count, isolation           -> {records}
+    bounds             topic, partition, isolation                          -> {earliest, latest}
     offset_for_time    topic, partition, timestamp_ms                       -> {offset or null}
-    open_member        member, group, topic, strategy, instance or null     -> {}
+    open_member        member, group, topic, strategy, instance or null,
+                       isolation                                            -> {}
     poll_members       members, timeout_s                                   -> {members}
     commit_member      member                                               -> {committed}
     close_member       member                                               -> {}
+    open_producer      producer, transactional_id, timeout_ms, and
+                       group or null, topic, strategy, isolation            -> {}
+    begin              producer                                             -> {}
+    send_offsets       producer                                             -> {}
+    end                producer, commit                                     -> {}
+    close_producer     producer                                             -> {}
     create_partitions  topic, partitions (in all)                           -> {}
     delete_topic       topic                                                -> {}
     topic_config       topic, name                                          -> {value}
@@ -24,11 +32,21 @@ A member is a consumer in a group that lives until it is closed. Polling gives {
 of each: pairs of partition and offset, and the partitions that it has now. Committing gives pairs
 of partition and next offset, as the server has acknowledged them; drivers may leave them out.
 
+`isolation` is read_uncommitted or read_committed. What a client that reads committed records calls
+the latest offset is the first that it cannot have yet.
+
+A producer with a transactional id lives from its opening, which fences another one of that id,
+until it is closed. `produce` with its name is part of the transaction that it has begun, and leaves
+codec and idempotence to it; the offsets are those that were acknowledged. A producer with a group
+is opened and closed together with a member of the same name, and `send_offsets` makes what that
+member has read part of the transaction; where a library does so by itself when it commits,
+`send_offsets` does nothing. `end` commits or aborts, and fails where it did not do as it was told.
+
 A record is {key, value, headers: [[name, value]], timestamp_ms}, with an `offset` if it was read.
 A failed operation is answered with {error}. Drivers in other languages (e2e/) speak the same lines.
 
-Every other operation makes a client of its own and closes it, so that a test may restart the server
-between two of them.
+Every operation on neither a member nor a producer makes a client of its own and closes it, so that
+a test may restart the server between two of them.
 """
 
 from __future__ import annotations

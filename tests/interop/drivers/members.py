@@ -19,9 +19,12 @@ def operations(
     polled: Callable[[Any, float], list[tuple[int, int]]],
     assigned: Callable[[Any], list[int]],
     commit: Callable[[Any], None],
+    members: dict[str, Any],
 ) -> dict[str, Callable[[Operation], Operation]]:
-    """The operations on members: each is a consumer in a group, by a name of the test's own."""
-    members: dict[str, Any] = {}
+    """The operations on members: each is a consumer in a group, by a name of the test's own.
+
+    `members` is where they are kept, for others to find them.
+    """
     threads = ThreadPoolExecutor(8)
 
     def open_member(operation: Operation) -> Operation:

@@ -57,6 +57,17 @@ type Operation struct {
 	Strategy    string   `json:"strategy"`
 	Instance    string   `json:"instance"`
 	TimeoutS    float64  `json:"timeout_s"`
+	Isolation   string   `json:"isolation"`
+	Producer    string   `json:"producer"`
+	// TransactionalID is what producers fence each other by.
+	TransactionalID string `json:"transactional_id"`
+	TimeoutMs       int64  `json:"timeout_ms"`
+	Commit          bool   `json:"commit"`
+}
+
+// ReadsCommitted tells whether the operation asks for committed records alone.
+func (operation Operation) ReadsCommitted() bool {
+	return operation.Isolation == "read_committed"
 }
 
 // Answer is what a driver says to it.

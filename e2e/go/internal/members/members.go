@@ -56,10 +56,13 @@ func poll(member Member, timeout time.Duration) (found, error) {
 	return found{append([]Position{}, records...), append([]int32{}, assigned...)}, err
 }
 
-// Add puts the operations on members beside the driver's others.
-func Add(operations loop.Operations, open func(loop.Operation) (Member, error)) loop.Operations {
-	opened := map[string]Member{}
+// Opened are the members that a driver has, by name.
+type Opened map[string]Member
 
+// Add puts the operations on members beside the driver's others, and keeps those that are open.
+func Add(
+	operations loop.Operations, opened Opened, open func(loop.Operation) (Member, error),
+) loop.Operations {
 	operations["open_member"] = func(operation loop.Operation) (loop.Answer, error) {
 		member, err := open(operation)
 		if err == nil {

@@ -26,6 +26,7 @@ import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.AlterConfigsResult;
 import org.apache.kafka.clients.admin.Config;
 import org.apache.kafka.clients.admin.ConfigEntry;
+import org.apache.kafka.clients.admin.ListOffsetsOptions;
 import org.apache.kafka.clients.admin.ListOffsetsResult.ListOffsetsResultInfo;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
@@ -39,6 +40,7 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.Producer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.IsolationLevel;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.header.Header;
@@ -55,6 +57,7 @@ public final class Driver {
     private static final Gson GSON = new GsonBuilder().serializeNulls().create();
 
     private static final Map<String, Member> MEMBERS = new HashMap<>();
+    private static final Map<String, TransactionalProducer> PRODUCERS = new HashMap<>();
     private static final ExecutorService THREADS = Executors.newCachedThreadPool(Driver::daemon);
 
     private final JsonObject operation;
@@ -111,6 +114,19 @@ public final class Driver {
             case "open_member":
                 MEMBERS.put(text("member"), new Member(settings(), operation));
                 return new JsonObject();
+            case "open_producer":
+                return openProducer();
+            case "begin":
+                producer().begin();
+                return new JsonObject();
+            case "send_offsets":
+                producer().sendOffsets(MEMBERS.get(text("producer")));
+                return new JsonObject();
+            case "end":
+                producer().end(operation.get("commit").getAsBoolean());
+                return new JsonObject();
+            case "close_producer":
+                return closeProducer();
             case "poll_members":
                 return pollMembers();
             case "commit_member":
@@ -225,22 +241,52 @@ public final class Driver {
         return new ConfigResource(ConfigResource.Type.TOPIC, text("topic"));
     }
 
+    private JsonObject openProducer() {
+        String name = text("producer");
+        if (!operation.get("group").isJsonNull()) {
+            MEMBERS.put(name, new Member(settings(), operation));
+        }
+        PRODUCERS.put(name, new TransactionalProducer(settings(), operation));
+        return new JsonObject();
+    }
+
+    private TransactionalProducer producer() {
+        return PRODUCERS.get(text("producer"));
+    }
+
+    private JsonObject closeProducer() {
+        String name = text("producer");
+        PRODUCERS.remove(name).close();
+        Member member = MEMBERS.remove(name);
+        if (member != null) {
+            member.close();
+        }
+        return new JsonObject();
+    }
+
     private JsonObject produce() throws Exception {
+        if (!operation.get("producer").isJsonNull()) {
+            return sent(producer().producer());
+        }
         Map<String, Object> settings = settings();
         settings.put("compression.type", text("codec"));
         settings.put("enable.idempotence", operation.get("idempotent").getAsBoolean());
         settings.put("acks", "all");
         settings.put("linger.ms", 5);
-        JsonArray offsets = new JsonArray();
         try (Producer<byte[], byte[]> producer =
             new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer())) {
-            List<Future<RecordMetadata>> sent = new ArrayList<>();
-            for (JsonElement element : operation.getAsJsonArray("records")) {
-                sent.add(producer.send(recordToSend(element.getAsJsonObject())));
-            }
-            for (Future<RecordMetadata> future : sent) {
-                offsets.add(future.get(LIMIT_S, TimeUnit.SECONDS).offset());
-            }
+            return sent(producer);
+        }
+    }
+
+    private JsonObject sent(Producer<byte[], byte[]> producer) throws Exception {
+        JsonArray offsets = new JsonArray();
+        List<Future<RecordMetadata>> sent = new ArrayList<>();
+        for (JsonElement element : operation.getAsJsonArray("records")) {
+            sent.add(producer.send(recordToSend(element.getAsJsonObject())));
+        }
+        for (Future<RecordMetadata> future : sent) {
+            offsets.add(future.get(LIMIT_S, TimeUnit.SECONDS).offset());
         }
         return answer("offsets", offsets);
     }
@@ -282,7 +328,7 @@ public final class Driver {
     private long offsetAt(Admin admin, OffsetSpec spec) throws Exception {
         ListOffsetsResultInfo found =
             admin
-                .listOffsets(Map.of(partition, spec))
+                .listOffsets(Map.of(partition, spec), new ListOffsetsOptions(isolation()))
                 .partitionResult(partition)
                 .get(LIMIT_S, TimeUnit.SECONDS);
         return found.offset();
@@ -291,10 +337,16 @@ public final class Driver {
     private Consumer<byte[], byte[]> assignedConsumer() {
         Map<String, Object> settings = settings();
         settings.put("auto.offset.reset", "none");
+        settings.put("isolation.level", isolation().toString());
         Consumer<byte[], byte[]> consumer =
             new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer());
         consumer.assign(List.of(partition));
         return consumer;
+    }
+
+    private IsolationLevel isolation() {
+        boolean isGiven = operation.has("isolation");
+        return IsolationLevel.valueOf((isGiven ? text("isolation") : "read_uncommitted").toUpperCase());
     }
 
     private ProducerRecord<byte[], byte[]> recordToSend(JsonObject fields) {

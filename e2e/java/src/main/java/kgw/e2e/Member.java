@@ -11,6 +11,7 @@ import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.producer.Producer;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.RebalanceInProgressException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
@@ -31,6 +32,7 @@ final class Member {
     Member(Map<String, Object> settings, JsonObject operation) {
         settings.put("group.id", operation.get("group").getAsString());
         settings.put("auto.offset.reset", "earliest");
+        settings.put("isolation.level", operation.get("isolation").getAsString());
         settings.put("enable.auto.commit", false);
         settings.put("session.timeout.ms", 6000);
         settings.put("heartbeat.interval.ms", 300);
@@ -40,7 +42,7 @@ final class Member {
         if (!strategy.equals("default")) {
             settings.put("partition.assignment.strategy", ASSIGNORS.get(strategy));
         }
-        if (!operation.get("instance").isJsonNull()) {
+        if (operation.has("instance") && !operation.get("instance").isJsonNull()) {
             settings.put("group.instance.id", operation.get("instance").getAsString());
         }
         consumer =
@@ -87,6 +89,12 @@ final class Member {
         JsonObject answer = new JsonObject();
         answer.add("committed", committed);
         return answer;
+    }
+
+    /** Makes what was read part of a producer's transaction. */
+    void sendOffsetsTo(Producer<byte[], byte[]> producer) {
+        producer.sendOffsetsToTransaction(uncommitted, consumer.groupMetadata());
+        uncommitted.clear();
     }
 
     void close() {
