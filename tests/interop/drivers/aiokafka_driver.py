@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from contextlib import asynccontextmanager
@@ -244,7 +245,7 @@ class Lasting:
 
     async def close_member(self, operation: Operation) -> Operation:
         """Leaves the group, unless the member is static."""
-        await self._consumers.pop(operation["member"]).stop()
+        await stop(self._consumers.pop(operation["member"]))
         return {}
 
     async def open_producer(self, operation: Operation) -> Operation:
@@ -294,10 +295,20 @@ class Lasting:
     async def close_producer(self, operation: Operation) -> Operation:
         """Closes a producer, and the member of the same name."""
         name = operation["producer"]
-        await self._producers.pop(name).stop()
+        await stop(self._producers.pop(name))
         if name in self._consumers:
             await self.close_member({"member": name})
         return {}
+
+
+async def stop(client: Any) -> None:
+    """Ends a consumer or a producer."""
+    try:
+        await client.stop()
+    except asyncio.CancelledError:
+        # Nobody has cancelled this. aiokafka 0.14 lets the cancellation of a task of its own
+        # through, now and then, when its connection to the coordinator was lost.
+        logging.getLogger(__name__).warning("aiokafka has cancelled its own end")
 
 
 def blocking(
