@@ -116,7 +116,7 @@ class Store:
             layout.QUARANTINE_DIRECTORY,
         ):
             if not fs.is_directory(f"{root}/{name}"):
-                fs.make_directory_durably(f"{root}/{name}")
+                fs.mkdir(f"{root}/{name}")
         self._check_format()
         self.directory.quarantine.look()
         partitions = f"{root}/{layout.PARTITIONS_DIRECTORY}"
@@ -128,6 +128,11 @@ class Store:
             if key is not None:
                 self.on_disk.add(key)
         self.clean_stop = self._take_clean_marker()
+        # Also when this start has changed nothing: one before it may have ended between a change
+        # and its sync. A power loss would then take a directory with its records, or bring the
+        # marker back, and a start that believes it does not read the journal.
+        for path in (root, partitions):
+            fs.sync_directory(path)
         if not self.clean_stop:
             findings = self.writes.journal.recover()
             for problem in findings.problems:
@@ -143,7 +148,10 @@ class Store:
             self.fs.replace_durably(path, layout.encode_small({"format": layout.FORMAT_VERSION}))
 
     def _take_clean_marker(self) -> bool:
-        """Remove the marker of an orderly stop, durably, and say whether it stood there."""
+        """Remove the marker of an orderly stop and say whether it stood there.
+
+        The caller makes that durable, also where there was none.
+        """
         path = f"{self.directory.root}/{layout.CLEAN_NAME}"
         if not self.fs.exists(path):
             return not self.on_disk
@@ -160,7 +168,6 @@ class Store:
         if problem is not None:
             self.directory.report(f"{problem}; recovering as after a crash")
         self.fs.unlink(path)
-        self.fs.sync_directory(self.directory.root)
         return is_clean
 
     def prepare_journal(self) -> None:

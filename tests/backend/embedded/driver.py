@@ -119,8 +119,16 @@ class Driver:
 
     def stop(self) -> None:
         """Stop in order and start again."""
+        self.stop_only()
+        self.start()
+
+    def stop_only(self) -> None:
+        """Stop in order."""
         self._keep(self.store.close())
         self.store.mark_clean()
+
+    def start(self) -> None:
+        """Start on what is there. Raises DataDirectoryError."""
         self.store = self._open_store()
 
     def kill(self) -> None:

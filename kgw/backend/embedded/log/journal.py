@@ -156,18 +156,16 @@ class Journal:
     def prepare(self) -> None:
         """Create the files where they are missing and take them into use. Raises OSError."""
         files: list[File] = []
-        created = False
         generation = _new_generation()
         try:
             for number, name in enumerate(FILE_NAMES):
                 file = self._fs.open(f"{self._directory}/{name}", create=True)
                 files.append(file)
                 if file.size() != self._file_bytes:
-                    created = True
                     self._write_zeros(file)
                 self._write_file_header(file, generation + number)
-            if created:
-                self._fs.sync_directory(self._directory)
+            # Also of old files: a start that made them may have ended before it synced their names.
+            self._fs.sync_directory(self._directory)
         except OSError:
             for file in files:
                 file.close()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from kgw.backend.base import Snapshot
 from kgw.backend.embedded.layout import DamagedRange, EpochStart
 from kgw.backend.embedded.log.journal import FILE_NAMES
 from kgw.backend.embedded.log.snapshots import load_snapshot, save_snapshot
-from kgw.errors import CorruptionError, DataDirectoryError
+from kgw.errors import CorruptionError, DataDirectoryError, StorageError
 from tests.backend.embedded.driver import (
     DIRECT,
     JOURNALED,
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kgw.backend.base import LogSettings
+    from kgw.backend.embedded.options import EmbeddedOptions
+    from kgw.offsets.recovery import Checkpoint
+    from kgw.types import PartitionKey
 
 VALUES = [b"record %03d" % number for number in range(20)]
 
@@ -144,6 +148,61 @@ def test_recovery_can_be_interrupted_anywhere_and_repeated() -> None:
         for image in random.sample(images, min(3, len(images))):
             again = Driver(driver.options, SMALL_SEGMENTS, image)  # type: ignore[arg-type]
             assert VALUES == again.values()
+
+
+@pytest.mark.parametrize("options", [DIRECT, JOURNALED])
+@pytest.mark.parametrize("was_stopped", [False, True])
+def test_nothing_rests_on_names_that_a_killed_start_has_not_synced(
+    options: EmbeddedOptions, *, was_stopped: bool
+) -> None:
+    """Wherever a start is killed, what the next one answers survives a power loss."""
+    first = SimulatedFs()
+    first.make_directory_durably(ROOT)
+    kept: list[bytes] = []
+    checkpoints: dict[PartitionKey, Checkpoint] = {}
+    if was_stopped:
+        kept = list(VALUES)
+        driver = _filled(Driver(options, fs=first))
+        driver.stop_only()
+        checkpoints = driver.checkpoints
+    left: list[tuple[str, SimulatedFs]] = []
+    first.on_operation = lambda call, path: left.append((f"{call} {path}", first.clone()))
+    Driver(options, fs=first).log()
+    first.on_operation = None
+    assert len(left) > 2
+    for operation, fs in left:
+        driver = Driver(options, fs=fs)
+        driver.checkpoints = dict(checkpoints)
+        # The second append needs no new name, and may be in the journal alone.
+        answered = [driver.append(value).error is None for value in (b"one", b"two")]
+        assert [True, True] == answered
+        driver.lose_power()
+        assert [*kept, b"one", b"two"] == driver.values(), operation
+
+
+@pytest.mark.parametrize("options", [DIRECT, JOURNALED])
+def test_nothing_rests_on_names_that_a_start_could_not_sync(options: EmbeddedOptions) -> None:
+    """Where a start failed to sync a directory, what the next one answers survives."""
+    files = frozenset({"open", "create", "read", "write", "fdatasync", "truncate", "extend"})
+    spared = files | {"rename", "unlink", "mkdir", "rmdir", "listdir", "free_bytes"}
+    nth = 0
+    is_struck = True
+    while is_struck:
+        nth += 1
+        driver = _filled(Driver(options))
+        driver.stop_only()
+        driver.fs.inject(Fault(FaultKind.EIO, nth, spared=spared))
+        with suppress(DataDirectoryError, StorageError):
+            driver.start()
+            driver.stop_only()
+        is_struck = bool(driver.fs.struck)
+        driver.fs.inject(None)
+        driver.start()
+        for value in (b"one", b"two"):
+            assert driver.append(value).error is None
+        driver.lose_power()
+        assert [*VALUES, b"one", b"two"] == driver.values(), nth
+    assert nth > 2
 
 
 def _flip(content: bytearray) -> None:
