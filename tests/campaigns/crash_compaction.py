@@ -81,20 +81,25 @@ class CompactingMachine(Machine):
         )
 
     def compact(self) -> None:
-        """Run compaction over one log, the flusher being at work beside it."""
+        """Run compaction over any log, up to anywhere."""
         key = self.random.choice(list(self.partitions))
-        store, model = self.started(), self.partitions[key]
-        log = store.logs[key]
         self.now_ms += self.random.choice((0, 10, 1_000))
-        bound = self.random.choice((_FAR, _FAR, self.random.randint(0, model.end)))
+        end = self.partitions[key].end
+        bound = self.random.choice((_FAR, _FAR, self.random.randint(0, end)))
         memory_bytes = self.random.choice((480, 1 << 20, 1 << 20))
         job = CompactionJob(bound, self.now_ms, RETENTION_MS, key_memory_bytes=memory_bytes)
+        self.compact_log(key, job)
+
+    def compact_log(self, key: PartitionKey, job: CompactionJob) -> None:
+        """Run compaction over one log, the flusher being at work beside it."""
+        store, model = self.started(), self.partitions[key]
+        log = store.logs[key]
         order = plan_compaction(log, job, 0)
         if not order.sources:
             return
         # The rolls have synced what lies in sealed segments.
         model.make_durable(log.segments[-1].base_offset)
-        model.removable |= self._removable(key, model, order.job.upper_bound)
+        model.removable |= self._removable(key, model, order.job)
         self.is_compacting = True
         beside_share = self.beside_share
         # A run has so many operations that the log would grow faster than it is compacted.
@@ -144,17 +149,17 @@ class CompactingMachine(Machine):
         finally:
             steps.close()
 
-    def _removable(self, key: PartitionKey, model: PartitionModel, end_offset: int) -> set[int]:
+    def _removable(self, key: PartitionKey, model: PartitionModel, job: CompactionJob) -> set[int]:
         """Return what a run may remove, by the declared rules."""
         newest: dict[bytes, int] = {}
-        below = sorted(offset for offset in model.promised if offset < end_offset)
+        below = sorted(offset for offset in model.promised if offset < job.upper_bound)
         for offset in below:
             newest[key_of(model.promised[offset])] = offset
         removable = {offset for offset in below if newest[key_of(model.promised[offset])] > offset}
         for offset in newest.values():
             if model.promised[offset].startswith(b"T"):
-                first_ms = self._compacted_ms.setdefault((key, offset), self.now_ms)
-                if self.now_ms >= first_ms + RETENTION_MS:
+                first_ms = self._compacted_ms.setdefault((key, offset), job.now_ms)
+                if job.now_ms >= first_ms + RETENTION_MS:
                     removable.add(offset)
         return removable
 
