@@ -56,8 +56,8 @@ class CompactingMachine(Machine):
         )
         self.now_ms = 0
         self.compactions = 0
-        self._compacted_ms: dict[tuple[PartitionKey, int], int] = {}
-        """When a tombstone was first in reach of a run."""
+        self._reached_ms: dict[tuple[PartitionModel, int], int] = {}
+        """When a run first reached a tombstone: its time to stay begins with that."""
 
     def step(self) -> None:
         """Do one thing that a gateway does."""
@@ -99,7 +99,7 @@ class CompactingMachine(Machine):
             return
         # The rolls have synced what lies in sealed segments.
         model.make_durable(log.segments[-1].base_offset)
-        model.removable |= self._removable(key, model, order.job)
+        model.removable |= self._removable(model, order.job)
         self.is_compacting = True
         beside_share = self.beside_share
         # A run has so many operations that the log would grow faster than it is compacted.
@@ -148,30 +148,45 @@ class CompactingMachine(Machine):
             return None
         finally:
             steps.close()
+            # It may have ended below its bound, and below what has a newer record under that.
+            end_offset = compaction.report.compacted_end
+            self._note_tombstones(self.partitions[log.key], end_offset, order.job.now_ms)
 
-    def _removable(self, key: PartitionKey, model: PartitionModel, job: CompactionJob) -> set[int]:
+    def _removable(self, model: PartitionModel, job: CompactionJob) -> set[int]:
         """Return what a run may remove, by the declared rules."""
-        newest: dict[bytes, int] = {}
-        below = sorted(offset for offset in model.promised if offset < job.upper_bound)
-        for offset in below:
-            newest[key_of(model.promised[offset])] = offset
-        removable = {offset for offset in below if newest[key_of(model.promised[offset])] > offset}
-        for offset in newest.values():
-            if model.promised[offset].startswith(b"T"):
-                first_ms = self._compacted_ms.setdefault((key, offset), job.now_ms)
-                if job.now_ms >= first_ms + RETENTION_MS:
-                    removable.add(offset)
+        removable = _replaced_offsets(model, job.upper_bound)
+        for offset in model.promised:
+            reached_ms = self._reached_ms.get((model, offset))
+            if (
+                offset < job.upper_bound
+                and reached_ms is not None
+                and job.now_ms >= reached_ms + RETENTION_MS
+            ):
+                removable.add(offset)
         return removable
+
+    def _note_tombstones(self, model: PartitionModel, end_offset: int, now_ms: int) -> None:
+        """Note which tombstones a run has reached that came to this end."""
+        replaced_offsets = _replaced_offsets(model, end_offset)
+        for offset, value in model.promised.items():
+            is_newest = offset < end_offset and offset not in replaced_offsets
+            if is_newest and value.startswith(b"T"):
+                self._reached_ms.setdefault((model, offset), now_ms)
 
     def _finish(self, model: PartitionModel, end_offset: int) -> None:
         """What has a newer record of its key below the end of a run is gone now."""
-        newest: dict[bytes, int] = {}
-        below = sorted(offset for offset in model.promised if offset < end_offset)
-        for offset in below:
-            newest[key_of(model.promised[offset])] = offset
-        gone = {offset for offset in below if newest[key_of(model.promised[offset])] > offset}
+        gone = _replaced_offsets(model, end_offset)
         model.removed |= gone
         model.removable -= gone
+
+
+def _replaced_offsets(model: PartitionModel, end_offset: int) -> set[int]:
+    """Return the offsets that have a newer record of their key below an end."""
+    newest: dict[bytes, int] = {}
+    below = sorted(offset for offset in model.promised if offset < end_offset)
+    for offset in below:
+        newest[key_of(model.promised[offset])] = offset
+    return {offset for offset in below if newest[key_of(model.promised[offset])] > offset}
 
 
 class JournaledMachine(CompactingMachine):
