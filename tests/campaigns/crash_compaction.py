@@ -56,8 +56,8 @@ class CompactingMachine(Machine):
         )
         self.now_ms = 0
         self.compactions = 0
-        self._compacted_ms: dict[tuple[PartitionKey, int], int] = {}
-        """When a tombstone was first in reach of a run."""
+        self._reached_ms: dict[tuple[PartitionModel, int], int] = {}
+        """When a run first reached a tombstone: its time to stay begins with that."""
 
     def step(self) -> None:
         """Do one thing that a gateway does."""
@@ -81,20 +81,25 @@ class CompactingMachine(Machine):
         )
 
     def compact(self) -> None:
-        """Run compaction over one log, the flusher being at work beside it."""
+        """Run compaction over any log, up to anywhere."""
         key = self.random.choice(list(self.partitions))
-        store, model = self.started(), self.partitions[key]
-        log = store.logs[key]
         self.now_ms += self.random.choice((0, 10, 1_000))
-        bound = self.random.choice((_FAR, _FAR, self.random.randint(0, model.end)))
+        end = self.partitions[key].end
+        bound = self.random.choice((_FAR, _FAR, self.random.randint(0, end)))
         memory_bytes = self.random.choice((480, 1 << 20, 1 << 20))
         job = CompactionJob(bound, self.now_ms, RETENTION_MS, key_memory_bytes=memory_bytes)
+        self.compact_log(key, job)
+
+    def compact_log(self, key: PartitionKey, job: CompactionJob) -> None:
+        """Run compaction over one log, the flusher being at work beside it."""
+        store, model = self.started(), self.partitions[key]
+        log = store.logs[key]
         order = plan_compaction(log, job, 0)
         if not order.sources:
             return
         # The rolls have synced what lies in sealed segments.
         model.make_durable(log.segments[-1].base_offset)
-        model.removable |= self._removable(key, model, order.job.upper_bound)
+        model.removable |= self._removable(model, order.job)
         self.is_compacting = True
         beside_share = self.beside_share
         # A run has so many operations that the log would grow faster than it is compacted.
@@ -143,30 +148,45 @@ class CompactingMachine(Machine):
             return None
         finally:
             steps.close()
+            # It may have ended below its bound, and below what has a newer record under that.
+            end_offset = compaction.report.compacted_end
+            self._note_tombstones(self.partitions[log.key], end_offset, order.job.now_ms)
 
-    def _removable(self, key: PartitionKey, model: PartitionModel, end_offset: int) -> set[int]:
+    def _removable(self, model: PartitionModel, job: CompactionJob) -> set[int]:
         """Return what a run may remove, by the declared rules."""
-        newest: dict[bytes, int] = {}
-        below = sorted(offset for offset in model.promised if offset < end_offset)
-        for offset in below:
-            newest[key_of(model.promised[offset])] = offset
-        removable = {offset for offset in below if newest[key_of(model.promised[offset])] > offset}
-        for offset in newest.values():
-            if model.promised[offset].startswith(b"T"):
-                first_ms = self._compacted_ms.setdefault((key, offset), self.now_ms)
-                if self.now_ms >= first_ms + RETENTION_MS:
-                    removable.add(offset)
+        removable = _replaced_offsets(model, job.upper_bound)
+        for offset in model.promised:
+            reached_ms = self._reached_ms.get((model, offset))
+            if (
+                offset < job.upper_bound
+                and reached_ms is not None
+                and job.now_ms >= reached_ms + RETENTION_MS
+            ):
+                removable.add(offset)
         return removable
+
+    def _note_tombstones(self, model: PartitionModel, end_offset: int, now_ms: int) -> None:
+        """Note which tombstones a run has reached that came to this end."""
+        replaced_offsets = _replaced_offsets(model, end_offset)
+        for offset, value in model.promised.items():
+            is_newest = offset < end_offset and offset not in replaced_offsets
+            if is_newest and value.startswith(b"T"):
+                self._reached_ms.setdefault((model, offset), now_ms)
 
     def _finish(self, model: PartitionModel, end_offset: int) -> None:
         """What has a newer record of its key below the end of a run is gone now."""
-        newest: dict[bytes, int] = {}
-        below = sorted(offset for offset in model.promised if offset < end_offset)
-        for offset in below:
-            newest[key_of(model.promised[offset])] = offset
-        gone = {offset for offset in below if newest[key_of(model.promised[offset])] > offset}
+        gone = _replaced_offsets(model, end_offset)
         model.removed |= gone
         model.removable -= gone
+
+
+def _replaced_offsets(model: PartitionModel, end_offset: int) -> set[int]:
+    """Return the offsets that have a newer record of their key below an end."""
+    newest: dict[bytes, int] = {}
+    below = sorted(offset for offset in model.promised if offset < end_offset)
+    for offset in below:
+        newest[key_of(model.promised[offset])] = offset
+    return {offset for offset in below if newest[key_of(model.promised[offset])] > offset}
 
 
 class JournaledMachine(CompactingMachine):
