@@ -24,10 +24,11 @@ Behaviour:
 - a transactional batch needs the request's transactional id: without it,
   TRANSACTIONAL_ID_AUTHORIZATION_FAILED. The first one of a transaction in a partition waits until
   its coordinator has said that the partition is in the transaction, up to v11, or has taken it in,
-  from v12 on (KIP-890), with the others of the request. Where that is refused: INVALID_TXN_STATE (TRANSACTION_ABORTABLE from v11
-  on) when the partition was not added, INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING;
-  CONCURRENT_TRANSACTIONS while the transaction before ends, and before v12, where clients do not
-  expect that, NOT_ENOUGH_REPLICAS, as when the coordinator is not available;
+  from v12 on (KIP-890), with the others of the request. Where that is refused: INVALID_TXN_STATE
+  (TRANSACTION_ABORTABLE from v11 on) when the partition was not added, INVALID_PRODUCER_EPOCH,
+  INVALID_PRODUCER_ID_MAPPING; CONCURRENT_TRANSACTIONS while the transaction before ends, and before
+  v12, where clients do not expect that, NOT_ENOUGH_REPLICAS, as when the coordinator is not
+  available;
 - a failing or full disk is KAFKA_STORAGE_ERROR, which clients retry.
 
 v1: throttle time. v2: log append time (KIP-32). v3: format 2, transactional id (KIP-98). v5: log
