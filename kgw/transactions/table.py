@@ -225,9 +225,11 @@ class TransactionTable:
         one.not_before_s = self._clock.monotonic_s() + growing_wait_s(one.failures)
         one.machine = self._machine(one.submitted, one.not_before_s)
         _log.error("a transactional id was loaded again", transactional_id=one.transactional_id)
-        # An end that waits for a write, or is under way, needs nobody to begin it.
+        # An end that waits for a write, or is under way, needs nobody to begin it; after a stop the
+        # next start does.
         ending = one.machine.ending
-        if ending is not None and one.last_write is None and one.run is None:
+        is_idle = one.last_write is None and one.run is None
+        if ending is not None and is_idle and not self.is_closing:
             self._begin(one, ending)
         self._settle(one)
 

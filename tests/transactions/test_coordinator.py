@@ -449,6 +449,28 @@ async def test_store_that_is_broken_is_not_asked_without_end(driver: Driver) -> 
     assert "CompleteAbort" == driver.state
 
 
+async def test_end_that_cannot_be_noted_at_a_stop_is_left_to_the_next_start(
+    driver: Driver,
+) -> None:
+    """Nobody is told anything once the coordinator is closed."""
+    producer = await begun(driver, 0)
+    driver.listeners.hold()
+    await driver.end(producer)
+    driver.store.is_broken = True
+    closing = asyncio.ensure_future(driver.coordinator.aclose())
+    await settle()
+    driver.listeners.release()
+    await closing
+    attempts = driver.listeners.attempts
+    driver.clock.advance(2 * LONGEST_WAIT_S)
+    await settle()
+    assert attempts == driver.listeners.attempts
+    driver.store.is_broken = False
+    await driver.crash()
+    await settle()
+    assert "CompleteCommit" == driver.state
+
+
 # --- partitions and groups that fail -------------------------------------------------------------
 
 
