@@ -8,7 +8,7 @@ stored of it, and whoever waited hears COORDINATOR_NOT_AVAILABLE.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from kgw.errors import ErrorCode, StorageError
 from kgw.logs import EventLogger
@@ -30,6 +30,7 @@ from kgw.transactions.machine import (
     TimePassed,
     TransactionMachine,
 )
+from kgw.transactions.states import TransactionState
 from kgw.turns import Rest, Share, in_turns
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from kgw.transactions.ending import Ender, EndRun
     from kgw.transactions.machine import Asked, Effect, Ending, Event, TransactionLimits
     from kgw.transactions.rows import TransactionRow
-    from kgw.transactions.states import TransactionState
     from kgw.turns import Turns
 
 _log = EventLogger(__name__)
@@ -101,13 +101,31 @@ class Transaction:
         return f"<Transaction {self.transactional_id!r} {self.machine!r}>"
 
 
-class Write(NamedTuple):
+class Write:
     """One change of one row, what is answered when it is durable, and what begins then."""
 
-    transaction: Transaction
-    row: TransactionRow | None
-    answers: list[Answer]
-    ends: list[CarryOut]
+    __slots__ = ("answers", "ends", "is_taken", "row", "transaction")
+
+    def __init__(self, transaction: Transaction, row: TransactionRow | None) -> None:
+        self.transaction = transaction
+        self.row = row
+        self.answers: list[Answer] = []
+        self.ends: list[CarryOut] = []
+        self.is_taken = False
+        """Whether a flush has it: then it changes no more."""
+
+    def can_become(self, row: TransactionRow | None) -> bool:
+        """Whether a later row may take the place of its own: more is added to a transaction.
+
+        Not the row of a decision: those who hear of that must not hear of it before those who were
+        answered before it have done what they wanted of the transaction.
+        """
+        return (
+            not self.is_taken
+            and row is not None
+            and self.row is not None
+            and row.state is self.row.state is TransactionState.ONGOING
+        )
 
 
 class TransactionTable:
@@ -208,9 +226,13 @@ class TransactionTable:
                 self._need_producer_id(one.transactional_id, effect.asked)
 
     def _submit(self, one: Transaction, row: TransactionRow | None) -> Write:
-        write = Write(one, row, [], [])
+        write = one.last_write
         one.submitted = row
-        one.last_write = write
+        if write is not None and write.can_become(row):
+            # Each row has all partitions: of many that come one by one, the last is enough.
+            write.row = row
+            return write
+        write = one.last_write = Write(one, row)
         one.unwritten += 1
         self._queue.submit(write)
         return write
@@ -273,6 +295,8 @@ class TransactionTable:
     # --- storing ---------------------------------------------------------------------------------
 
     async def _flush(self, batch: list[Write]) -> None:
+        for write in batch:
+            write.is_taken = True
         try:
             work = in_turns(_changes_of(batch))
             await self._state.apply(await work if isinstance(work, Rest) else work)
