@@ -471,7 +471,7 @@ async def test_who_was_let_into_a_transaction_hears_before_its_end_is_told(
     driver: Driver, commit: bool
 ) -> None:
     """Also where one flush stores both: what it does then belongs to the transaction."""
-    producer = await driver.init()
+    producer: tuple[int, int] = await driver.init()
     heard: list[int] = []
     added = driver.coordinator.add_offsets(ID, *producer, "group")
     added.when_done(lambda _: heard.append(driver.listeners.attempts))
