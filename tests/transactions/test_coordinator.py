@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tracemalloc
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +15,7 @@ from kgw.state.kinds import TRANSACTION
 from kgw.transactions.ending import LONGEST_WAIT_S, TOLD_PER_TURN, growing_wait_s
 from kgw.transactions.requests import Producer
 from kgw.transactions.rows import decode_row
+from kgw.transactions.table import FINISHED_PER_TURN
 from tests.transactions.driver import ID, Driver, Told, settle
 from tests.transactions.script import place
 from tests.turns import most_in_a_turn
@@ -464,6 +466,20 @@ async def test_partitions_that_come_one_by_one_take_the_room_of_one_row(driver: 
     row = await stored(driver)
     assert row is not None
     assert 1_000 == len(row.places)
+
+
+async def test_partitions_that_are_let_in_enter_in_turns(driver: Driver) -> None:
+    """Each has a batch that waits: thousands of them in one turn would hold up the loop."""
+    producer = await driver.init()
+    turn = 0
+    entered: Counter[int] = Counter()
+    for number in range(20):
+        asked = driver.ask_add(producer, *range(100 * number, 100 * number + 100))
+        asked.when_done(lambda _: entered.update({turn: 100}))
+    while sum(entered.values()) < 2_000:
+        turn += 1
+        await asyncio.sleep(0)
+    assert max(entered.values()) <= FINISHED_PER_TURN
 
 
 @pytest.mark.parametrize("commit", [True, False])
