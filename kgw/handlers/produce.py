@@ -24,10 +24,11 @@ Behaviour:
 - a transactional batch needs the request's transactional id: without it,
   TRANSACTIONAL_ID_AUTHORIZATION_FAILED. The first one of a transaction in a partition waits until
   its coordinator has said that the partition is in the transaction, up to v11, or has taken it in,
-  from v12 on (KIP-890). Where that is refused: INVALID_TXN_STATE (TRANSACTION_ABORTABLE from v11
-  on) when the partition was not added, INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING;
-  CONCURRENT_TRANSACTIONS while the transaction before ends, and before v12, where clients do not
-  expect that, NOT_ENOUGH_REPLICAS, as when the coordinator is not available;
+  from v12 on (KIP-890), with the others of the request. Where that is refused: INVALID_TXN_STATE
+  (TRANSACTION_ABORTABLE from v11 on) when the partition was not added, INVALID_PRODUCER_EPOCH,
+  INVALID_PRODUCER_ID_MAPPING; CONCURRENT_TRANSACTIONS while the transaction before ends, and before
+  v12, where clients do not expect that, NOT_ENOUGH_REPLICAS, as when the coordinator is not
+  available;
 - a failing or full disk is KAFKA_STORAGE_ERROR, which clients retry.
 
 v1: throttle time. v2: log append time (KIP-32). v3: format 2, transactional id (KIP-98). v5: log
@@ -61,7 +62,7 @@ from kgw.turns import Share, finish, in_turns, shares
 from kgw.types import NO_OFFSET, PartitionKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from kgw.backend.append import Append
     from kgw.handlers.context import Answer, RequestContext
@@ -128,8 +129,14 @@ def handle(request: ProduceRequest, context: RequestContext) -> Answer:
         )
         context.submission = context.submission or Completion()
         return _answer_in_turns(submitting, request, context, response, pending)
-    for topic_data in request.topic_data:
-        _submit(topic_data, 0, len(topic_data.partition_data), context, response, pending)
+    adding = _adding(request, context)
+    try:
+        for topic_data in request.topic_data:
+            size = len(topic_data.partition_data)
+            _submit(topic_data, 0, size, context, response, pending, adding)
+    finally:
+        if adding is not None:
+            adding.ask()
     if context.submission is not None:
         context.submission.finish()
     if request.acks == 0:
@@ -167,8 +174,13 @@ def _submit_in_turns(
     """Submit the batches of many partitions, some at a time."""
     lengths = [len(topic_data.partition_data) for topic_data in request.topic_data]
     for turn in shares(lengths, PARTITIONS_PER_TURN):
-        for number, start, end in turn:
-            _submit(request.topic_data[number], start, end, context, response, pending)
+        adding = _adding(request, context)
+        try:
+            for number, start, end in turn:
+                _submit(request.topic_data[number], start, end, context, response, pending, adding)
+        finally:
+            if adding is not None:
+                adding.ask()
         yield
 
 
@@ -179,6 +191,7 @@ def _submit(
     context: RequestContext,
     response: ProduceResponse,
     pending: list[_Pending],
+    adding: _Adding | None,
 ) -> None:
     """Submit some batches of a topic; put in `pending` what is due, and an answer for each."""
     version = context.api_version
@@ -197,7 +210,7 @@ def _submit(
             verify = (
                 None
                 if transactional_id is None
-                else partial(_verify, transactional_id, partition, data, context)
+                else partial(_verify, transactional_id, partition, data, context, adding)
             )
             _append(answer, partition, data, version, verify, pending)
             continue
@@ -338,9 +351,24 @@ def _verify(
     partition: Partition,
     data: PartitionProduceData,
     context: RequestContext,
+    adding: _Adding | None,
 ) -> Completion[ErrorCode]:
     """Have a partition taken into the transaction of a batch; for older clients, ask if it is."""
     batch = read_batch(cast("Buffer", data.records))
+    producer = batch.producer_id, batch.producer_epoch
+    place = PartitionKey(partition.topic.topic_id, partition.index)
+    if adding is not None:
+        return adding.add(producer, place)
+    return _ask(transactional_id, producer, (place,), context)
+
+
+def _ask(
+    transactional_id: str,
+    producer: tuple[int, int],
+    places: Sequence[PartitionKey],
+    context: RequestContext,
+) -> Completion[ErrorCode]:
+    """Ask the coordinator for partitions, as `_verify`."""
     try:
         coordinator = transactions(transactional_id, context)
     except KafkaError as error:
@@ -348,8 +376,61 @@ def _verify(
         elsewhere.set_result(error.code)
         return elsewhere
     ask = coordinator.add_partitions if context.api_version >= _ADDS else coordinator.verify
-    place = PartitionKey(partition.topic.topic_id, partition.index)
-    return ask(transactional_id, batch.producer_id, batch.producer_epoch, (place,))
+    return ask(transactional_id, *producer, places)
+
+
+def _adding(request: ProduceRequest, context: RequestContext) -> _Adding | None:
+    """Return what takes the partitions of a request into its transaction; None for one alone."""
+    if request.transactional_id is None or context.api_version < _ADDS:
+        return None
+    topics = request.topic_data
+    if len(topics) == 1 and len(topics[0].partition_data) == 1:
+        return None
+    return _Adding(request.transactional_id, context)
+
+
+class _Adding:
+    """The partitions of a request that come into its transaction, asked for together.
+
+    Each by itself would make a row with all before it: 5,000 took 600 MB and two seconds.
+    """
+
+    __slots__ = ("_context", "_transactional_id", "_wanted")
+
+    def __init__(self, transactional_id: str, context: RequestContext) -> None:
+        self._transactional_id = transactional_id
+        self._context = context
+        self._wanted: dict[tuple[int, int], tuple[list[PartitionKey], Completion[ErrorCode]]] = {}
+
+    def add(self, producer: tuple[int, int], place: PartitionKey) -> Completion[ErrorCode]:
+        """Return what is to become of a partition. `ask` has to follow in this turn of the loop."""
+        known = self._wanted.get(producer)
+        if known is None:
+            known = self._wanted[producer] = [], Completion()
+        places, waiter = known
+        places.append(place)
+        return waiter
+
+    def ask(self) -> None:
+        """Ask for what was added. It must be called: batches wait for it."""
+        for producer, (places, waiter) in self._wanted.items():
+            try:
+                asked = _ask(self._transactional_id, producer, places, self._context)
+            except Exception as error:  # noqa: BLE001 - batches wait, and all of a partition's
+                waiter.error = error
+                waiter.finish()
+                continue
+            if asked.is_done:
+                _pass_on(waiter, asked)
+            else:
+                asked.when_done(partial(_pass_on, waiter))
+
+
+def _pass_on(waiter: Completion[ErrorCode], asked: Completion[ErrorCode]) -> None:
+    waiter.error = asked.error
+    if asked.error is None:
+        waiter.result = asked.result
+    waiter.finish()
 
 
 def _for_version(code: ErrorCode, version: int) -> ErrorCode:

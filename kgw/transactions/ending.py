@@ -32,7 +32,8 @@ EndInGroup: TypeAlias = "Callable[[str, int, int, bool], Completion[ErrorCode]]"
 """Ends a transaction in a group: its id, the producer's id and epoch, whether it commits."""
 
 FIRST_WAIT_S = 0.1
-LONGEST_WAIT_S = 10.0
+LONGEST_WAIT_S = 5.0
+"""Readers of committed records go on so long after a disk has healed, at the latest."""
 TOLD_PER_TURN = 150
 """A marker is an append, and takes as long to submit."""
 

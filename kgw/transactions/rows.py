@@ -49,9 +49,9 @@ class TransactionRow(NamedTuple):
 
     def encode(self) -> bytes:
         """Return the stored form."""
-        topics: dict[str, list[int]] = {}
-        for topic_id, partition in sorted(self.places):
-            topics.setdefault(format_uuid(topic_id), []).append(partition)
+        topics: dict[TopicId, list[int]] = {}
+        for topic_id, partition in self.places:
+            topics.setdefault(topic_id, []).append(partition)
         fields = {
             "state": self.state.value,
             "producer_id": self.producer.id,
@@ -62,7 +62,7 @@ class TransactionRow(NamedTuple):
             "last_producer_epoch": self.last_producer_epoch,
             "next_producer_id": self.next_producer_id,
             "transaction_version": self.transaction_version,
-            "topics": topics,
+            "topics": {format_uuid(one): sorted(topics[one]) for one in sorted(topics)},
             "groups": sorted(self.groups),
             "started_ms": self.started_ms,
             "updated_ms": self.updated_ms,

@@ -8,7 +8,7 @@ stored of it, and whoever waited hears COORDINATOR_NOT_AVAILABLE.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from kgw.errors import ErrorCode, StorageError
 from kgw.logs import EventLogger
@@ -30,6 +30,8 @@ from kgw.transactions.machine import (
     TimePassed,
     TransactionMachine,
 )
+from kgw.transactions.requests import AddRequest
+from kgw.transactions.states import TransactionState
 from kgw.turns import Rest, Share, in_turns
 
 if TYPE_CHECKING:
@@ -42,7 +44,6 @@ if TYPE_CHECKING:
     from kgw.transactions.ending import Ender, EndRun
     from kgw.transactions.machine import Asked, Effect, Ending, Event, TransactionLimits
     from kgw.transactions.rows import TransactionRow
-    from kgw.transactions.states import TransactionState
     from kgw.turns import Turns
 
 _log = EventLogger(__name__)
@@ -51,6 +52,7 @@ ROWS_PER_TURN = 150
 """To make a row takes 10 to 20 us; one with many partitions takes longer."""
 PLACES_PER_ROW = 50
 FINISHED_PER_TURN = 400
+"""Writes, and partitions whose batches an answer lets in: that takes 15 us each."""
 
 _TIME_PASSED = TimePassed()
 _MARKED = Marked()
@@ -101,13 +103,31 @@ class Transaction:
         return f"<Transaction {self.transactional_id!r} {self.machine!r}>"
 
 
-class Write(NamedTuple):
+class Write:
     """One change of one row, what is answered when it is durable, and what begins then."""
 
-    transaction: Transaction
-    row: TransactionRow | None
-    answers: list[Answer]
-    ends: list[CarryOut]
+    __slots__ = ("answers", "ends", "is_taken", "row", "transaction")
+
+    def __init__(self, transaction: Transaction, row: TransactionRow | None) -> None:
+        self.transaction = transaction
+        self.row = row
+        self.answers: list[Answer] = []
+        self.ends: list[CarryOut] = []
+        self.is_taken = False
+        """Whether a flush has it: then it changes no more."""
+
+    def can_become(self, row: TransactionRow | None) -> bool:
+        """Whether a later row may take the place of its own: more is added to a transaction.
+
+        Not the row of a decision: those who hear of that must not hear of it before those who were
+        answered before it have done what they wanted of the transaction.
+        """
+        return (
+            not self.is_taken
+            and row is not None
+            and self.row is not None
+            and row.state is self.row.state is TransactionState.ONGOING
+        )
 
 
 class TransactionTable:
@@ -208,9 +228,13 @@ class TransactionTable:
                 self._need_producer_id(one.transactional_id, effect.asked)
 
     def _submit(self, one: Transaction, row: TransactionRow | None) -> Write:
-        write = Write(one, row, [], [])
+        write = one.last_write
         one.submitted = row
-        one.last_write = write
+        if write is not None and write.can_become(row):
+            # Each row has all partitions: of many that come one by one, the last is enough.
+            write.row = row
+            return write
+        write = one.last_write = Write(one, row)
         one.unwritten += 1
         self._queue.submit(write)
         return write
@@ -225,9 +249,11 @@ class TransactionTable:
         one.not_before_s = self._clock.monotonic_s() + growing_wait_s(one.failures)
         one.machine = self._machine(one.submitted, one.not_before_s)
         _log.error("a transactional id was loaded again", transactional_id=one.transactional_id)
-        # An end that waits for a write, or is under way, needs nobody to begin it.
+        # An end that waits for a write, or is under way, needs nobody to begin it; after a stop the
+        # next start does.
         ending = one.machine.ending
-        if ending is not None and one.last_write is None and one.run is None:
+        is_idle = one.last_write is None and one.run is None
+        if ending is not None and is_idle and not self.is_closing:
             self._begin(one, ending)
         self._settle(one)
 
@@ -271,6 +297,8 @@ class TransactionTable:
     # --- storing ---------------------------------------------------------------------------------
 
     async def _flush(self, batch: list[Write]) -> None:
+        for write in batch:
+            write.is_taken = True
         try:
             work = in_turns(_changes_of(batch))
             await self._state.apply(await work if isinstance(work, Rest) else work)
@@ -285,6 +313,10 @@ class TransactionTable:
                 self._stored(write)
             except Exception as error:  # noqa: BLE001 - the others must be answered all the same
                 self._report_bug(error)
+            for answer in write.answers:
+                _answer(answer)
+                if share.spend(_weight(answer)):
+                    await asyncio.sleep(0)
             if share.spend():
                 await asyncio.sleep(0)
 
@@ -302,8 +334,6 @@ class TransactionTable:
         for end in write.ends:
             self._say(one, end)
             self._begin(one, end.ending)
-        for answer in write.answers:
-            _answer(answer)
         self._settle(one)
 
     def _fail(self, batch: list[Write]) -> None:
@@ -387,6 +417,12 @@ def _changes_of(batch: list[Write]) -> Turns[list[Change]]:
 
 def _answer(answer: Answer) -> None:
     cast("Completion[Any]", answer.asked.waiter).set_result(answer.result)
+
+
+def _weight(answer: Answer) -> int:
+    """Return how much happens when it is given: batches of a Produce enter their partitions."""
+    request = answer.asked.request
+    return len(request.places) if isinstance(request, AddRequest) else 1
 
 
 def _disarm(one: Transaction) -> None:

@@ -11,6 +11,8 @@ from kgw.errors import ErrorCode, KafkaError
 from kgw.partitions.appending import Appended
 from kgw.partitions.partition import Partition
 from kgw.protocol.api_keys import ApiKey
+from kgw.protocol.messages.produce import PartitionProduceData
+from kgw.transactions.coordinator import TransactionCoordinator
 from tests.handlers.support import (
     batch,
     call,
@@ -458,6 +460,35 @@ async def test_batch_waits_for_the_end_of_the_transaction_before(
     listeners.release()
     answer = await produced(pending)
     assert (NONE, 7) == (answer.error_code, answer.base_offset)
+
+
+async def test_partitions_of_one_request_come_in_together(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The row of the id is made once for them, not once for each."""
+    await create_topic(gateway, partitions=100)
+    producer = await init(gateway)
+    request = transactional(producer)
+    (one,) = request.topic_data[0].partition_data
+    request.topic_data[0].partition_data = [
+        PartitionProduceData(index=index, records=one.records) for index in range(100)
+    ]
+    asked: list[int] = []
+    add_partitions = TransactionCoordinator.add_partitions
+
+    def count(self: TransactionCoordinator, *who: Any) -> Completion[ErrorCode]:
+        asked.append(len(who[-1]))
+        return add_partitions(self, *who)
+
+    monkeypatch.setattr(TransactionCoordinator, "add_partitions", count)
+    response: Any = await gateway.start(request, 12).response()
+    (topic,) = response.responses
+    assert [(index, NONE) for index in range(100)] == [
+        (one.index, one.error_code) for one in topic.partition_responses
+    ]
+    assert [100] == asked
+    (state,) = await describe(gateway)
+    assert [list(range(100))] == [one.partitions for one in state.topics]
 
 
 async def test_restart_of_a_gateway(gateway: InProcessGateway, listeners: Listeners) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +15,7 @@ from kgw.state.kinds import TRANSACTION
 from kgw.transactions.ending import LONGEST_WAIT_S, TOLD_PER_TURN, growing_wait_s
 from kgw.transactions.requests import Producer
 from kgw.transactions.rows import decode_row
+from kgw.transactions.table import FINISHED_PER_TURN
 from tests.transactions.driver import ID, Driver, Told, settle
 from tests.transactions.script import place
 from tests.turns import most_in_a_turn
@@ -441,12 +444,80 @@ async def test_store_that_is_broken_is_not_asked_without_end(driver: Driver) -> 
     for _ in range(60):
         driver.clock.advance(1)
         await settle()
-    assert 5 <= driver.store.failures <= 15
+    assert 5 <= driver.store.failures <= 25
     assert "Ongoing" == driver.state
     driver.store.is_broken = False
     driver.clock.advance(LONGEST_WAIT_S)
     await settle()
     assert "CompleteAbort" == driver.state
+
+
+async def test_partitions_that_come_one_by_one_take_the_room_of_one_row(driver: Driver) -> None:
+    """Each row has all those before: 5,000 of them in the queue took 600 MB."""
+    producer = await driver.init()
+    tracemalloc.start()
+    try:
+        asked = [driver.ask_add(producer, index) for index in range(1_000)]
+        grown_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert grown_bytes < 2_000_000
+    assert {ErrorCode.NONE} == {await one for one in asked}
+    row = await stored(driver)
+    assert row is not None
+    assert 1_000 == len(row.places)
+
+
+async def test_partitions_that_are_let_in_enter_in_turns(driver: Driver) -> None:
+    """Each has a batch that waits: thousands of them in one turn would hold up the loop."""
+    producer = await driver.init()
+    turn = 0
+    entered: Counter[int] = Counter()
+    for number in range(20):
+        asked = driver.ask_add(producer, *range(100 * number, 100 * number + 100))
+        asked.when_done(lambda _: entered.update({turn: 100}))
+    while sum(entered.values()) < 2_000:
+        turn += 1
+        await asyncio.sleep(0)
+    assert max(entered.values()) <= FINISHED_PER_TURN
+
+
+@pytest.mark.parametrize("commit", [True, False])
+async def test_who_was_let_into_a_transaction_hears_before_its_end_is_told(
+    driver: Driver, commit: bool
+) -> None:
+    """Also where one flush stores both: what it does then belongs to the transaction."""
+    producer: tuple[int, int] = await driver.init()
+    heard: list[int] = []
+    added = driver.coordinator.add_offsets(ID, *producer, "group")
+    added.when_done(lambda _: heard.append(driver.listeners.attempts))
+    ended = driver.ask_end(producer, commit=commit)
+    await settle()
+    assert ended.is_done
+    assert [0] == heard
+    assert ["group"] == [one.where for one in driver.listeners.told]
+
+
+async def test_end_that_cannot_be_noted_at_a_stop_is_left_to_the_next_start(
+    driver: Driver,
+) -> None:
+    """Nobody is told anything once the coordinator is closed."""
+    producer = await begun(driver, 0)
+    driver.listeners.hold()
+    await driver.end(producer)
+    driver.store.is_broken = True
+    closing = asyncio.ensure_future(driver.coordinator.aclose())
+    await settle()
+    driver.listeners.release()
+    await closing
+    attempts = driver.listeners.attempts
+    driver.clock.advance(2 * LONGEST_WAIT_S)
+    await settle()
+    assert attempts == driver.listeners.attempts
+    driver.store.is_broken = False
+    await driver.crash()
+    await settle()
+    assert "CompleteCommit" == driver.state
 
 
 # --- partitions and groups that fail -------------------------------------------------------------
