@@ -120,7 +120,7 @@ def prepare_records(batch: RecordBatch, rules: RecordRules, limits: Decompressio
     if rules.recompression is not None:
         from kgw.records.recompression import recompress
 
-        recompress(batch, payload, max_timestamp_ms, rules.recompression)
+        recompress(batch, payload, max_timestamp_ms, rules.recompression, limits)
 
 
 class CheckQueue:
