@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 ALL: Final = -1
 """As a duration: transactions of any age."""
 _DURATIONS, _PATTERNS = 1, 2
+_IDLE: Final = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
+"""States in which no transaction is under way."""
 
 
 class TransactionSummary(NamedTuple):
@@ -140,7 +142,8 @@ class TransactionClient:
             found.producer_id,
             found.producer_epoch,
             found.transaction_timeout_ms,
-            found.transaction_start_time_ms,
+            # Servers go on saying when the last one began.
+            -1 if found.transaction_state in _IDLE else found.transaction_start_time_ms,
             tuple(sorted((one.topic, index) for one in found.topics for index in one.partitions)),
         )
 

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
 
     from kgw.backend.append import Append
     from kgw.handlers.context import Answer, RequestContext
+    from kgw.partitions.appending import QueuedAppend
     from kgw.partitions.partition import Partition
     from kgw.protocol.messages.produce import (
         PartitionProduceData,
@@ -105,7 +106,7 @@ _BLAME_A_RECORD = frozenset({ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTA
 
 _Pending: TypeAlias = "tuple[PartitionProduceResponse, Partition, Append, bool]"
 """A batch on its way to the disk: the answer that waits for it, the partition, what becomes of it;
-last, whether it may still be refused for what its records are."""
+last, whether it is a QueuedAppend, which may still be refused for what its records are."""
 
 
 def handle(request: ProduceRequest, context: RequestContext) -> Answer:
@@ -468,10 +469,12 @@ def _record_count(data: PartitionProduceData) -> int:
 
 def _fill_in(pending: _Pending, context: RequestContext) -> None:
     """Fill in what became of a submitted batch."""
-    answer, partition, result, _ = pending
+    answer, partition, result, is_undecided = pending
     error = result.error
     if error is None:
         answer.base_offset = result.result.base_offset
+        if is_undecided:
+            answer.log_append_time_ms = cast("QueuedAppend", result).log_append_time_ms
     elif partition.topic.is_deleted:
         _refuse(answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic has been deleted")
     elif isinstance(error, UnfitRecordsError):

@@ -20,7 +20,7 @@ from kgw.completion import until_done
 from kgw.errors import KafkaError
 from kgw.partitions.validation import RecordRules, validate_records
 from kgw.records.batch import Compression
-from kgw.types import NO_LEADER_EPOCH
+from kgw.types import NO_LEADER_EPOCH, NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
     from asyncio import Future, Task
@@ -52,7 +52,19 @@ class Appended(NamedTuple):
     log_append_time_ms: int
     """-1 unless the topic uses log append time."""
     is_undecided: bool = False
-    """Whether `result` may still be a refusal: a KafkaError."""
+    """Whether `result` is a QueuedAppend, which may still be a refusal: a KafkaError."""
+
+
+class QueuedAppend(Append):
+    """What becomes of something that waits for its turn."""
+
+    __slots__ = ("log_append_time_ms",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log_append_time_ms = NO_TIMESTAMP_MS
+        """As in `Appended`, once this is done without an error: of a retry that of its first copy,
+        which was not known when it came."""
 
 
 class Recompressed:
@@ -120,7 +132,7 @@ def prepare_records(batch: RecordBatch, rules: RecordRules, limits: Decompressio
     if rules.recompression is not None:
         from kgw.records.recompression import recompress
 
-        recompress(batch, payload, max_timestamp_ms, rules.recompression)
+        recompress(batch, payload, max_timestamp_ms, rules.recompression, limits)
 
 
 class CheckQueue:
@@ -144,13 +156,13 @@ class CheckQueue:
         *,
         check: Callable[[], None] | None = None,
         verified: Due | None = None,
-    ) -> Append:
+    ) -> QueuedAppend:
         """Call `enter` when all before it have had their turn, and it need not wait itself.
 
         `check` is run in the thread, and raises what refuses the batch; `verified` is waited for.
         It comes to what `enter` does, or the KafkaError that refuses the batch.
         """
-        result = Append()
+        result = QueuedAppend()
         checked = None if check is None else self._thread.run(check)
         task = asyncio.ensure_future(_enter_in_order(checked, verified, self._last, enter, result))
         self._last = task
@@ -164,7 +176,7 @@ async def _enter_in_order(
     verified: Due | None,
     before: Task[None] | None,
     enter: Callable[[], Appended],
-    result: Append,
+    result: QueuedAppend,
 ) -> None:
     try:
         try:
@@ -184,6 +196,7 @@ async def _enter_in_order(
         result.error = error
         result.finish()
         return
+    result.log_append_time_ms = appended.log_append_time_ms
     if appended.result is None:
         # A duplicate: where its first copy is, is all that is known.
         result.result = AppendResult(appended.base_offset, appended.base_offset, NO_LEADER_EPOCH)

@@ -337,6 +337,7 @@ class Partition:
         """
         enter = partial(self._enter_marker, marker)
         queue = self._check_queue
+        result: Append
         if queue is not None and queue.is_busy:
             result = queue.submit(enter)
         else:
@@ -415,7 +416,7 @@ class Partition:
         if check is None and verified is None and (queue is None or not queue.is_busy):
             self._check_queue = None
             return enter()
-        return self._enter_in_order(enter, append_time_ms, check=check, verified=verified)
+        return self._enter_in_order(enter, check=check, verified=verified)
 
     def _enter_recompressed(
         self, enter: Callable[[], Appended], batch: RecordBatch, came_bytes: int
@@ -450,20 +451,23 @@ class Partition:
         up_conversion.check_size(records, rules)
         now_ms = self._clock.wall_ms()
         append_time_ms = now_ms if rules.uses_log_append_time else NO_TIMESTAMP_MS
-        batches: list[RecordBatch] = []
+        converted: list[up_conversion.ConvertedSet] = []
 
         def convert() -> None:
-            batches.append(up_conversion.to_valid_batch(records, rules, limits, now_ms))
+            converted.append(up_conversion.to_valid_batch(records, rules, limits, now_ms))
 
         def enter() -> Appended:
-            return self._enter(batches[0], now_ms, append_time_ms)
+            batch, recompressed_bytes = converted.pop()
+            submit = partial(self._enter, batch, now_ms, append_time_ms)
+            if recompressed_bytes is None:
+                return submit()
+            return self._enter_recompressed(submit, batch, recompressed_bytes)
 
-        return self._enter_in_order(enter, append_time_ms, check=convert)
+        return self._enter_in_order(enter, check=convert)
 
     def _enter_in_order(
         self,
         enter: Callable[[], Appended],
-        append_time_ms: int,
         *,
         check: Callable[[], None] | None = None,
         verified: Completion[ErrorCode] | None = None,
@@ -473,7 +477,7 @@ class Partition:
         if queue is None:
             queue = self._check_queue = CheckQueue(self._check_thread)
         result = queue.submit(enter, check=check, verified=verified)
-        return Appended(result, NO_OFFSET, append_time_ms, is_undecided=True)
+        return Appended(result, NO_OFFSET, NO_TIMESTAMP_MS, is_undecided=True)
 
     def _enter_verified(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.errors import ErrorCode, KafkaError
 from kgw.partitions.appending import BYTES_IN_LOOP, RECORDS_IN_LOOP, prepare_records
@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 
 _LARGEST_RATIO: Final = 5
 """What a message set may be larger than its batch: a record of 7 bytes is a message of 34."""
+
+
+class ConvertedSet(NamedTuple):
+    """What became of a message set."""
+
+    batch: RecordBatch
+    recompressed_bytes: int | None
+    """How large it was in the codec of the set; None if that is its topic's."""
 
 
 def is_batch(records: Buffer) -> bool:
@@ -55,7 +63,7 @@ def check_size(message_set: Buffer, rules: BatchRules) -> None:
 
 def to_valid_batch(
     message_set: Buffer, rules: BatchRules, limits: DecompressionLimits, now_ms: int
-) -> RecordBatch:
+) -> ConvertedSet:
     """Return the batch that a set becomes, when it may enter. Any thread.
 
     Raises KafkaError as `to_batch`, `validate_batch` and `prepare_records`.
@@ -63,6 +71,9 @@ def to_valid_batch(
     batch = read_produced_batch(to_batch(message_set, limits))
     validate_batch(batch, rules, now_ms)
     checked = record_rules(rules, now_ms, batch.attributes)
+    recompressed_bytes = None
     if checked is not None:
+        if checked.recompression is not None:
+            recompressed_bytes = batch.size_bytes
         prepare_records(batch, checked, limits)
-    return batch
+    return ConvertedSet(batch, recompressed_bytes)

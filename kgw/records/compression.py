@@ -37,7 +37,8 @@ _GZIP_WINDOW_BITS: Final = 16 + 15
 
 ZSTD_MAX_WINDOW_BYTES: Final = 128 << 20
 """What Java's and librdkafka's decoders allow; it is address space until it is written to."""
-_ZSTD_USUAL_WINDOW_BYTES: Final = 8 << 20
+_ZSTD_USUAL_WINDOW_LOG: Final = 23
+_ZSTD_USUAL_WINDOW_BYTES: Final = 1 << _ZSTD_USUAL_WINDOW_LOG
 """What every decoder should have (RFC 8878, 3.1.1.1.2); levels below 20 do with it.
 
 A frame that asks for more may become `_KEPT_BYTES` at most: as much again stays in its window.
@@ -269,7 +270,15 @@ def _decompress_lz4(data: Buffer, bound: int) -> bytearray:
 def _compress_zstd(data: Buffer, level: int | None) -> bytes:
     import zstandard
 
-    return zstandard.ZstdCompressor(level=3 if level is None else level).compress(data)
+    from_level = zstandard.ZstdCompressionParameters.from_level
+    size_bytes = len(data)
+    level = 3 if level is None else level
+    parameters = from_level(level, source_size=size_bytes)
+    if parameters.window_log > _ZSTD_USUAL_WINDOW_LOG:
+        # Levels from 20 on, where there is much: `decompress` would not take it back.
+        parameters = from_level(level, source_size=size_bytes, window_log=_ZSTD_USUAL_WINDOW_LOG)
+    compressed: bytes = zstandard.ZstdCompressor(compression_params=parameters).compress(data)
+    return compressed
 
 
 def _decompress_zstd(data: Buffer, bound: int) -> bytearray:

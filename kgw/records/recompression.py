@@ -22,6 +22,7 @@ from kgw.records.errors import RecordError
 
 if TYPE_CHECKING:
     from kgw.records.batch import RecordBatch
+    from kgw.records.limits import DecompressionLimits
     from kgw.types import Buffer
 
 LZ4_FAST_LEVEL: Final = 9
@@ -42,15 +43,23 @@ class Recompression(NamedTuple):
 
 
 def recompress(
-    batch: RecordBatch, payload: Buffer, max_timestamp_ms: int, wanted: Recompression
+    batch: RecordBatch,
+    payload: Buffer,
+    max_timestamp_ms: int,
+    wanted: Recompression,
+    limits: DecompressionLimits,
 ) -> None:
     """Have a whole batch hold its payload, which has been unpacked, in another codec; in place.
 
-    `max_timestamp_ms` is the greatest of its records. Raises RecordError MESSAGE_TOO_LARGE when the
-    batch becomes larger than it may; nothing has changed then.
+    `max_timestamp_ms` is the greatest of its records. What would become so small that it could not
+    be unpacked within `limits` any more, by compaction or for an old client, stays in the codec in
+    which it came. Raises RecordError MESSAGE_TOO_LARGE when the batch becomes larger than it may;
+    nothing has changed then.
     """
     codec = wanted.compression
     records = compress(codec, payload, _level(wanted))
+    if codec is not Compression.NONE and len(payload) > limits.bound(len(records)):
+        codec, records = batch.compression, batch.records
     size_bytes = HEADER_BYTES + len(records)
     if size_bytes > wanted.max_batch_bytes:
         raise RecordError(

@@ -99,13 +99,13 @@ class ScriptedCluster:
         self, name: str, producer: int, state: str = "Ongoing", **partitions: list[int]
     ) -> None:
         """Let the coordinator know of a transactional id."""
-        is_open = state == "Ongoing"
+        has_begun = state != "Empty"  # the last one, when none is under way
         self.transactions.append(
             TransactionState(
                 transactional_id=name,
                 transaction_state=state,
                 transaction_timeout_ms=MINUTE_MS,
-                transaction_start_time_ms=1_700_000_000_000 if is_open else -1,
+                transaction_start_time_ms=1_700_000_000_000 if has_begun else -1,
                 producer_id=producer,
                 producer_epoch=3,
                 topics=[TopicData(topic=one, partitions=its) for one, its in partitions.items()],

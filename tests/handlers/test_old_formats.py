@@ -294,6 +294,32 @@ async def test_order_is_kept_behind_a_large_set(
 
 
 @pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("count", [3, MANY])
+async def test_sets_come_into_the_topics_codec(
+    gateway: InProcessGateway, codec: Compression, count: int
+) -> None:
+    """As batches do, with log append time, and counted where theirs is another one."""
+    await create_topic(gateway, compression_type="lz4", message_timestamp_type="LogAppendTime")
+    answer = await produce(gateway, set_of(1, codec, messages(1, count)), version=2)
+    assert (ErrorCode.NONE, 0, START_MS) == (
+        answer.error_code,
+        answer.base_offset,
+        answer.log_append_time_ms,
+    )
+    (stored,) = split_batches(bytes_of(await fetch(gateway, fetch_request(0))))
+    assert stored.crc_matches()
+    assert (Compression.LZ4, count) == (stored.compression, stored.record_count)
+    assert {START_MS} == {one.timestamp_ms for one in read_records(stored)}
+    metrics = gateway.gateway.metrics
+    metrics.refresh()
+    is_other = codec is not Compression.LZ4
+    assert (is_other, stored.size_bytes if is_other else 0) == (
+        metrics.recompressed_batches,
+        metrics.recompressed_bytes["stored"],
+    )
+
+
+@pytest.mark.parametrize("codec", CODECS)
 async def test_the_loop_turns_while_a_large_answer_is_converted(
     gateway: InProcessGateway, codec: Compression
 ) -> None:

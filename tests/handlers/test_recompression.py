@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -202,6 +203,24 @@ async def test_records_at_fault_are_named(gateway: InProcessGateway) -> None:
     answer = await produce(gateway, bytearray(hidden.buffer))
     assert ErrorCode.INVALID_TIMESTAMP == answer.error_code
     assert [1] == [one.batch_index for one in answer.record_errors]
+
+
+async def test_a_retry_is_told_the_log_append_time_of_what_is_stored(
+    gateway: InProcessGateway,
+) -> None:
+    """Also one that waited for its turn, in flight with the first one or long after it."""
+    await create_topic(gateway, compression_type="zstd", message_timestamp_type="LogAppendTime")
+    sent = batch(*[b"v"] * LARGE, producer_id=5, base_sequence=0)
+    first = asyncio.create_task(produce(gateway, bytearray(sent)))
+    await asyncio.sleep(0)
+    gateway.manual_clock.advance(1)
+    answers = [await produce(gateway, bytearray(sent)), await first]
+    gateway.manual_clock.advance(1)
+    answers.append(await produce(gateway, bytearray(sent)))
+    (kept,) = await stored(gateway)
+    assert [(ErrorCode.NONE, 0, kept.max_timestamp_ms)] * 3 == [
+        (one.error_code, one.base_offset, one.log_append_time_ms) for one in answers
+    ]
 
 
 async def test_the_type_changes_while_the_server_runs(gateway: InProcessGateway) -> None:

@@ -196,6 +196,50 @@ async def test_what_the_coordinator_refuses_does_not_enter(
     assert 0 == (await send(partition, coordinator, 5)).base_offset
 
 
+@pytest.mark.parametrize("coordinator_is_first", [True, False])
+async def test_what_is_compressed_anew_waits_for_its_coordinator_too(
+    backend: MemoryBackend, coordinator: Coordinator, *, coordinator_is_first: bool
+) -> None:
+    """Whichever is ready first: once for all its retries, before its marker, in its order."""
+    partition = await created(
+        backend, compression_type="zstd", message_timestamp_type="LogAppendTime"
+    )
+    coordinator.is_slow = True
+    sent = [
+        produced(
+            b"%d" % sequence * 5_000,
+            producer_id=7,
+            producer_epoch=0,
+            base_sequence=sequence,
+            is_transactional=True,
+        )
+        for sequence in (0, 1)
+    ]
+    appends = [
+        partition.append(bytearray(one), verify=coordinator.verify).result
+        for one in (sent[0], sent[0], sent[1], sent[0])
+    ]
+    ended = partition.append_marker(marker())
+
+    def answer() -> None:
+        for one in coordinator.asked:
+            one.set_result(ErrorCode.NONE)
+
+    if coordinator_is_first:
+        answer()
+    else:
+        # The thread has nothing left to do then.
+        await partition._check_thread.run(lambda: None)  # noqa: SLF001 - nobody else has it
+        await turns()
+        assert 0 == partition.log.end_offset
+        answer()
+    assert all(append is not None for append in appends)
+    assert [0, 0, 1, 0] == [(await append).base_offset for append in appends if append is not None]
+    assert 2 == (await ended).base_offset
+    assert (3, 3) == stable(partition)
+    assert [(0, b"0" * 5_000), (1, b"1" * 5_000)] == await committed_records(partition, 1 << 20)
+
+
 async def test_nothing_is_remembered_of_who_has_no_transaction(
     partition: Partition, coordinator: Coordinator
 ) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +18,7 @@ from kgw.records.batch import (
 from kgw.records.builder import BatchBuilder
 from kgw.records.compression import compress
 from kgw.records.errors import RecordError
+from kgw.records.limits import DEFAULT_LIMITS
 from kgw.records.reader import read_records, unpack
 from kgw.records.recompression import Recompression, recompress
 from tests.records import strategies
@@ -28,7 +31,7 @@ NOW_MS = 1_700_000_000_000
 def become(batch: RecordBatch, wanted: Recompression, max_timestamp_ms: int | None = None) -> None:
     """Recompress a batch whose header tells the truth, unless told what that is."""
     greatest_ms = batch.max_timestamp_ms if max_timestamp_ms is None else max_timestamp_ms
-    recompress(batch, unpack(batch), greatest_ms, wanted)
+    recompress(batch, unpack(batch), greatest_ms, wanted, DEFAULT_LIMITS)
 
 
 def produced(compression: Compression, value: bytes = b"v" * 300) -> RecordBatch:
@@ -165,3 +168,34 @@ def test_higher_levels_make_less() -> None:
             sizes[codec, level] = batch.size_bytes
         low, high = (sizes[codec, level] for level in levels)
         assert high < low, codec
+
+
+@pytest.mark.parametrize(
+    ("came", "wanted", "line"),
+    [
+        (Compression.NONE, Compression.LZ4, b" "),
+        (Compression.NONE, Compression.ZSTD, b" "),
+        (Compression.GZIP, Compression.ZSTD, WORDS[:20_000]),
+    ],
+)
+def test_what_nobody_here_could_unpack_again_stays_as_it_came(
+    came: Compression, wanted: Compression, line: bytes
+) -> None:
+    """Compaction and answers to old clients have the same limits; times are corrected even so."""
+    batch = produced(came, line * ((3 << 20) // len(line)))
+    before = bytes(batch.records)
+    become(batch, Recompression(wanted, None, ANY_SIZE), NOW_MS + 1)
+    again = read_batch(bytes(batch.buffer))
+    assert (came, NOW_MS + 1) == (again.compression, again.max_timestamp_ms)
+    assert before == bytes(again.records)
+    assert again.crc_matches()
+    assert 3 == len(list(read_records(again)))
+
+
+@pytest.mark.parametrize("level", [19, 20, 22])
+def test_any_level_of_zstd_can_be_unpacked_again(level: int) -> None:
+    """Those from 20 on would ask for a window with which no more than 8 MB are taken."""
+    batch = produced(Compression.NONE, random.Random(level).randbytes(100_000) * 31)
+    become(batch, Recompression(Compression.ZSTD, level, ANY_SIZE))
+    assert Compression.ZSTD is batch.compression
+    assert 3 == len(list(read_records(batch)))
