@@ -178,6 +178,21 @@ OF_PARTITIONS: dict[ApiKey, Callable[[Topic, int], Request]] = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: lambda _, index: _by_name(
         ApiKey.OFFSET_FOR_LEADER_EPOCH, "topic", partition=index, leader_epoch=0
     ),
+    ApiKey.DESCRIBE_PRODUCERS: lambda _, index: request_of(
+        ApiKey.DESCRIBE_PRODUCERS, topics=[{"name": "orders", "partition_indexes": [index]}]
+    ),
+    ApiKey.WRITE_TXN_MARKERS: lambda _, index: request_of(
+        ApiKey.WRITE_TXN_MARKERS,
+        markers=[
+            {
+                "producer_id": 7,
+                "producer_epoch": 0,
+                "transaction_result": True,
+                "topics": [{"name": "orders", "partition_indexes": [index]}],
+                "coordinator_epoch": 0,
+            }
+        ],
+    ),
 }
 
 
