@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kgw.backend.append import Append, AppendResult
+from kgw.backend.append import AppendResult
 from kgw.errors import ErrorCode, KafkaError
-from kgw.partitions.appending import Appended
+from kgw.partitions.appending import Appended, QueuedAppend
 from kgw.partitions.partition import Partition
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.messages.produce import PartitionProduceData
@@ -352,7 +352,7 @@ def let_partitions_ask(monkeypatch: pytest.MonkeyPatch, at_once: bool = False) -
         verify: Callable[[], Completion[ErrorCode]] | None = None,
     ) -> Appended:
         assert verify is not None
-        asked, result = verify(), Append()
+        asked, result = verify(), QueuedAppend()
 
         def enter(asked: Completion[ErrorCode]) -> None:
             if asked.result is NONE:
