@@ -16,10 +16,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from enum import Enum
 
     import click
 
@@ -330,24 +331,9 @@ def groups() -> str:
     from kgw.groups import states
     from kgw.groups.trace import Cause
 
-    lines = ["```mermaid\n", "stateDiagram-v2\n", "    [*] --> Empty\n"]
-    for state, events in states.TRANSITIONS.items():
-        for event, target in events.items():
-            lines.append(f"    {state.value} --> {target.value}: {event.value}\n")
-    lines += ["    Dead --> [*]\n", "```\n"]
-    meanings = enum_docstrings(Path(states.__file__), "GroupState")
     return "".join(
         [
-            "# Groups\n\n",
-            "The states of a classic group and what moves it from one to another.\n",
-            "The diagram is drawn from the table that the code obeys: what is not in it cannot",
-            " happen.\n\n",
-            *lines,
-            "\n",
-            table(
-                ("State", "Meaning"),
-                ((state.value, meanings[state.name]) for state in states.GroupState),
-            ),
+            states_of("Groups", "a classic group", states, states.GroupState),
             "\n## Why a rebalance began\n\n",
             "The causes that `kgw groups explain` and `kgw_group_rebalances_total` name.\n\n",
             "".join(f"- `{cause.value}`\n" for cause in Cause),
@@ -360,27 +346,33 @@ def transactions() -> str:
     from kgw.transactions import states
     from kgw.transactions.machine import Cause
 
+    return "".join(
+        [
+            states_of("Transactions", "a transactional id", states, states.TransactionState),
+            "\n## How a transaction ended\n\n",
+            "The results that `kgw_transactions_ended_total` names.\n\n",
+            "".join(f"- `{cause.value}`\n" for cause in Cause),
+        ]
+    )
+
+
+def states_of(title: str, what: str, module: Any, states: type[Enum]) -> str:
+    """The beginning of a page: the diagram of a module's table of transitions, and the states."""
     lines = ["```mermaid\n", "stateDiagram-v2\n", "    [*] --> Empty\n"]
-    for state, events in states.TRANSITIONS.items():
+    for state, events in module.TRANSITIONS.items():
         for event, target in events.items():
             lines.append(f"    {state.value} --> {target.value}: {event.value}\n")
     lines += ["    Dead --> [*]\n", "```\n"]
-    meanings = enum_docstrings(Path(states.__file__), "TransactionState")
+    meanings = enum_docstrings(Path(module.__file__), states.__name__)
     return "".join(
         [
-            "# Transactions\n\n",
-            "The states of a transactional id and what moves it from one to another.\n",
+            f"# {title}\n\n",
+            f"The states of {what} and what moves it from one to another.\n",
             "The diagram is drawn from the table that the code obeys: what is not in it cannot",
             " happen.\n\n",
             *lines,
             "\n",
-            table(
-                ("State", "Meaning"),
-                ((state.value, meanings[state.name]) for state in states.TransactionState),
-            ),
-            "\n## How a transaction ended\n\n",
-            "The results that `kgw_transactions_ended_total` names.\n\n",
-            "".join(f"- `{cause.value}`\n" for cause in Cause),
+            table(("State", "Meaning"), ((state.value, meanings[state.name]) for state in states)),
         ]
     )
 
