@@ -205,14 +205,20 @@ class GroupDriver:
         topic_id: TopicId = TOPIC,
     ) -> Reply[ErrorCode]:
         """Send an OffsetCommit, of a member or from outside."""
+        committed, member_id, generation = self._commit_of(offset, joined)
+        offsets = {topic_id: {partition: committed}}
+        return self.ask_to_commit_all(offsets, member_id, instance, generation)
+
+    def _commit_of(
+        self, offset: int, joined: JoinResult | None
+    ) -> tuple[CommittedOffset, str, int]:
+        """Return an offset that is committed now, and the member and generation that do so."""
         committed = CommittedOffset(
             offset, -1, "", self.clock.wall_ms(), NO_EXPIRY_MS, self.clock.monotonic_s()
         )
-        member_id, generation = (
-            (NO_MEMBER_ID, -1) if joined is None else (joined.member_id, joined.generation)
-        )
-        offsets = {topic_id: {partition: committed}}
-        return self.ask_to_commit_all(offsets, member_id, instance, generation)
+        if joined is None:
+            return committed, NO_MEMBER_ID, -1
+        return committed, joined.member_id, joined.generation
 
     def ask_to_commit_all(
         self,
@@ -242,12 +248,7 @@ class GroupDriver:
         topic_id: TopicId = TOPIC,
     ) -> Reply[ErrorCode]:
         """Send a TxnOffsetCommit, for a member or for nobody."""
-        committed = CommittedOffset(
-            offset, -1, "", self.clock.wall_ms(), NO_EXPIRY_MS, self.clock.monotonic_s()
-        )
-        member_id, generation = (
-            (NO_MEMBER_ID, -1) if joined is None else (joined.member_id, joined.generation)
-        )
+        committed, member_id, generation = self._commit_of(offset, joined)
         commit = PendingCommit(producer, epoch, {topic_id: {partition: committed}})
         request = TxnCommitRequest(member_id, instance, generation, commit)
         return self.groups.commit_in_transaction(self.group, request)
