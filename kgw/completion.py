@@ -54,6 +54,13 @@ class Completion(Generic[ResultT]):
         else:
             self._callbacks.append(callback)
 
+    def then(self, callback: Callable[[Self], object]) -> None:
+        """Have something called with this: now if it is done, else when it is."""
+        if self.is_done:
+            callback(self)
+        else:
+            self.when_done(callback)
+
     def finish(self) -> None:
         """Declare it done, once, `result` or `error` being set, and tell who waits."""
         self.is_done = True
@@ -68,6 +75,13 @@ class Completion(Generic[ResultT]):
     def set_result(self, result: ResultT) -> None:
         """Finish it with a result."""
         self.result = result
+        self.finish()
+
+    def finish_as(self, other: Completion[ResultT]) -> None:
+        """Finish it with what another one, which is done, came to."""
+        self.error = other.error
+        if other.error is None:
+            self.result = other.result
         self.finish()
 
     def __await__(self) -> Generator[object, None, ResultT]:

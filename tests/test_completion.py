@@ -66,3 +66,28 @@ def test_a_callback_that_fails_keeps_the_others_from_nothing(
     completion.set_result(7)
     assert [completion] == told
     assert "ValueError" in caplog.text
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+@pytest.mark.parametrize("error", [None, OSError("full")])
+def test_one_ends_as_another_does(is_done: bool, error: Exception | None) -> None:
+    """`then` calls at once or later, and `finish_as` takes over a result, or why there is none."""
+    first: Completion[int] = Completion()
+    second: Completion[int] = Completion()
+
+    def end() -> None:
+        first.error = error
+        if error is None:
+            first.result = 7
+        first.finish()
+
+    if is_done:
+        end()
+    first.then(second.finish_as)
+    if not is_done:
+        assert not second.is_done
+        end()
+    assert second.is_done
+    assert error is second.error
+    if error is None:
+        assert 7 == second.result

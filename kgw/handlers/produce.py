@@ -421,17 +421,7 @@ class _Adding:
                 waiter.error = error
                 waiter.finish()
                 continue
-            if asked.is_done:
-                _pass_on(waiter, asked)
-            else:
-                asked.when_done(partial(_pass_on, waiter))
-
-
-def _pass_on(waiter: Completion[ErrorCode], asked: Completion[ErrorCode]) -> None:
-    waiter.error = asked.error
-    if asked.error is None:
-        waiter.result = asked.result
-    waiter.finish()
+            asked.then(waiter.finish_as)
 
 
 def _for_version(code: ErrorCode, version: int) -> ErrorCode:

@@ -44,8 +44,6 @@ from kgw.protocol.messages.txn_offset_commit import (
 from kgw.turns import Rest, Share, finish, in_turns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kgw.handlers.context import Answer, RequestContext
     from kgw.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
     from kgw.protocol.schema import Response
@@ -123,32 +121,19 @@ def _commit(
             committing.error = error
             committing.finish()
             return
-        _then(reply, lambda _: committing.set_result(reply.result))
+        reply.then(committing.finish_as)
 
     adds_the_group = context.api_version >= _ADDS_THE_GROUP
     transactions = context.gateway.transactions
     ask = transactions.add_offsets if adds_the_group else transactions.verify_offsets
-    _then(
-        ask(
-            request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
-        ),
-        go_on,
-    )
+    ask(
+        request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
+    ).then(go_on)
 
     def answer() -> Response:
         return _answer(context, accepted.response, _result(committing))
 
     return answer() if committing.is_done else Later(committing, answer)
-
-
-def _then(
-    completion: Completion[ErrorCode], go_on: Callable[[Completion[ErrorCode]], object]
-) -> None:
-    """Go on with something that is done, or once it is."""
-    if completion.is_done:
-        go_on(completion)
-    else:
-        completion.when_done(go_on)
 
 
 def _result(completion: Completion[ErrorCode]) -> ErrorCode:

@@ -12,7 +12,6 @@ transaction's coordinator, and a marker for whatever came before it.
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kgw.backend.append import Append, AppendResult
@@ -201,14 +200,5 @@ async def _enter_in_order(
         # A duplicate: where its first copy is, is all that is known.
         result.result = AppendResult(appended.base_offset, appended.base_offset, NO_LEADER_EPOCH)
         result.finish()
-    elif appended.result.is_done:
-        _copy(result, appended.result)
     else:
-        appended.result.when_done(partial(_copy, result))
-
-
-def _copy(result: Append, done: Append) -> None:
-    result.error = done.error
-    if done.error is None:
-        result.result = done.result
-    result.finish()
+        appended.result.then(result.finish_as)

@@ -346,7 +346,7 @@ class Partition:
             return result
         # The coordinator forgets the transaction when this is done: no power loss may undo it.
         durable = Append()
-        _then(result, partial(self._sync_marker, durable))
+        result.then(partial(self._sync_marker, durable))
         return durable
 
     def _verify(
@@ -545,7 +545,7 @@ class Partition:
         entry = self.producers.submit_marker(marker, now_ms)
         self._in_flight_of_producers += 1
         self._in_flight_count += 1
-        _then(result, partial(self._answered, entry))
+        result.then(partial(self._answered, entry))
         return Appended(result, NO_OFFSET, NO_TIMESTAMP_MS)
 
     def _sync_marker(self, durable: Append, marker: Append) -> None:
@@ -681,14 +681,6 @@ class Partition:
     def _end_waits(self) -> None:
         for listener in (*self.listeners, *self.committed_listeners):
             listener.fire()
-
-
-def _then(append: Append, callback: Callable[[Append], None]) -> None:
-    """Call something when an append is done, or at once."""
-    if append.is_done:
-        callback(append)
-    else:
-        append.when_done(callback)
 
 
 def most_grown(partitions: list[Partition], leave_bytes: int) -> list[Partition]:

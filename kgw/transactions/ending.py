@@ -169,10 +169,8 @@ class EndRun:
             return
         if told is None:
             self._answered()
-        elif told.is_done:
-            self._heard(where, told)
         else:
-            told.when_done(partial(self._heard, where))
+            told.then(partial(self._heard, where))
 
     def _heard(self, where: PartitionKey | str, told: Completion[Any]) -> None:
         error = told.error
