@@ -356,7 +356,7 @@ class Simulation:
         name = None if transaction is None else transaction.name
         roll = self.random.random()
         if roll < 0.02:
-            if self.broker.strikes("stores-what-it-refuses", 0.9):
+            if self.broker.strikes("stores-what-a-transaction-is-refused", 0.9):
                 self.broker.write(partition, value, transaction)
             worker.must_abort = True
             self._say(Send(worker.name, partition, value, Outcome.FAIL, None, name))
@@ -553,7 +553,7 @@ TRANSACTION_BUGS: dict[str, Findings] = {
     "zombies-may-end": found_by(
         LOST, may=(ABORTED_READ, COMMIT_LOST, HANGING, PRECOMMITTED, TORN, CIRCULAR)
     ),
-    "stores-what-it-refuses": found_by(ABORTED_READ),
+    "stores-what-a-transaction-is-refused": found_by(ABORTED_READ),
     "writes-a-retry-again": found_by(DUPLICATE),
     "reads-beyond-the-stable-offset": found_by(
         ABORTED_READ, PRECOMMITTED, may=(CIRCULAR, TIME_TRAVEL)

@@ -74,6 +74,7 @@ def kinds_found(check: Callable[..., list[Anomaly]], seed: int, bug: str) -> set
     return {one.kind for one in check(events, final, drained=True)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bug", ALL_BUGS)
 def test_every_planted_bug_is_found_by_name(bug: str) -> None:
     """A broker with one known bug is accused of what it did, whatever the seed, and no more."""
