@@ -69,7 +69,7 @@ class KeptState(MemoryStateStore):
 
     def copied(self) -> KeptState:
         """Return what a crash leaves. In any thread."""
-        copy = KeptState()
+        copy = type(self)()
         with self._applying:
             copy._rows = {kind: dict(rows) for kind, rows in self._rows.items()}
         copy._first = self._first
