@@ -60,16 +60,22 @@ class KeptState(MemoryStateStore):
         super().__init__()
         self._applying = Lock()
         self._first: dict[str, dict[str, Row]] = {}
+        self.watcher: Callable[[Sequence[Change], bool], None] | None = None
+        """Told of each change before it is stored, and with True when it is."""
 
     async def apply(self, changes: Sequence[Change]) -> None:
+        if self.watcher is not None:
+            self.watcher(changes, False)
         with self._applying:
             await super().apply(changes)
             for kind in self.forgets & self._rows.keys():
                 self._first.setdefault(kind, dict(self._rows[kind]))
+        if self.watcher is not None:
+            self.watcher(changes, True)
 
     def copied(self) -> KeptState:
         """Return what a crash leaves. In any thread."""
-        copy = type(self)()
+        copy = KeptState()
         with self._applying:
             copy._rows = {kind: dict(rows) for kind, rows in self._rows.items()}
         copy._first = self._first

@@ -6,18 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from kgw.errors import ErrorCode
 from kgw.handlers.context import Session
-from tests.campaigns.transaction_clients import (
-    PARTITIONS,
-    TOPIC,
-    code_of_add,
-    code_of_offsets,
-    code_of_produce,
-)
+from tests.campaigns.transaction_clients import code_of_add, code_of_offsets, code_of_produce
+from tests.campaigns.transaction_world import PARTITIONS, TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.campaigns.transaction_clients import Frame, Producer, World
+    from tests.campaigns.transaction_clients import Producer
+    from tests.campaigns.transaction_world import Frame, World
 
 KINDS = {
     "end": (0, 5),

@@ -26,17 +26,12 @@ from kgw.transactions.ending import Ender
 from kgw.transactions.rows import decode_row
 from kgw.transactions.states import DECIDED
 from kgw.transactions.table import TransactionTable
-from tests.campaigns.retries import hasty_ids
+from tests.campaigns.retries import KeptState, hasty_ids
 from tests.campaigns.stale_frames import KINDS, send_stale
 from tests.campaigns.support import Report, main, replaced
-from tests.campaigns.transaction_clients import (
-    CATCH_UP_S,
-    TIMEOUT_MS,
-    Producer,
-    World,
-    WrongError,
-)
-from tests.campaigns.transaction_steps import Step, WatchedState
+from tests.campaigns.transaction_clients import Producer
+from tests.campaigns.transaction_steps import Step
+from tests.campaigns.transaction_world import CATCH_UP_S, TIMEOUT_MS, World, WrongError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -46,7 +41,7 @@ if TYPE_CHECKING:
     from kgw.state.base import Change
     from kgw.transactions.machine import Ending
     from kgw.types import PartitionKey
-    from tests.campaigns.transaction_clients import Transaction
+    from tests.campaigns.transaction_world import Transaction
 
 KILLS_A_STEP = 20
 """In full size, for commit and for abort each."""
@@ -83,14 +78,16 @@ class Point:
         self._report.count(f"{'commit' if self._is_commit else 'abort'}: {self._step.value}")
         while random.random() < RECOVERY_SHARE:
             async with world.living(crash_at=random.randint(1, 60)):
+                await world.new_id()
                 for _ in range(20):
                     await world.pass_time(0.01)
-                self._report.count("crashes_in_recovery", world.kill.has_come)
+            self._report.count("crashes_in_recovery", world.kill.has_hit)
         async with world.living():
             await self._go_on()
             await self._judge()
         if random.random() < 0.2:
             async with world.living():
+                await world.new_id()
                 await self._judge()
 
     async def _live(self) -> None:
@@ -179,6 +176,7 @@ class Point:
         plan = random.choice(PLANS)
         self._report.count(f"plan: {plan}")
         victim.hides_answer = False
+        await self._count_unheard()
         await world.look()
         if one is not None and (self._step.is_decided or plan != PLANS[0]):
             one.fate = one.is_commit if self._step.is_decided else False
@@ -202,6 +200,14 @@ class Point:
         await self._send_stale(2, when="after the restart")
         await world.look()
         await self._go_on_as_ever(plan)
+
+    async def _count_unheard(self) -> None:
+        """See whether the batch at which the crash came is stored: nobody was told."""
+        if self._step is Step.BATCH and self._one is not None:
+            _, batch = self._one.steps[self._one.done]
+            found = await self._world.read(batch.partition, 0)
+            is_stored = any(value == batch.values[0] for _, value in found)
+            self._report.count("batches_stored_and_not_answered", is_stored)
 
     async def _find_victim(self) -> None:
         """Nobody has come for the transactional id: say what has become of it meanwhile."""
@@ -265,9 +271,9 @@ async def run_points(
 @contextmanager
 def hasty_decisions() -> Iterator[None]:
     """A gateway that answers a decision before it is stored."""
-    apply = WatchedState.apply
+    apply = KeptState.apply
 
-    async def hasty_apply(self: WatchedState, changes: Sequence[Change]) -> None:
+    async def hasty_apply(self: KeptState, changes: Sequence[Change]) -> None:
         if any(
             one.kind == TRANSACTION and one.value and decode_row(one.value).state in DECIDED
             for one in changes
@@ -278,7 +284,7 @@ def hasty_decisions() -> Iterator[None]:
         else:
             await apply(self, changes)
 
-    with replaced(WatchedState, "apply", hasty_apply):
+    with replaced(KeptState, "apply", hasty_apply):
         yield
 
 
@@ -369,6 +375,7 @@ def run(seed: int, full: bool) -> Report:
     if full:
         report.require("crashes_in_recovery", points // 10)
         report.require("ends_repeated", 20)
+        report.require("batches_stored_and_not_answered", KILLS_A_STEP)
         for kind in KINDS:
             report.require(f"stale: {kind}", STALE_FRAMES // 10)
         for where in ("an old", "a new"):

@@ -13,7 +13,6 @@ from kgw.completion import Completion
 from kgw.state.kinds import PENDING_OFFSETS, TRANSACTION
 from kgw.transactions.rows import decode_row
 from kgw.transactions.states import DECIDED, TransactionState
-from tests.campaigns.retries import KeptState
 from tests.campaigns.support import replaced
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from kgw.state.base import Change
     from kgw.transactions.machine import Ending
     from kgw.types import PartitionKey
+    from tests.campaigns.retries import KeptState
     from tests.simulated_fs import SimulatedFs
 
 WRITES = ("write", "fdatasync")
@@ -60,27 +60,10 @@ class Step(Enum):
 _ORDER = {step: number for number, step in enumerate(Step)}
 
 
-class WatchedState(KeptState):
-    """A state store that tells of each change, before it is stored and when it is."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.watcher: Callable[[Sequence[Change], bool], None] | None = None
-
-    async def apply(self, changes: Sequence[Change]) -> None:
-        if self.watcher is not None:
-            self.watcher(changes, False)
-        await super().apply(changes)
-        if self.watcher is not None:
-            self.watcher(changes, True)
-
-
 class Kill:
     """Takes a picture of disk and state when the crash comes; the gateway runs on for nothing."""
 
-    def __init__(
-        self, random: Random, fs: SimulatedFs, state: WatchedState, *, is_kill: bool
-    ) -> None:
+    def __init__(self, random: Random, fs: SimulatedFs, state: KeptState, *, is_kill: bool) -> None:
         """`is_kill` says whether the kernel goes on; otherwise the power is lost."""
         self._random = random
         self._fs = fs
@@ -97,7 +80,7 @@ class Kill:
         self._calls: frozenset[str] = frozenset()
         self.has_come = False
         """What is answered from now on, nobody hears."""
-        self.left: tuple[SimulatedFs, WatchedState] | None = None
+        self.left: tuple[SimulatedFs, KeptState] | None = None
         """What the crash leaves."""
         self.has_hit = False
         """Whether it has come at the step that was asked for."""
@@ -142,16 +125,15 @@ class Kill:
             self._fs.on_operation = None
             state = self._state.copied()
             fs = self._fs.clone() if self._is_kill else self._fs.power_loss(self._random)
-            assert isinstance(state, WatchedState)
             self.left = fs, state
 
     def _operated(self, call: str, _: str) -> None:
         if not self._calls or call in self._calls:
             self._operations -= 1
             if not self._operations:
-                self.come(has_hit=self._step is not None)
+                self.come(has_hit=True)
 
-    def _watch(self, changes: Sequence[Change], is_stored: bool) -> None:  # noqa: FBT001
+    def _watch(self, changes: Sequence[Change], is_stored: bool) -> None:
         if self._step is None or self.has_come:
             return
         for change in changes:
