@@ -266,6 +266,7 @@ def run(seed: int, full: bool) -> Report:
     report.require("retries_of_stored_batches", points)
     report.require("retries_of_answered_batches", points)
     report.require("retries_of_stored_unanswered_batches", points)
+    report.require("retries_of_stored_transactional_batches", points)
     report.require("producer_ids", points // 2)
     if full:
         asyncio.run(kill_processes(report, seed, PROCESS_KILLS))
