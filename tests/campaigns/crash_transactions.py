@@ -189,7 +189,8 @@ class TransactionalMachine(Machine):
                     f"not {expected.last_stable_offset} of {end_offset}"
                 )
             elif told.records != expected.records:
-                wrong = sorted(set(told.records) ^ set(expected.records))[:3]
+                wrong = sorted(set(told.records) ^ set(expected.records))
+                wrong = [(offset, value[:20]) for offset, value in wrong[:3]]
                 found.append(f"partition {key.partition}: COMMITTED or not: {wrong}")
         return found
 

@@ -45,8 +45,8 @@ class Producer:
         self.is_version_2 = world.random.random() < 0.5
         self.producer = (-1, -1)
         """The id and epoch that it was told."""
-        self.ended: tuple[int, bool] | None = None
-        """The epoch of the last transaction, if its end raised it, nothing has come since, and
+        self.ended: tuple[tuple[int, int], bool] | None = None
+        """Who ended the last transaction, if that raised the epoch and nothing has come since, and
         whether it was committed: whoever asks for it again is told so."""
         self._sequences: dict[int, int] = {}
         self._session = Session()
@@ -85,17 +85,24 @@ class Producer:
             await self._world.pass_time(0.1)
         raise WrongError(f"HANGING: {kind} of {self.producer} is never taken")
 
-    async def begin(self) -> None:
-        """Get the id and epoch; whoever had the transactional id is fenced."""
+    async def begin(self, *, goes_on: bool = False) -> None:
+        """Get the id and epoch; whoever had the transactional id is fenced.
+
+        A producer that goes on says what it has (KIP-360).
+        """
+        producer_id, producer_epoch = self.producer if goes_on else (-1, -1)
         request = request_of(
             ApiKey.INIT_PRODUCER_ID,
             transactional_id=self.transactional_id,
             transaction_timeout_ms=TIMEOUT_MS,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
         )
-        version = self._version(0, 4, 5)
+        version = self._version(3 if goes_on else 0, 4, 5)
         answer = await self._until_taken("", request, version, lambda one: one.error_code)
         self.producer = answer.producer_id, answer.producer_epoch
         self._world.give(self.producer)
+        self.ended = None
         self._sequences.clear()
 
     # --- a transaction ---------------------------------------------------------------------------
@@ -152,7 +159,7 @@ class Producer:
 
     def lapse(self, *, is_commit: bool) -> None:
         """Its transaction has ended, and it has not heard of it: the epoch was raised."""
-        self.ended = self.producer[1], is_commit
+        self.ended = self.producer, is_commit
         self.producer = self.producer[0], self.producer[1] + 1
 
     def _who(self) -> dict[str, Any]:
@@ -215,7 +222,7 @@ class Producer:
             await world.until_dead()
         one.is_told, one.fate = True, one.is_commit
         if self.is_version_2:
-            self.ended = self.producer[1], one.is_commit
+            self.ended = self.producer, one.is_commit
             self.producer = answer.producer_id, answer.producer_epoch
             world.give(self.producer)
             self._sequences.clear()

@@ -14,8 +14,12 @@ from kgw.errors import ErrorCode
 from kgw.handlers.context import Session
 from kgw.protocol.api_keys import ApiKey
 from kgw.records.batch import split_batches
+from kgw.state.base import Change
+from kgw.state.kinds import TRANSACTION
 from kgw.testing.clock import ManualClock
 from kgw.testing.gateway import InProcessGateway
+from kgw.transactions.machine import LAST_EPOCH
+from kgw.transactions.rows import decode_row
 from tests.campaigns.crash_model import random_options
 from tests.campaigns.retries import KeptState
 from tests.campaigns.transaction_steps import Kill
@@ -180,6 +184,14 @@ class World:
     def groups(self) -> list[str]:
         """The groups whose offsets are committed."""
         return list(dict.fromkeys(group for group, _ in self.transactions))
+
+    async def wear_out(self, transactional_id: str) -> None:
+        """Between two lives: let the epochs of a transactional id be nearly used up."""
+        rows = await self._state.load(TRANSACTION)
+        row = decode_row(rows[transactional_id].value)
+        worn = row.producer._replace(epoch=LAST_EPOCH - self.random.randint(0, 3))
+        value = row._replace(producer=worn).encode()
+        await self._state.apply([Change(TRANSACTION, transactional_id, value)])
 
     # --- requests --------------------------------------------------------------------------------
 
