@@ -356,7 +356,7 @@ def run(seed: int, full: bool) -> Report:
     explore(report, seed + 6, before + transaction_states, TransactionalMachine)
     report.require("states", before + transaction_states)
     report.require("markers", transaction_states // 4)
-    report.require("snapshots_of_transactions", transaction_states // 10)
+    report.require("snapshots_of_transactions", transaction_states // 25)
     report.require("snapshots_that_starts_went_by", transaction_states // 4)
     require_ways(report, wanted // 10)
     report.require("records_read_meanwhile", wanted // 2)
