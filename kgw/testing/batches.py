@@ -32,6 +32,7 @@ def make_batch(
     producer_id: int = -1,
     producer_epoch: int = -1,
     base_sequence: int = -1,
+    is_transactional: bool = False,
     is_control: bool = False,
 ) -> RecordBatch:
     """Return an uncompressed batch in a writable buffer of its own, at offset 0.
@@ -42,7 +43,7 @@ def make_batch(
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
-        is_transactional=is_control,
+        is_transactional=is_transactional or is_control,
         is_control=is_control,
     )
     keys = keys or [None] * len(values)

@@ -21,6 +21,11 @@ from tests.campaigns.crash_compaction import (
 from tests.campaigns.crash_flusher import ChangingMachine, FlusherMachine, HastyFlusherMachine
 from tests.campaigns.crash_flushes import Flushes
 from tests.campaigns.crash_model import BusyJournalMachine, Contents, Machine, random_options
+from tests.campaigns.crash_transactions import (
+    AbortlessMachine,
+    CredulousMachine,
+    TransactionalMachine,
+)
 from tests.campaigns.simulated_loop import SimulatedLoop
 from tests.campaigns.support import Report, main, replays
 from tests.simulated_fs import SimulatedFs
@@ -255,6 +260,10 @@ def explore_run(
     machine.clients.tell(report)
     if isinstance(machine, CompactingMachine):
         report.count("compactions", machine.compactions)
+    if isinstance(machine, TransactionalMachine):
+        report.count("markers", machine.markers)
+        report.count("snapshots_of_transactions", machine.snapshots)
+        report.count("snapshots_that_starts_went_by", machine.snapshots_used)
     if isinstance(machine, FlusherMachine):
         report.count("groups_of_the_thread", machine.groups)
     widest_ms = int(machine.widest_loss_s * 1_000)
@@ -315,6 +324,8 @@ CONTROLS: dict[type[Machine], str] = {
     RecklessMachine: "the high watermark went back",
     UntimedMachine: "OVERDUE",
     LateMachine: "OVERDUE",
+    AbortlessMachine: "COMMITTED or not",
+    CredulousMachine: "STABLE up to",
 }
 """Machines that break a promise, and what must be said of each within 1,000 states."""
 
@@ -340,7 +351,13 @@ def run(seed: int, full: bool) -> Report:
     explore(report, seed + 4, before + changing_states, ChangingMachine)
     journal_states = wanted // 12
     explore(report, seed + 5, before + changing_states + journal_states, BusyJournalMachine)
-    report.require("states", before + changing_states + journal_states)
+    before += changing_states + journal_states
+    transaction_states = wanted // 8
+    explore(report, seed + 6, before + transaction_states, TransactionalMachine)
+    report.require("states", before + transaction_states)
+    report.require("markers", transaction_states // 4)
+    report.require("snapshots_of_transactions", transaction_states // 25)
+    report.require("snapshots_that_starts_went_by", transaction_states // 4)
     require_ways(report, wanted // 10)
     report.require("records_read_meanwhile", wanted // 2)
     report.require("states_at_frames", journal_states // 2)

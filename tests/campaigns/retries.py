@@ -60,12 +60,18 @@ class KeptState(MemoryStateStore):
         super().__init__()
         self._applying = Lock()
         self._first: dict[str, dict[str, Row]] = {}
+        self.watcher: Callable[[Sequence[Change], bool], None] | None = None
+        """Told of each change before it is stored, and with True when it is."""
 
     async def apply(self, changes: Sequence[Change]) -> None:
+        if self.watcher is not None:
+            self.watcher(changes, False)
         with self._applying:
             await super().apply(changes)
             for kind in self.forgets & self._rows.keys():
                 self._first.setdefault(kind, dict(self._rows[kind]))
+        if self.watcher is not None:
+            self.watcher(changes, True)
 
     def copied(self) -> KeptState:
         """Return what a crash leaves. In any thread."""
@@ -260,6 +266,7 @@ def run(seed: int, full: bool) -> Report:
     report.require("retries_of_stored_batches", points)
     report.require("retries_of_answered_batches", points)
     report.require("retries_of_stored_unanswered_batches", points)
+    report.require("retries_of_stored_transactional_batches", points)
     report.require("producer_ids", points // 2)
     if full:
         asyncio.run(kill_processes(report, seed, PROCESS_KILLS))

@@ -1,5 +1,7 @@
 """Idempotent producers that crash a gateway, start it again and send what they have no answer to.
 
+Some of them are transactional: all that they send is one transaction, which stays open.
+
 What a life of the gateway is made of is told by whoever starts it: on a simulated disk (`retries`),
 or as a process (`retry_kills`).
 """
@@ -37,6 +39,9 @@ IN_FLIGHT = 5
 """What a client has on its way to a partition, and a server knows again."""
 AGAIN_SHARE = 0.3
 """How often a client asks again for what it has an answer to: the answer came, and was lost."""
+TRANSACTIONAL_SHARE = 0.35
+TIMEOUT_MS = 900_000
+"""Of their transactions: longer than a directory is used."""
 
 
 class Batch(NamedTuple):
@@ -46,6 +51,7 @@ class Batch(NamedTuple):
     partition: int
     base_sequence: int
     values: tuple[bytes, ...]
+    transactional_id: str | None = None
 
     def records(self) -> bytes:
         """Return the bytes to send."""
@@ -55,6 +61,7 @@ class Batch(NamedTuple):
             producer_id=self.producer_id,
             producer_epoch=0,
             base_sequence=self.base_sequence,
+            is_transactional=self.transactional_id is not None,
         )
         return bytes(batch.buffer)
 
@@ -73,11 +80,21 @@ class Clients:
         """Every id that was handed out, in order."""
         self.silent: set[int] = set()
         """Those of producers that never send anything: no log knows them."""
+        self.transactional: dict[int, str] = {}
+        """The transactional ids of those producers that have one."""
         self.sent: dict[tuple[int, int], list[Batch]] = {}
         """By producer and partition, all batches in order."""
         self.answered: dict[Batch, int] = {}
         """The base offset of each batch that was answered."""
         self._number = 0
+        self._names = 0
+
+    def new_name(self) -> str | None:
+        """Return the transactional id of a new producer, or None. None is used again."""
+        if self._random.random() >= TRANSACTIONAL_SHARE:
+            return None
+        self._names += 1
+        return f"copier-{self._names}"
 
     def next_batches(self) -> list[Batch]:
         """Return what the producers send next, their batches mixed, each partition's in order."""
@@ -98,7 +115,8 @@ class Clients:
         for _ in range(self._random.choice((1, 1, 2, 5))):
             self._number += 1
             values.append(b"%d." % self._number + b"." * self._random.choice((0, 30, 400)))
-        own.append(Batch(producer_id, partition, sequence, tuple(values)))
+        name = self.transactional.get(producer_id)
+        own.append(Batch(producer_id, partition, sequence, tuple(values), name))
         return own[-1]
 
     def unanswered(self) -> list[Batch]:
@@ -266,10 +284,15 @@ class Life(ABC):
     async def _get_ids(self, count: int) -> None:
         ids = self._clients.ids
         for _ in range(count):
-            request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+            name = self._clients.new_name()
+            request = InitProducerIdRequest(
+                transactional_id=name, transaction_timeout_ms=TIMEOUT_MS
+            )
             answer = await self._start(request, 4)
             if answer is None:
                 return
+            if name is not None:
+                self._clients.transactional[answer.producer_id] = name
             self._report.count("producer_ids")
             if answer.error_code or answer.producer_id in ids:
                 self._report.fail(f"producer id {answer.producer_id} was HANDED OUT TWICE")
@@ -277,10 +300,7 @@ class Life(ABC):
 
     async def _send(self, batches: Sequence[Batch]) -> dict[Batch, int]:
         """Send batches one behind the other, as a client does; return the answers."""
-        pending = [
-            self._start(produce_request(one.records(), name=TOPIC, index=one.partition), 9)
-            for one in batches
-        ]
+        pending = [self._start(*_produce(one)) for one in batches]
         answers = await asyncio.gather(*map(self._answer, batches, pending))
         return dict(zip(batches, answers, strict=True))
 
@@ -309,6 +329,8 @@ class Life(ABC):
             self._report.count("retries")
             self._report.count("retries_of_stored_batches", is_stored)
             self._report.count("retries_of_answered_batches", batch in known)
+            is_transactional = is_stored and batch.transactional_id is not None
+            self._report.count("retries_of_stored_transactional_batches", is_transactional)
             # What the campaign is about: the append was done, and its answer did not arrive.
             is_unheard = is_stored and batch not in known
             self._report.count("retries_of_stored_unanswered_batches", is_unheard)
@@ -345,3 +367,12 @@ class Life(ABC):
                 return
             # A relaxed log leaves offsets out after a crash.
             offset = records[-1].offset + 1 if records else offset + 1
+
+
+def _produce(batch: Batch) -> tuple[Request, int]:
+    """Return the request for a batch, and its version: the newer takes it into a transaction."""
+    name = batch.transactional_id
+    request = produce_request(
+        batch.records(), name=TOPIC, index=batch.partition, transactional_id=name
+    )
+    return request, 9 if name is None else 12

@@ -26,6 +26,7 @@ from tests.campaigns import (
     retries,
     slow_disk,
     torn_tail,
+    transaction_kills,
     zombies,
 )
 from tests.campaigns.traces import have_strace
@@ -103,6 +104,11 @@ class TestShort:
     def test_retries(self) -> None:
         """What is sent again after a crash is stored once, and answered with its own offset."""
         retries.run(SEED, full=False).conclude()
+
+    @pytest.mark.damages_storage("disks are as crashes left them")
+    def test_transaction_kills(self) -> None:
+        """Wherever a transaction is struck, readers see all of it or nothing, as it was told."""
+        transaction_kills.run(SEED, full=False).conclude()
 
     def test_zombies(self) -> None:
         """Whoever is no member of a generation any more is refused and changes nothing."""
@@ -213,6 +219,11 @@ class TestFull:
     def test_retries(self) -> None:
         """440 crashes in-process and 60 of a process."""
         retries.run(SEED, full=True).conclude()
+
+    @pytest.mark.damages_storage("disks are as crashes left them")
+    def test_transaction_kills(self) -> None:
+        """20 kills at each of 12 steps, for commit and for abort, and stale frames."""
+        transaction_kills.run(SEED, full=True).conclude()
 
     def test_zombies(self) -> None:
         """1,000 attempts in-process and 200 over sockets."""

@@ -1,297 +1,245 @@
-"""What the clients of a planted broker of transactions do and see.
-
-They begin transactions, write, read, commit offsets, commit and abort. Answers are lost, clients
-die and come again, old ones that were fenced go on, partitions change hands, and the broker
-crashes. Markers are written one at a time, and others come between.
-"""
+"""Transactional producers of both versions (KIP-98, KIP-890), and what they know."""
 
 from __future__ import annotations
 
-from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tests.campaigns.history import Commit, FetchedOffset, Outcome, Seek, Send, TransactionEnd
-from tests.campaigns.planted_transactions import (
-    GROUP,
+from kgw.errors import ErrorCode
+from kgw.handlers.context import Session
+from kgw.protocol.api_keys import ApiKey
+from tests.campaigns.transaction_steps import Step
+from tests.campaigns.transaction_world import (
     PARTITIONS,
+    TIMEOUT_MS,
+    TOPIC,
+    Batch,
+    DeadError,
+    Frame,
     Transaction,
-    TransactionBroker,
+    World,
+    WrongError,
 )
+from tests.handlers.support import produce_request, request_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from kgw.protocol.schema import Request
 
-    from tests.campaigns.history import Event, FinalLog
-
-STEPS = 2200
-
-
-class Worker:
-    """A client that reads, writes and commits offsets in transactions, and outside of them."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.transaction: Transaction | None = None
-        self.must_abort = False
-        self.zombies: list[Transaction] = []
-        """What it left open when it died, and may still believe to be open."""
-        self.count = 0
-        self.positions = dict.fromkeys(range(PARTITIONS), 0)
+AGAIN = frozenset(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+    }
+)
+"""What clients ask again after, for both versions."""
 
 
-class Simulation:
-    """What the clients of a broker do, and see."""
+class Producer:
+    """A client that uses a transactional id, which may fence others or be fenced."""
 
-    def __init__(self, seed: int, bug: str | None) -> None:
-        self.random = Random(seed)
-        self.broker = TransactionBroker(self.random, bug)
-        self.workers = [Worker(f"w{number}") for number in range(PARTITIONS)]
-        self.owners = list(self.workers)
-        """Who owns each partition in the group."""
-        self.followers = {
-            (process, number): 0
-            for process in ("committed", "every")
-            for number in range(PARTITIONS)
-        }
-        self.events: list[Event] = []
-        self.values = 0
-        self.transactions: list[Transaction] = []
+    def __init__(self, world: World, transactional_id: str, offset: int = 0) -> None:
+        """`offset` is how far the group had got before."""
+        self._world = world
+        self.transactional_id = transactional_id
+        self.group = f"{transactional_id}-group"
+        self.is_version_2 = world.random.random() < 0.5
+        self.producer = (-1, -1)
+        """The id and epoch that it was told."""
+        self.ended: tuple[tuple[int, int], bool] | None = None
+        """Who ended the last transaction, if that raised the epoch and nothing has come since, and
+        whether it was committed: whoever asks for it again is told so."""
+        self._sequences: dict[int, int] = {}
+        self._session = Session()
+        self._life = world.life
+        self._offset = offset
+        self.hides_answer = False
+        """Whether the answer to the end of its transaction does not arrive."""
+        world.report.count(f"producers_of_version_{self.is_version_2 + 1}")
 
-    def run(self) -> tuple[list[Event], dict[int, FinalLog]]:
-        """Return the history of some hundred steps, drained at the end."""
-        steps: list[tuple[Callable[[], None], int]] = [
-            (self._work, 70),
-            (self._carry_out, 20),
-            (self._follow, 12),
-            (self._ask, 10),
-            (self._rebalance, 3),
-            (self._zombie, 6),
-            (self._crash, 5),
-        ]
-        actions = [action for action, weight in steps for _ in range(weight)]
-        for _ in range(STEPS):
-            self.random.choice(actions)()
-        self._heal()
-        return self.events, {number: self.broker.final(number) for number in range(PARTITIONS)}
+    def successor(self) -> Producer:
+        """Return another one that comes with the same transactional id."""
+        return Producer(self._world, self.transactional_id, self._offset)
 
-    # --- workers ---
+    async def _send(self, kind: str, request: Request, version: int) -> Any:
+        world = self._world
+        if self._life != world.life:
+            self._life, self._session = world.life, Session()
+        frames = world.frames.setdefault(self.transactional_id, [])
+        if kind:
+            frames.append(Frame(kind, request, version, self.producer, self._session, world.life))
+        return await world.ask(request, version, self._session)
 
-    def _work(self) -> None:
-        worker = self.random.choice(self.workers)
-        roll = self.random.random()
-        transaction = worker.transaction
-        if transaction is None:
-            if roll < 0.75:
-                self._begin(worker)
+    def _version(self, first: int, last: int, version_2: int) -> int:
+        return version_2 if self.is_version_2 else self._world.random.randint(first, last)
+
+    async def _until_taken(self, kind: str, request: Request, version: int, code_of: Any) -> Any:
+        """Ask until nobody says to ask again. Raises WrongError for a refusal."""
+        for _ in range(1_000):
+            response = await self._send(kind, request, version)
+            code = ErrorCode(code_of(response))
+            if code is ErrorCode.NONE:
+                return response
+            if code not in AGAIN:
+                raise WrongError(f"{code.name} for {kind or 'InitProducerId'} of {self.producer}")
+            self._world.report.count("asked_again")
+            await self._world.pass_time(0.1)
+        raise WrongError(f"HANGING: {kind} of {self.producer} is never taken")
+
+    async def begin(self, *, goes_on: bool = False) -> None:
+        """Get the id and epoch; whoever had the transactional id is fenced.
+
+        A producer that goes on says what it has (KIP-360).
+        """
+        producer_id, producer_epoch = self.producer if goes_on else (-1, -1)
+        request = request_of(
+            ApiKey.INIT_PRODUCER_ID,
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=TIMEOUT_MS,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+        )
+        version = self._version(3 if goes_on else 0, 4, 5)
+        answer = await self._until_taken("", request, version, lambda one: one.error_code)
+        self.producer = answer.producer_id, answer.producer_epoch
+        self._world.give(self.producer)
+        self.ended = None
+        self._sequences.clear()
+
+    # --- a transaction ---------------------------------------------------------------------------
+
+    def plan(self, *, is_commit: bool, has_offsets: bool) -> Transaction:
+        """Return the next transaction: two batches at least, of two partitions at least."""
+        world, random = self._world, self._world.random
+        one = Transaction(
+            f"{self.transactional_id}-{len(world.transactions)}", self.producer, is_commit=is_commit
+        )
+        world.transactions.append((self.group, one))
+        places = random.sample(range(PARTITIONS), random.randint(2, PARTITIONS))
+        if not self.is_version_2:
+            half = random.randint(1, len(places))
+            one.steps += [("add", part) for part in (places[:half], places[half:]) if part]
+        steps: list[tuple[str, Any]] = []
+        for place in [*places, *random.choices(places, k=random.randint(0, 2))]:
+            one.batches.append(self._next(place))
+            steps.append(("batch", one.batches[-1]))
+        if has_offsets:
+            self._offset += 1
+            of = random.sample(range(PARTITIONS), random.randint(1, PARTITIONS))
+            one.offsets = dict.fromkeys(of, self._offset)
+            position = random.randint(1, len(steps))
+            steps.insert(position, ("offsets", one.offsets))
+            if not self.is_version_2:
+                steps.insert(random.randint(0, position), ("group", None))
+        one.steps += [*steps, ("end", None)]
+        return one
+
+    def _next(self, partition: int) -> Batch:
+        values = self._world.values()
+        sequence = self._sequences.get(partition, 0)
+        self._sequences[partition] = sequence + len(values)
+        return Batch(*self.producer, partition, sequence, values)
+
+    async def perform(self, one: Transaction, count: int | None = None) -> None:
+        """Do what is left of a transaction, or of its first steps."""
+        while one.done < (len(one.steps) if count is None else count):
+            kind, what = one.steps[one.done]
+            if kind == "add":
+                await self._add(what)
+            elif kind == "batch":
+                if one.answered:
+                    self._world.kill.reach(Step.BETWEEN_BATCHES)
+                await self._write(one, what)
+            elif kind == "group":
+                await self._add_group()
+            elif kind == "offsets":
+                await self._commit_offsets(what)
             else:
-                self._send(worker, None)
-        elif roll < 0.4 and not worker.must_abort and not transaction.only_offsets:
-            self._send(worker, transaction)
-        elif roll < 0.7:
-            self._poll(worker, transaction)
-        elif roll < 0.88 and not worker.must_abort:
-            self._commit_offsets(worker, transaction)
-        elif roll < 0.985:
-            self._end(worker, transaction)
-        else:
-            self._die(worker, transaction)
+                await self._end(one)
+            one.done += 1
 
-    def _begin(self, worker: Worker) -> None:
-        # What is decided is carried out before the next transaction begins.
-        for one in list(self.broker.deciding):
-            while one.name.startswith(worker.name) and self.broker.is_deciding(one):
-                self.broker.carry_out(one)
-        for left in worker.zombies:
-            if left.is_commit is None and self.broker.bug != "leaves-open-what-clients-left":
-                self.broker.decide(left, is_commit=False, was_answered=False)
-                while self.broker.is_deciding(left):
-                    self.broker.carry_out(left)
-        worker.count += 1
-        worker.must_abort = False
-        worker.transaction = Transaction(f"{worker.name}/{worker.count}")
-        worker.transaction.only_offsets = self.random.random() < 0.2
-        self.transactions.append(worker.transaction)
+    def lapse(self, *, is_commit: bool) -> None:
+        """Its transaction has ended, and it has not heard of it: the epoch was raised."""
+        self.ended = self.producer, is_commit
+        self.producer = self.producer[0], self.producer[1] + 1
 
-    def _send(self, worker: Worker, transaction: Transaction | None) -> None:
-        self.values += 1
-        value = b"value-%d" % self.values
-        partition = self.random.randrange(PARTITIONS)
-        name = None if transaction is None else transaction.name
-        roll = self.random.random()
-        if roll < 0.02:
-            if self.broker.strikes("stores-what-a-transaction-is-refused", 0.9):
-                self.broker.write(partition, value, transaction)
-            worker.must_abort = True
-            self._say(Send(worker.name, partition, value, Outcome.FAIL, None, name))
-        elif roll < 0.04:
-            if roll < 0.03:
-                self.broker.write(partition, value, transaction)
-            worker.must_abort = True
-            self._say(Send(worker.name, partition, value, Outcome.INFO, None, name))
-        else:
-            offset = self.broker.write(partition, value, transaction)
-            asked = None if roll > 0.95 else offset
-            self._say(Send(worker.name, partition, value, Outcome.OK, asked, name))
+    def _who(self) -> dict[str, Any]:
+        return {
+            "transactional_id": self.transactional_id,
+            "producer_id": self.producer[0],
+            "producer_epoch": self.producer[1],
+        }
 
-    def _poll(self, worker: Worker, transaction: Transaction | None) -> None:
-        partition = self.random.randrange(PARTITIONS)
-        poll, worker.positions[partition] = self.broker.poll(
-            worker.name,
-            partition,
-            worker.positions[partition],
-            committed=True,
-            transaction=transaction,
+    async def _add(self, places: list[int]) -> None:
+        request = request_of(
+            ApiKey.ADD_PARTITIONS_TO_TXN,
+            **{f"v3_and_below_{name}": value for name, value in self._who().items()},
+            v3_and_below_topics=[{"name": TOPIC, "partitions": places}],
         )
-        if poll.records:
-            self._say(poll)
+        version = self._world.random.randint(0, 3)
+        self.ended = None
+        await self._until_taken("add", request, version, code_of_add)
 
-    def _commit_offsets(self, worker: Worker, transaction: Transaction) -> None:
-        owned = [number for number, owner in enumerate(self.owners) if owner is worker]
-        if not owned:
-            return
-        partition = self.random.choice(owned)
-        self.values += 1
-        offset = self.values
-        outcome = Outcome.OK if self.random.random() < 0.9 else Outcome.INFO
-        if outcome is Outcome.OK or self.random.random() < 0.5:
-            transaction.places.add(GROUP)
-            transaction.offsets[partition] = offset
-        worker.must_abort = outcome is Outcome.INFO
-        self._say(Commit(worker.name, GROUP, partition, offset, outcome, transaction.name))
+    async def _add_group(self) -> None:
+        request = request_of(ApiKey.ADD_OFFSETS_TO_TXN, **self._who(), group_id=self.group)
+        version = self._world.random.randint(0, 4)
+        await self._until_taken("group", request, version, lambda one: one.error_code)
 
-    def _end(self, worker: Worker, transaction: Transaction) -> None:
-        is_commit = not worker.must_abort and self.random.random() < 0.75
-        was_answered = self.random.random() < 0.75
-        worker.transaction = None
-        if was_answered or self.random.random() < 0.8:
-            self.broker.decide(transaction, is_commit=is_commit, was_answered=was_answered)
-        else:
-            worker.zombies.append(transaction)
-        outcome = Outcome.OK if is_commit else Outcome.FAIL
-        self._say(
-            TransactionEnd(worker.name, transaction.name, outcome if was_answered else Outcome.INFO)
+    async def _write(self, one: Transaction, what: Batch) -> None:
+        request = produce_request(
+            what.records(), name=TOPIC, index=what.partition, transactional_id=self.transactional_id
         )
-        if not is_commit:
-            for partition in range(PARTITIONS):
-                self._seek(worker, partition)
+        version = self._version(3, 11, 12)
+        kill = self._world.kill
+        kill.expect(Step.BATCH)
+        self.ended = None
+        response = await self._until_taken("batch", request, version, code_of_produce)
+        kill.reach(Step.BATCH)
+        if kill.has_come:
+            raise DeadError
+        (answer,) = response.responses[0].partition_responses
+        one.answered[what] = answer.base_offset
 
-    def _die(self, worker: Worker, transaction: Transaction) -> None:
-        worker.zombies.append(transaction)
-        worker.transaction = None
-        for partition in range(PARTITIONS):
-            self._seek(worker, partition)
+    async def _commit_offsets(self, offsets: dict[int, int]) -> None:
+        partitions = [
+            {"partition_index": one, "committed_offset": offset} for one, offset in offsets.items()
+        ]
+        request = request_of(
+            ApiKey.TXN_OFFSET_COMMIT,
+            **self._who(),
+            group_id=self.group,
+            topics=[{"name": TOPIC, "partitions": partitions}],
+        )
+        await self._until_taken("offsets", request, self._version(0, 4, 5), code_of_offsets)
 
-    def _zombie(self) -> None:
-        """Somebody whom a new client has fenced tries to commit."""
-        worker = self.random.choice(self.workers)
-        fenced = [one for one in worker.zombies if one.is_commit is False and one.written]
-        if not fenced:
-            return
-        zombie = self.random.choice(fenced)
-        worker.zombies.remove(zombie)
-        current = worker.transaction
-        if current is not None and current.places and self.broker.bug == "zombies-may-end":
-            self.broker.decide(current, is_commit=True, was_answered=False)
-            while self.broker.is_deciding(current):
-                self.broker.carry_out(current)
-            self._say(TransactionEnd(worker.name, zombie.name, Outcome.OK))
-        else:
-            self._say(TransactionEnd(worker.name, zombie.name, Outcome.FAIL))
-
-    # --- groups ---
-
-    def _rebalance(self) -> None:
-        partition = self.random.randrange(PARTITIONS)
-        if not self._is_stable(partition):
-            return
-        before = self.owners[partition]
-        self.owners[partition] = self.random.choice(self.workers)
-        self._ask_offset(partition)
-        self._seek(self.owners[partition], partition)
-        if before is not self.owners[partition]:
-            self._zombie_commit(before, partition)
-        # The new owner begins with a commit outside of any transaction.
-        self.values += 1
-        offset = self.values
-        lost = self.random.random() < 0.2
-        arrives = not lost or self.random.random() < 0.5
-        if arrives and not self.broker.strikes("drops-a-plain-commit", 0.5):
-            self.broker.commit(partition, offset)
-        outcome = Outcome.INFO if lost else Outcome.OK
-        self._say(Commit(self.owners[partition].name, GROUP, partition, offset, outcome))
-
-    def _zombie_commit(self, worker: Worker, partition: int) -> None:
-        self.values += 1
-        if self.broker.strikes("counts-refused-commits", 0.8):
-            self.broker.commit(partition, self.values)
-        self._say(Commit(worker.name, GROUP, partition, self.values, Outcome.FAIL))
-        self._ask_offset(partition)
-
-    def _is_stable(self, partition: int) -> bool:
-        open_ones = [one for one in self.transactions if one.is_commit is None]
-        return self.broker.is_stable(partition, [*open_ones, *self.broker.deciding])
-
-    def _ask_offset(self, partition: int) -> None:
-        offset = self.broker.fetch_offset(partition)
-        self._say(FetchedOffset(GROUP, partition, offset))
-
-    # --- everybody else ---
-
-    def _ask(self) -> None:
-        self._say(self.broker.bounds(self.random.randrange(PARTITIONS)))
-        self._ask_offsets()
-
-    def _ask_offsets(self) -> None:
-        for partition in range(PARTITIONS):
-            if self._is_stable(partition):
-                self._ask_offset(partition)
-
-    def _follow(self) -> None:
-        process, partition = self.random.choice(list(self.followers))
-        if self.random.random() < 0.05:
-            self._say(Seek(process, partition))
-            end = len(self.broker.logs[partition])
-            self.followers[process, partition] = self.random.randint(0, end)
-        self._follow_on(process, partition)
-
-    def _follow_on(self, process: str, partition: int) -> bool:
-        before = self.followers[process, partition]
-        poll, after = self.broker.poll(process, partition, before, committed=process == "committed")
-        if poll.records:
-            self._say(poll)
-        self.followers[process, partition] = after
-        return after > before
-
-    def _carry_out(self) -> None:
-        if self.broker.deciding:
-            self.broker.carry_out(self.random.choice(self.broker.deciding))
-
-    def _crash(self) -> None:
-        self.broker.crash()
-
-    def _seek(self, worker: Worker, partition: int) -> None:
-        end = len(self.broker.logs[partition])
-        worker.positions[partition] = self.random.randint(0, end)
-        self._say(Seek(worker.name, partition))
-
-    def _heal(self) -> None:
-        """End what is open, and let everybody read to the end."""
-        for transaction in self.transactions:
-            if transaction.is_commit is None and self.broker.bug != "leaves-open-what-clients-left":
-                self.broker.decide(transaction, is_commit=False, was_answered=False)
-        while self.broker.deciding:
-            self._carry_out()
-        for place in self.followers:
-            self._say(Seek(*place))
-            self.followers[place] = 0
-            while self._follow_on(*place):
-                pass
-        self._ask_offsets()
-
-    def _say(self, event: Event) -> None:
-        self.events.append(event)
+    async def _end(self, one: Transaction) -> None:
+        request = request_of(ApiKey.END_TXN, **self._who(), committed=one.is_commit)
+        version = self._version(0, 4, 5)
+        one.is_end_asked = True
+        world = self._world
+        answer = await self._until_taken("end", request, version, lambda one: one.error_code)
+        world.kill.reach(Step.ANSWERED)
+        if self.hides_answer:
+            await world.until_dead()
+        one.is_told, one.fate = True, one.is_commit
+        if self.is_version_2:
+            self.ended = self.producer, one.is_commit
+            self.producer = answer.producer_id, answer.producer_epoch
+            world.give(self.producer)
+            self._sequences.clear()
 
 
-def record_transactions(seed: int, bug: str | None) -> tuple[list[Event], dict[int, FinalLog]]:
-    """Return what the clients of a planted broker see, drained at the end."""
-    return Simulation(seed, bug).run()
+def code_of_add(response: Any) -> int:
+    """Return the code of an AddPartitionsToTxn, versions 0 to 3."""
+    return int(
+        response.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+    )
+
+
+def code_of_produce(response: Any) -> int:
+    """Return the code of a Produce of one batch."""
+    return int(response.responses[0].partition_responses[0].error_code)
+
+
+def code_of_offsets(response: Any) -> int:
+    """Return the code of a TxnOffsetCommit."""
+    return int(response.topics[0].partitions[0].error_code)

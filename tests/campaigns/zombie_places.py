@@ -57,7 +57,11 @@ class InProcess:
         groups = self._gateway.gateway.groups
         offsets = groups.offsets(group_id)
         committed = {place: one.offset for place, one in held(offsets).items()} if offsets else {}
-        return groups.explain(group_id), groups.describe(group_id), committed
+        pending = groups.unstable_offsets(group_id)
+        unstable = (
+            [(one, [*pending.partitions(one)]) for one in pending.topic_ids()] if pending else []
+        )
+        return groups.explain(group_id), groups.describe(group_id), committed, unstable
 
     async def pass_time(self, seconds: float) -> None:
         self._gateway.manual_clock.advance(seconds)

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kgw.client import AdminClient, AsyncClient
 from kgw.config.load import load_config
-from kgw.errors import ErrorCode
+from kgw.errors import NO_ERROR, ErrorCode
 from kgw.groups.classic import ClassicGroup
 from kgw.groups.members import Member, MemberTable
+from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kgw.protocol.messages.heartbeat import HeartbeatRequest
 from kgw.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -24,9 +25,11 @@ from kgw.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kgw.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kgw.testing.gateway import InProcessGateway
 from kgw.testing.process import GatewayProcess
+from kgw.transactions import machine
 from tests.campaigns.support import Report, checked_directory, main, replaced
 from tests.campaigns.zombie_places import NO_GROUP, InProcess, OverSockets
 from tests.groups.wire import PROTOCOL_TYPE, WireMember, commit_request, errors_of, settle
+from tests.handlers.support import request_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,10 +46,20 @@ SESSION_MS = 3_000
 PATIENCE_MS = 120_000
 """The session and the rebalance timeout of all others: a slow machine must evict nobody."""
 STATES = ("Stable", "PreparingRebalance", "CompletingRebalance", "Empty")
-REQUESTS = ("heartbeat", "sync", "commit", "leave", "join")
+REQUESTS = ("heartbeat", "sync", "commit", "leave", "join", "txn commit")
+OLD_EPOCH = "old producer epoch"
+NO_TRANSACTION = "producer without a transaction"
 ATTEMPTS_A_GROUP = 40
 ANSWER_S = 2.0
 BAD_OFFSET = 1_000_000
+
+
+class TransactionalProducer(NamedTuple):
+    """Whom a TxnOffsetCommit comes from."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
 
 
 class Zombie(NamedTuple):
@@ -60,6 +73,8 @@ class Zombie(NamedTuple):
     """The connection that the member had; without one it may use another member's."""
     group_id: str | None = None
     """Another group than the one that it was in."""
+    producer: TransactionalProducer | None = None
+    """Another producer than the one whose transaction goes on; it speaks for no member."""
 
 
 class Story:
@@ -70,6 +85,9 @@ class Story:
         self._random = random
         self._place = place
         self._waiting: asyncio.Task[ErrorCode] | None = None
+        self._producer: TransactionalProducer
+        self._has_pending = bool(number % 2)
+        """Whether offsets wait for the end of a transaction while the zombies are there."""
         self.group_id = f"group-{number}"
         self.members: list[WireMember] = []
         self.zombies: list[Zombie] = []
@@ -77,6 +95,7 @@ class Story:
 
     async def live(self, state: str) -> None:
         """Let the past happen, and end it in a state."""
+        await self._make_producers()
         for instance in (None, None, INSTANCE):
             self.members.append(await self._member(instance))
         await settle(self.members)
@@ -102,10 +121,12 @@ class Story:
             await self._settle()
         await self._commit()
         await self._enter(state)
+        await self._begin_transaction()
         self._invent()
 
     async def end(self) -> None:
         """See that the group goes on as if nothing had been tried."""
+        await self._end_transaction()
         await self._settle()
         if self._waiting is not None:
             await self._waiting  # answered when its member joined anew
@@ -128,6 +149,78 @@ class Story:
         guest = await self._member(session_ms=session_ms)
         await settle([*self.members, guest])
         return guest
+
+    # --- its producers ---------------------------------------------------------------------------
+
+    async def _make_producers(self) -> None:
+        """Have one that is fenced, one in its place, and one that has no transaction."""
+        fenced = await self._make_producer("copier")
+        self._producer = await self._make_producer("copier")
+        idle = await self._make_producer("idle")
+        for kind, producer in ((OLD_EPOCH, fenced), (NO_TRANSACTION, idle)):
+            self.zombies.append(Zombie(kind, "", None, -1, producer=producer))
+
+    async def _make_producer(self, name: str) -> TransactionalProducer:
+        transactional_id = f"{self.group_id}-{name}"
+        answer = await self._call(
+            ApiKey.INIT_PRODUCER_ID,
+            4,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=PATIENCE_MS,
+        )
+        return TransactionalProducer(transactional_id, answer.producer_id, answer.producer_epoch)
+
+    async def _begin_transaction(self) -> None:
+        """Have the group in a transaction, so that the producer's part is right."""
+        who = self._producer._asdict()
+        await self._call(ApiKey.ADD_OFFSETS_TO_TXN, 3, **who, group_id=self.group_id)
+        if self._has_pending:
+            ask = await self._place.connect()
+            self.committed += 1
+            request = self._txn_commit(Zombie("", "", None, -1), {0: self.committed})
+            assert {ErrorCode.NONE} == set(errors_of(await ask(request, 2)))
+
+    async def _end_transaction(self) -> None:
+        """Commit it: of the zombies' offsets there is none."""
+        await self._call(ApiKey.END_TXN, 3, **self._producer._asdict(), committed=True)
+        found = -1
+        for _ in range(1_000):
+            topics = [{"name": TOPIC, "partition_indexes": [0]}]
+            answer = await self._call(
+                ApiKey.OFFSET_FETCH, 7, group_id=self.group_id, topics=topics, require_stable=True
+            )
+            (one,) = answer.topics[0].partitions
+            if not one.error_code:
+                found = one.committed_offset
+                break
+            await asyncio.sleep(0.001)  # the group is about to be told
+        if found != self.committed:
+            self._report.fail(f"{self.group_id}: {found} is committed, not {self.committed}")
+
+    def _txn_commit(self, zombie: Zombie, offsets: dict[int, int]) -> Request:
+        partitions = [
+            {"partition_index": number, "committed_offset": offset}
+            for number, offset in offsets.items()
+        ]
+        request: Request = request_of(
+            ApiKey.TXN_OFFSET_COMMIT,
+            **(zombie.producer or self._producer)._asdict(),
+            group_id=zombie.group_id or self.group_id,
+            generation_id=zombie.generation,
+            member_id=zombie.member_id,
+            group_instance_id=zombie.instance,
+            topics=[{"name": TOPIC, "partitions": partitions}],
+        )
+        return request
+
+    async def _call(self, api: ApiKey, version: int, **fields: Any) -> Any:
+        ask = await self._place.connect()
+        answer: Any = await ask(request_of(api, **fields), version)
+        code = ErrorCode(answer.error_code)
+        assert code is ErrorCode.NONE, f"{api.name}: {code.name}"
+        return answer
+
+    # --- its members -----------------------------------------------------------------------------
 
     async def _settle(self) -> None:
         for member in self.members:
@@ -220,7 +313,7 @@ class Story:
         """Let a zombie try something; False when that would be nobody's harm."""
         who = self._random.choice(sorted({one.kind for one in self.zombies}))
         zombie = self._random.choice([one for one in self.zombies if one.kind == who])
-        kind = self._random.choice(REQUESTS)
+        kind = "txn commit" if zombie.producer else self._random.choice(REQUESTS)
         request, version, expected = self._request(zombie, kind)
         if request is None:
             return False
@@ -239,7 +332,9 @@ class Story:
         what = f"{self._place.name}: {self.group_id}: {kind} v{version} of {zombie}"
         if not codes:
             self._report.fail(f"{what}: not answered")
-        if ErrorCode.NONE in codes:
+        if ErrorCode.NONE in codes and kind == "txn commit":
+            self._report.fail(f"{what}: {zombie.kind}: a transactional commit was accepted")
+        elif ErrorCode.NONE in codes:
             self._report.fail(f"{what}: accepted")
         elif set(codes) - {expected}:
             self._report.fail(f"{what}: {[code.name for code in codes]}, not {expected.name}")
@@ -261,7 +356,13 @@ class Story:
             "commit": (1, 7, 9),
             "leave": (0, 3, 5),
             "join": (0, 5, 9),
+            # Before v3 nobody says for whom it is.
+            "txn commit": (0 if zombie.producer else 3, 3, 5),
         }[kind]
+        if zombie.kind == NO_TRANSACTION:
+            last = 4  # from v5 on that begins one
+        if kind == "txn commit" and zombie.group_id is not None:
+            first = 5  # which takes the group into the transaction, as in Kafka
         version = self._random.randint(first, last)
         if version < with_instance:
             zombie = zombie._replace(instance=None)
@@ -292,11 +393,14 @@ class Story:
                 protocol_name="any",
                 assignments=parts,
             )
-        elif kind == "commit":
+        elif kind in {"commit", "txn commit"}:
             offset = self._random.choice((0, BAD_OFFSET))
             places = self._random.sample(range(PARTITIONS), self._random.randint(1, PARTITIONS))
-            request = commit_request(
-                group_id, member_id, instance, generation, TOPIC, dict.fromkeys(places, offset)
+            offsets = dict.fromkeys(places, offset)
+            request = (
+                self._txn_commit(zombie, offsets)
+                if kind == "txn commit"
+                else commit_request(group_id, member_id, instance, generation, TOPIC, offsets)
             )
         elif kind == "leave":
             identity = MemberIdentity(member_id=member_id, group_instance_id=instance)
@@ -321,6 +425,11 @@ class Story:
 
     def _expected(self, zombie: Zombie, kind: str, version: int) -> ErrorCode:
         """Return what Kafka answers; NONE where the request is not a zombie's."""
+        if kind == "txn commit":
+            return self._expected_of_producer(zombie, version)
+        return self._expected_of_member(zombie, kind, version)
+
+    def _expected_of_member(self, zombie: Zombie, kind: str, version: int) -> ErrorCode:
         live = {one.member_id: one for one in self.members if one.member_id}
         if zombie.group_id is not None:
             if kind == "commit":
@@ -345,6 +454,17 @@ class Story:
         if zombie.generation != live[zombie.member_id].generation:
             return ErrorCode.ILLEGAL_GENERATION
         return ErrorCode.NONE
+
+    def _expected_of_producer(self, zombie: Zombie, version: int) -> ErrorCode:
+        if zombie.kind == OLD_EPOCH:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if zombie.kind == NO_TRANSACTION:
+            return ErrorCode.INVALID_TXN_STATE if version < 4 else ErrorCode.TRANSACTION_ABORTABLE
+        if zombie.group_id is not None:
+            return ErrorCode.ILLEGAL_GENERATION
+        if zombie.generation < 0 and not (zombie.member_id or zombie.instance):
+            return ErrorCode.NONE  # a producer from before KIP-447
+        return self._expected_of_member(zombie, "commit", version)
 
 
 async def haunt(report: Report, random: Random, place: Place, attempts: int) -> None:
@@ -402,9 +522,17 @@ def believes_any_process(
     return self.static(group_instance_id) or self.get(member_id) or ErrorCode.UNKNOWN_MEMBER_ID
 
 
-CONTROLS: Sequence[tuple[object, str, Callable[..., Any]]] = (
-    (ClassicGroup, "_find_current", believes_any_generation),
-    (MemberTable, "find", believes_any_process),
+def believes_anybody(*_: object) -> ErrorCode:
+    """Stand in for a comparison."""
+    return NO_ERROR
+
+
+CONTROLS: Sequence[tuple[object, str, Callable[..., Any], str]] = (
+    (ClassicGroup, "_find_current", believes_any_generation, "accepted"),
+    (MemberTable, "find", believes_any_process, "accepted"),
+    # Of transactional commits: whose member it is, and which epoch the producer has.
+    (ClassicGroup, "_txn_commit_problem", believes_anybody, "a transactional commit was accepted"),
+    (machine, "_check", believes_anybody, f"{OLD_EPOCH}: a transactional commit was accepted"),
 )
 
 
@@ -420,11 +548,13 @@ def run(seed: int, full: bool) -> Report:
     for kind in REQUESTS:
         report.require(f"with: {kind}", (bulk + sockets) // 20)
     report.require("on_an old_connection", (bulk + sockets) // 10)
-    for owner, name, unsafe in CONTROLS:
+    for who in (OLD_EPOCH, NO_TRANSACTION):
+        report.require(f"by: {who}", (bulk + sockets) // 50)
+    for owner, name, unsafe, found in CONTROLS:
         control = Report(f"zombies without {name}", seed)
         with replaced(owner, name, unsafe):
             asyncio.run(in_process(control, Random(seed), 160 if full else 80))
-        report.expect_alarm(control, "accepted")
+        report.expect_alarm(control, found)
     return report
 
 

@@ -9,6 +9,7 @@ from kgw.errors import ErrorCode
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.messages.leave_group import LeaveGroupResponse
 from kgw.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kgw.protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
 from tests.handlers.support import request_of
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def commit_request(
 
 def errors_of(response: Response) -> list[ErrorCode]:
     """Return every error code of an answer to one of the requests that members send."""
-    if isinstance(response, OffsetCommitResponse):
+    if isinstance(response, OffsetCommitResponse | TxnOffsetCommitResponse):
         return [ErrorCode(one.error_code) for each in response.topics for one in each.partitions]
     if isinstance(response, LeaveGroupResponse):
         codes = [response.error_code, *(one.error_code for one in response.members)]

@@ -31,7 +31,7 @@ from kgw.offsets.recovery import (
     conclude_recovery,
     plan_recovery,
 )
-from kgw.types import NO_LEADER_EPOCH, NO_TIMESTAMP_MS
+from kgw.types import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -409,12 +409,15 @@ class LogRecovery:
     def _drop_snapshots(self, log: SegmentedLog) -> None:
         """Remove the snapshots of records that are not there.
 
-        A retry of a lost batch that it lists would be answered as stored.
+        A retry of a lost batch that it lists would be answered as stored. One at the end of what
+        this start leaves out knows all of that: the log had used up its reservation.
         """
+        left_out_end = NO_OFFSET if self._gap is None else self._gap.end_offset
         for name in self._names:
             offset = layout.parse_stem(name, layout.SNAPSHOT_SUFFIX)
             if offset is not None and (
                 offset > log.offsets.next_offset
+                or offset == left_out_end
                 or any(gap.start_offset < offset < gap.end_offset for gap in log.gaps)
             ):
                 self._directory.fs.unlink(f"{self._path}/{name}")

@@ -365,6 +365,24 @@ def test_a_snapshot_of_lost_records_does_not_survive_them() -> None:
     assert Snapshot(3, b"true") == load_snapshot(driver.log(), log.offsets.next_offset)
 
 
+def test_a_snapshot_at_the_end_of_a_used_up_reservation_does_not_survive_it() -> None:
+    """It lies where the log goes on, and knows what is lost; a later one there is kept."""
+    driver = Driver(SMALL_BLOCKS, RELAXED)
+    driver.append(b"kept")
+    driver.flush()
+    driver.store.writes.relaxed.reserve_soon = lambda _, __: None
+    end_offset = driver.log().reserved_end
+    while driver.log().offsets.high_watermark < end_offset:
+        assert not driver.append(b"lost").is_durable
+    save_snapshot(driver.log(), Snapshot(end_offset, b"of what is lost"))
+    driver.lose_power()
+    assert end_offset == driver.log().offsets.next_offset
+    assert load_snapshot(driver.log(), end_offset) is None
+    save_snapshot(driver.log(), Snapshot(end_offset, b"true"))
+    driver.stop()
+    assert Snapshot(end_offset, b"true") == load_snapshot(driver.log(), end_offset)
+
+
 def test_a_checkpoint_is_never_ahead_of_what_is_durable() -> None:
     """It says how far the last sync has come, whatever was written since."""
     driver = Driver(SMALL_BLOCKS, RELAXED)
