@@ -34,8 +34,8 @@ from tests.campaigns.history import (
 )
 from tests.campaigns.history.cycles import circles
 from tests.campaigns.planted_broker import BUGS, record_history
-from tests.campaigns.planted_transactions import TRANSACTION_BUGS
 from tests.campaigns.planted_clients import record_transactions
+from tests.campaigns.planted_transactions import TRANSACTION_BUGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
