@@ -88,7 +88,7 @@ def plan_retention(
     start = log_start_offset
     gone = 0
     for rule, wanted in (
-        (BY_TIME, _expired(segments, rules.retention_ms, now_ms)),
+        (BY_TIME, count_expired(segments, rules.retention_ms, now_ms)),
         (BY_SIZE, _in_excess(segments, rules.retention_bytes)),
     ):
         count = _committed(segments, wanted, last_stable_offset)
@@ -166,8 +166,8 @@ def is_old(active: SegmentInfo, rules: RetentionRules, now_ms: int, partition_in
     return now_ms - active.begun_ms > rules.segment_ms - min(share_ms, rules.segment_ms)
 
 
-def _expired(segments: Sequence[SegmentInfo], retention_ms: int, now_ms: int) -> int:
-    """Return how many segments from the oldest on are older than that."""
+def count_expired(segments: Sequence[SegmentInfo], retention_ms: int, now_ms: int) -> int:
+    """Return how many segments from the oldest on are older than that; none where it is below 0."""
     if retention_ms < 0:
         return 0
     for index, segment in enumerate(segments):
