@@ -228,7 +228,7 @@ class SegmentedSuite(BackendHarness):
     async def test_recompression_changes_nothing_that_is_told(self, tmp_path: Path) -> None:
         """Of batches and records; not after a restart either. The active segment is left alone."""
         async with self.segmented(tmp_path, COLD_SEGMENTS) as log:
-            for number in range(40):
+            for number in range(16):
                 await log.append([_compressible(number)])
             segments = await log.segments()
             before, size_bytes = await _told(log), log.size_bytes
@@ -246,7 +246,7 @@ class SegmentedSuite(BackendHarness):
             result = await log.read(0, UNBOUNDED_BYTES, active)
             stored = [batch for buffer in result.buffers for batch in split_batches(buffer)]
             assert {Compression.ZSTD} == {batch.compression for batch in stored}
-            await log.append([_compressible(40)])
+            await log.append([_compressible(16)])
         async with self.opened(tmp_path) as backend:
             log = as_segmented(await backend.open_partition(KEY, TOPIC, COLD_SEGMENTS))
             assert before == (await _told(log))[: len(before)]
@@ -255,14 +255,14 @@ class SegmentedSuite(BackendHarness):
     async def test_a_segment_is_recompressed_once(self, tmp_path: Path) -> None:
         """Another run finds nothing; one with a higher bound goes on behind the one before."""
         async with self.segmented(tmp_path, COLD_SEGMENTS) as log:
-            for number in range(40):
+            for number in range(16):
                 await log.append([_compressible(number)])
             segments = await log.segments()
-            first_end = segments[1].end_offset
+            first_end = segments[0].end_offset
             first = await log.recompress(RECOMPRESSION._replace(upper_bound=first_end + 1))
-            assert (2, first_end) == (first.segments, first.recompressed_end)
+            assert (1, first_end) == (first.segments, first.recompressed_end)
             second = await log.recompress(RECOMPRESSION)
-            assert len(segments) - 3 == second.segments
+            assert len(segments) - 2 == second.segments
             third = await log.recompress(RECOMPRESSION)
             assert (0, second.recompressed_end) == (third.segments, third.recompressed_end)
 
@@ -275,21 +275,14 @@ class SegmentedSuite(BackendHarness):
             assert Recompressed() == log.recompressed
 
     async def test_what_was_recompressed_can_be_compacted(self, tmp_path: Path) -> None:
-        """And what was compacted be recompressed: the newest record of each key stays."""
+        """The newest record of each key stays, as it would without."""
         async with self.segmented(tmp_path, COLD_SEGMENTS) as log:
-            for number in range(40):
+            for number in range(16):
                 await log.append([_compressible(number)])
             active = (await log.segments())[-1].base_offset
             await log.recompress(RECOMPRESSION)
             await log.compact(JOB)
-            expected = list(range(active - 5, 40))
-            assert expected == await _offsets(log)
-            for number in range(40, 60):
-                await log.append([_compressible(number)])
-            active = (await log.segments())[-1].base_offset
-            await log.compact(JOB)
-            await log.recompress(RECOMPRESSION)
-            assert list(range(active - 5, 60)) == await _offsets(log)
+            assert list(range(active - 5, 16)) == await _offsets(log)
 
 
 def _compressible(number: int) -> RecordBatch:
