@@ -255,6 +255,7 @@ def explore_run(
     machine.clients.tell(report)
     if isinstance(machine, CompactingMachine):
         report.count("compactions", machine.compactions)
+        report.count("recompressions", machine.recompressions)
     if isinstance(machine, FlusherMachine):
         report.count("groups_of_the_thread", machine.groups)
     widest_ms = int(machine.widest_loss_s * 1_000)
@@ -350,6 +351,7 @@ def run(seed: int, full: bool) -> Report:
     report.require("states_inside_compaction", wanted // 15)
     report.require("states_inside_compaction_with_unsynced_records", wanted // 250)
     report.require("compactions", wanted // 200)
+    report.require("recompressions", wanted // 400)
     report.require("states_inside_recovery", wanted // 5)
     report.require("appends_beside_other_work", wanted // 100)
     report.require("relaxed_losses", wanted // 100)

@@ -224,12 +224,14 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
         return self._log.recompressed
 
     async def recompress(self, job: RecompressionJob) -> RecompressionReport:
-        # Imported here to keep start-up fast. The cached tail stays as it is: it says the same.
+        # Imported here to keep start-up fast.
         from kgw.backend.embedded.compact.run import RecompressionRun
 
         async with self._rewriting:
             run = RecompressionRun(self._log, job, self._store, self._backend, self.rebuild_segment)
-            return await self._backend.run_until_closed(run.run())
+            report = await self._backend.run_until_closed(run.run())
+        self.tail.forget_below(report.recompressed_end)
+        return report
 
     async def rebuild_segment(self, base_offset: int) -> None:
         """Rebuild the side file of a segment, if it is still there. Raises StorageError."""
