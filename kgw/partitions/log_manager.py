@@ -11,7 +11,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from kgw.backend.base import Segmented
+from kgw.backend.base import Recompressed, Segmented
 from kgw.errors import KgwError, StorageError
 from kgw.metrics import count
 from kgw.partitions.retention import forecast_log_start, plan_retention
@@ -183,6 +183,7 @@ class LogManager:
             last_stable_offset=partition.view().bounds().last_stable_offset,
             now_ms=self._clock.wall_ms(),
             at_ms=at_ms,
+            recompressed=log.recompressed if isinstance(log, Segmented) else Recompressed(),
         )
 
     async def _retain_partition(self, partition: Partition, now_ms: int) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kgw.backend.base import LogSettings, Recompressed, RecompressionJob, RecompressionReport
 from kgw.backend.embedded.compact.recompression import Recompression, plan_recompression
-from kgw.backend.embedded.log.segment import Segment
+from kgw.backend.embedded.log.segment import Segment, SideFileDamagedError
 from kgw.backend.embedded.offline.check import check_directory
 from kgw.backend.embedded.read import lookups, reading
+from kgw.backend.embedded.recover.rebuilding import rebuild_side
+from kgw.errors import CorruptionError
 from kgw.records.batch import Compression, read_batch, split_batches
 from kgw.records.builder import BatchBuilder
 from kgw.records.reader import read_records
@@ -314,3 +317,84 @@ def test_no_stop_loses_or_changes_anything(mode: CrashMode) -> None:
         codecs = {one.compression for one in batches(driver.log()) if one.base_offset < closed}
         assert {Compression.ZSTD} == codecs
         assert [] == check_directory(ROOT, driver.fs)
+
+
+@pytest.mark.slow
+@pytest.mark.damages_storage("bits are flipped")
+@pytest.mark.parametrize("seed", range(3))
+def test_rot_is_never_taken_for_records(seed: int) -> None:
+    """Bits flip in a segment, its side file or what it becomes, before and while it is written.
+
+    Whatever of it is exchanged: a reader gets what was written, or is told of damage.
+    """
+    random = Random(seed)
+    source = Driver(settings=SETTINGS._replace(segment_bytes=800))
+    fill(source, 5)
+    told = records(source.log())
+    source.stop_only()
+    flips = kept = damaged = exchanged = 0
+    for _ in range(30):
+        driver = Driver(source.options, source.settings, source.fs.clone())
+        driver.checkpoints = dict(source.checkpoints)
+        driver.log()
+        countdown = random.randrange(80)
+
+        def rot(_call: str, _path: str, driver: Driver = driver) -> None:
+            nonlocal countdown, flips
+            countdown -= 1
+            if countdown == 0:
+                content = driver.fs.content(random.choice(rotting_files(driver)))
+                if content:
+                    content[random.randrange(len(content))] ^= 1 << random.randrange(8)
+                    flips += 1
+
+        driver.fs.on_operation = rot
+        report = None
+        while report is None:
+            try:
+                report = recompress(driver)
+            except SideFileDamagedError as error:
+                rebuild(driver, error)
+        driver.fs.on_operation = None
+        kept += len(report.failures)
+        exchanged += report.segments_exchanged
+        found, lost = readable(driver)
+        damaged += lost > 0
+        assert not [one for one in found if one not in told]
+        assert len(told) == len(found) + lost
+    assert flips >= 15
+    assert min(kept, damaged, exchanged) > 0
+
+
+def rotting_files(driver: Driver) -> list[str]:
+    """Return the files of segments, those that are being written included."""
+    return [path for path in driver.fs.files(ROOT) if path.endswith((".log", ".checksums"))]
+
+
+def rebuild(driver: Driver, error: SideFileDamagedError) -> None:
+    """Make a side file anew, as the shell does: a run has segments of its own."""
+    log = driver.log()
+    (segment,) = (one for one in log.segments if one.base_offset == error.segment.base_offset)
+    rebuild_side(log.directory, log, segment)
+
+
+def readable(driver: Driver) -> tuple[list[Record], int]:
+    """Return the records that are served, and how many are said to be damaged."""
+    log = driver.log()
+    found: list[Record] = []
+    offset, end = log.offsets.log_start_offset, log.offsets.high_watermark
+    lost = 0
+    while offset < end:
+        try:
+            result = reading.read(log, offset, 5_000, end)
+        except SideFileDamagedError as error:
+            rebuild(driver, error)
+            continue
+        except CorruptionError:
+            # Every batch has ten records.
+            offset, lost = offset + 10, lost + 10
+            continue
+        for batch in split_batches(b"".join(bytes(buffer) for buffer in result.buffers)):
+            found += read_records(batch)
+        offset = result.next_offset
+    return found, lost
