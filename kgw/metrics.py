@@ -291,6 +291,29 @@ class Metrics:
         "kgw_compaction_last_failure_timestamp_seconds",
         "When a compaction failed last; 0 when none has.",
     )
+    cold_segments: dict[str, int] = _counter(
+        "kgw_cold_segments_total",
+        "Cold segments that were tried: recompressed, kept (nothing gets smaller) or failed.",
+        "result",
+    )
+    cold_bytes: dict[str, int] = _counter(
+        "kgw_cold_bytes_total",
+        "Bytes of the recompressed cold segments, before and after.",
+        "form",
+    )
+    cold_processor_seconds: float = _counter(
+        "kgw_cold_processor_seconds_total", "Processor time that recompression took."
+    )
+    cold_failures: dict[str, int] = _counter(
+        "kgw_cold_failures_total",
+        "Failures of recompression: damage (of a segment, which stays as it is; counted once), or "
+        "what ended a whole run, as in kgw_compaction_failures_total.",
+        "reason",
+    )
+    cold_put_aside: int = _gauge(
+        "kgw_cold_put_aside_partitions",
+        "Partitions whose cold segments could not be recompressed and are left alone for a while.",
+    )
     clock_held: int = _gauge(
         "kgw_clock_held", "1 while the wall clock has jumped and is not gone by yet, else 0."
     )

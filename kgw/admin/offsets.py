@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kgw.admin.answers import NotFoundError, page
 from kgw.admin.parameters import AFTER, PARTITION, TOPIC, ParameterError
+from kgw.backend.base import Recompressed, Segmented
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,6 +73,7 @@ def _partitions(
 def _row(partition: Partition) -> dict[str, Any]:
     log = partition.log
     bounds = partition.view().bounds()
+    recompressed = log.recompressed if isinstance(log, Segmented) else Recompressed()
     return {
         "topic": partition.topic.name,
         "partition": partition.index,
@@ -81,4 +83,7 @@ def _row(partition: Partition) -> dict[str, Any]:
         "end_offset": log.end_offset,
         "leader_epoch": log.leader_epoch,
         "size_bytes": log.size_bytes,
+        "recompressed_end": recompressed.end_offset,
+        "recompressed_bytes_before": recompressed.bytes_before,
+        "recompressed_bytes_after": recompressed.bytes_after,
     }

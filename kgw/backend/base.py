@@ -122,6 +122,53 @@ class CompactionReport(NamedTuple):
     segments_after: int
 
 
+class RecompressionJob(NamedTuple):
+    """What one run of recompression may do to a log."""
+
+    upper_bound: int
+    """Segments that end above it stay as they are. The active one does in any case."""
+    level: int
+    """Of zstd."""
+    bytes_per_s: int | None = None
+    """The most that is read and written together in a second."""
+    limits: DecompressionLimits = DEFAULT_LIMITS
+
+
+class RecompressionReport(NamedTuple):
+    """What a run of recompression did."""
+
+    recompressed_end: int
+    """Every segment below it has been tried."""
+    segments: int
+    """How many were tried."""
+    segments_exchanged: int
+    bytes_before: int
+    """Of the segments that were exchanged."""
+    bytes_after: int
+    bytes_read: int
+    processor_s: float = 0.0
+    failures: tuple[str, ...] = ()
+    """Of each segment that is damaged, or came out wrong, and stays as it is: what is wrong."""
+
+
+class Recompressed(NamedTuple):
+    """What recompression has done to a log since it was created."""
+
+    end_offset: int = 0
+    """Every segment below it has been tried."""
+    bytes_before: int = 0
+    """Of the segments that were exchanged, those that have been removed since included."""
+    bytes_after: int = 0
+
+    def add(self, end_offset: int, bytes_before: int = 0, bytes_after: int = 0) -> Recompressed:
+        """Return this with more that was done."""
+        return Recompressed(
+            max(self.end_offset, end_offset),
+            self.bytes_before + bytes_before,
+            self.bytes_after + bytes_after,
+        )
+
+
 class Segmented(ABC):
     """What a log can do whose records lie in segments: asked for by `isinstance`, never assumed."""
 
@@ -148,6 +195,21 @@ class Segmented(ABC):
         Runs beside the event loop. A run that is cancelled, killed or fails leaves the log as it
         was, or with whole segments compacted. Raises StorageError, CorruptionError when a batch
         that it needs is damaged.
+        """
+
+    @property
+    @abstractmethod
+    def recompressed(self) -> Recompressed:
+        """What `recompress` has done so far, over restarts."""
+
+    @abstractmethod
+    async def recompress(self, job: RecompressionJob) -> RecompressionReport:
+        """Put the records of closed segments below the job's bound into zstd, each segment once.
+
+        All that a reader is told of a record stays, and so do batches and their offsets; as they
+        are stay control batches, batches in zstd, and those that would not get smaller or cannot
+        be unpacked. A segment is exchanged once what it becomes has been read again and compared.
+        Runs and fails as `compact`, but a segment that is damaged stays and is reported.
         """
 
 

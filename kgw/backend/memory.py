@@ -24,6 +24,7 @@ from kgw.backend.base import (
     LogSettings,
     PartitionLog,
     ReadResult,
+    Recompressed,
     Segmented,
     SegmentInfo,
     Snapshot,
@@ -38,7 +39,13 @@ from kgw.types import NO_TIMESTAMP_MS
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
-    from kgw.backend.base import CompactionJob, CompactionReport, FoundT
+    from kgw.backend.base import (
+        CompactionJob,
+        CompactionReport,
+        FoundT,
+        RecompressionJob,
+        RecompressionReport,
+    )
     from kgw.clock import Clock
     from kgw.records.batch import RecordBatch
     from kgw.state.base import StateStore
@@ -70,6 +77,7 @@ class _Contents:
         "compacted_end",
         "epochs",
         "log_start_offset",
+        "recompressed",
         "segments",
         "snapshot",
     )
@@ -82,6 +90,7 @@ class _Contents:
         self.snapshot: Snapshot | None = None
         self.segments: list[_Segment] = []
         self.compacted_end = 0
+        self.recompressed = Recompressed()
 
     @property
     def next_offset(self) -> int:
@@ -392,6 +401,26 @@ class MemoryPartitionLog(PartitionLog, Segmented):
             contents.replace(compacted)
             contents.compacted_end = report.compacted_end
             self._size_bytes = sum(segment.size_bytes for segment in contents.segments)
+        return report
+
+    @property
+    def recompressed(self) -> Recompressed:
+        return self._contents.recompressed
+
+    async def recompress(self, job: RecompressionJob) -> RecompressionReport:
+        from kgw.backend.memory_compaction import recompress
+
+        contents = self._contents
+        ends = [segment.base_offset for segment in contents.segments[1:]]
+        pieces = [
+            contents.batches_of(number) for number, end in enumerate(ends) if end <= job.upper_bound
+        ]
+        recompressed, report = recompress(pieces, contents.recompressed.end_offset, job)
+        contents.replace(recompressed)
+        contents.recompressed = contents.recompressed.add(
+            report.recompressed_end, report.bytes_before, report.bytes_after
+        )
+        self._size_bytes = sum(segment.size_bytes for segment in contents.segments)
         return report
 
 

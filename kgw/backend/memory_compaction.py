@@ -1,11 +1,12 @@
-"""Compaction of a log in memory: the rules alone, as there are no files to be joined or swapped."""
+"""Compaction and recompression of a log in memory: the rules alone, as there are no files."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kgw.backend.base import CompactionReport
+from kgw.backend.base import CompactionReport, RecompressionReport
 from kgw.errors import CorruptionError
+from kgw.records.cold import to_zstd
 from kgw.records.compaction import (
     AbortedBatches,
     CompactionRules,
@@ -18,7 +19,7 @@ from kgw.records.errors import RecordError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kgw.backend.base import CompactionJob
+    from kgw.backend.base import CompactionJob, RecompressionJob
     from kgw.records.batch import RecordBatch
 
 
@@ -67,4 +68,37 @@ def compact(
         tombstones_removed=tally.tombstones_removed,
         segments_before=len(segments),
         segments_after=len(segments),
+    )
+
+
+def recompress(
+    segments: Sequence[Sequence[RecordBatch]], done_end: int, job: RecompressionJob
+) -> tuple[list[list[RecordBatch]], RecompressionReport]:
+    """Return what becomes of closed segments, and the report.
+
+    What lies below `done_end` has been tried.
+    """
+    recompressed: list[list[RecordBatch]] = []
+    tried = exchanged = bytes_before = bytes_after = bytes_read = 0
+    for segment in segments:
+        becomes = list(segment)
+        if segment and segment[-1].next_offset > done_end:
+            becomes = [to_zstd(batch, job.level, job.limits) for batch in segment]
+            done_end = segment[-1].next_offset
+            before = sum(batch.size_bytes for batch in segment)
+            after = sum(batch.size_bytes for batch in becomes)
+            tried += 1
+            bytes_read += before
+            if after < before:
+                exchanged += 1
+                bytes_before += before
+                bytes_after += after
+        recompressed.append(becomes)
+    return recompressed, RecompressionReport(
+        recompressed_end=done_end,
+        segments=tried,
+        segments_exchanged=exchanged,
+        bytes_before=bytes_before,
+        bytes_after=bytes_after,
+        bytes_read=bytes_read,
     )

@@ -144,6 +144,35 @@ TOPIC_DEFAULT_SETTINGS = (
         dynamic=True,
     ),
     Setting(
+        "kgw.cold.compression",
+        "none",
+        "What the records of old closed segments are put into. `zstd`: each segment is written "
+        "anew once it is older than kgw.cold.compression.after.ms, beside everything else and "
+        "as log.cleaner.enable and log.cleaner.io.max.bytes.per.second allow. Nothing changes for "
+        "who reads but the codec; clients whose Fetch is too old for zstd (below version 10) get "
+        "what was put into zstd so without compression. `none` leaves segments as they are, and "
+        "does not take back what was done.",
+        allowed=("none", "zstd"),
+        dynamic=True,
+    ),
+    Setting(
+        "kgw.cold.compression.level",
+        9,
+        "Level of kgw.cold.compression=zstd.",
+        minimum=1,
+        maximum=19,
+        dynamic=True,
+    ),
+    Setting(
+        "kgw.cold.compression.after.ms",
+        604_800_000,
+        "Age of a segment's newest record above which kgw.cold.compression concerns it, counted "
+        "as retention.ms is. The segment that is being written is closed by then only if "
+        "segment.ms or segment.bytes closes it.",
+        type_=LONG,
+        dynamic=True,
+    ),
+    Setting(
         "kgw.validation",
         "headers",
         "What is read of a batch before it is stored. `headers`: the batch header and the checksum "

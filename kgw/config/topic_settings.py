@@ -56,6 +56,9 @@ TOPIC_SETTINGS = table(
     _from_server("flush.messages", "log.flush.interval.messages"),
     _from_server("flush.ms", "log.flush.interval.ms"),
     _from_server("index.interval.bytes", "log.index.interval.bytes"),
+    _from_server("kgw.cold.compression", "kgw.cold.compression"),
+    _from_server("kgw.cold.compression.after.ms", "kgw.cold.compression.after.ms"),
+    _from_server("kgw.cold.compression.level", "kgw.cold.compression.level"),
     _from_server("kgw.durability", "kgw.durability"),
     _from_server("kgw.flush.ms", "kgw.flush.ms"),
     Setting(

@@ -18,7 +18,8 @@ Behaviour:
 - damaged batches are never served: CORRUPT_MESSAGE at the damage, which applications see and can
   seek past; a failing disk is KAFKA_STORAGE_ERROR, after which clients ask again;
 - below v10 a topic with compression.type=zstd is UNSUPPORTED_COMPRESSION_TYPE (KIP-110); zstd
-  batches of other topics are answered as they are, as in Kafka;
+  batches of other topics are answered as they are, as in Kafka, but what kgw.cold.compression has
+  put into zstd is answered without compression;
 - what is visible to an isolation level, and which records were aborted, `kgw.partitions.view` says;
 - before v4 batches are made message sets of format 0 (v0, v1) or 1 (v2, v3), as Kafka did up to
   3.9: a compressed batch becomes one compressed message of the same codec (several, where more than
@@ -294,9 +295,14 @@ def _parts(request: FetchRequest, context: RequestContext) -> Turns[list[Partiti
                     if by_id and topic is None
                     else why_missing(topic, place.partition)
                 )
+                view = None
+            elif partition.is_recompressed and context.api_version < _ZSTD:
+                view = partition.view_without_zstd(request.isolation_level)
+            else:
+                view = partition.view(request.isolation_level)
             parts.append(
                 PartitionRead(
-                    None if partition is None else partition.view(request.isolation_level),
+                    view,
                     place.fetch_offset,
                     place.partition_max_bytes,
                     place.current_leader_epoch,
@@ -415,7 +421,12 @@ def _incremental(request: FetchRequest, context: RequestContext) -> Answer:
         # The last partition has left it: as in Kafka the request counts as one without a session.
         return _complete(request, context, makes_session=False)
 
-    parts = SessionParts(session, gateway.catalog, request.isolation_level)
+    parts = SessionParts(
+        session,
+        gateway.catalog,
+        request.isolation_level,
+        knows_zstd=context.api_version >= _ZSTD,
+    )
     read = FetchRead([], *_limits(request, context), gateway.fetch_deadlines, parts)
     is_done = read.start()
     if context.received_s >= context.session.note_due_s:

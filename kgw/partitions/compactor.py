@@ -7,18 +7,13 @@ from __future__ import annotations
 
 import logging
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from kgw.backend.base import CompactionJob, Segmented
+from kgw.backend.base import CompactionJob
 from kgw.config.setting import LONG_MAX
-from kgw.errors import (
-    CorruptionError,
-    DiskFullError,
-    KgwError,
-    ProcessEndedError,
-    StorageError,
-)
+from kgw.errors import KgwError, StorageError
 from kgw.metrics import count
+from kgw.partitions.asides import ASIDE_S, Asides, failure_reason, partition_name, segmented
 from kgw.partitions.compaction_rules import Dirtiness, measure_dirtiness
 from kgw.partitions.retention import is_old
 from kgw.partitions.throttle import Throttle
@@ -26,7 +21,7 @@ from kgw.partitions.throttle import Throttle
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kgw.backend.base import CompactionReport, SegmentInfo
+    from kgw.backend.base import CompactionReport, Segmented, SegmentInfo
     from kgw.clock import Clock
     from kgw.config import Config
     from kgw.metrics import Metrics
@@ -35,17 +30,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-ASIDE_S = 600.0
-"""How long a partition that could not be compacted is left alone."""
-
 
 class _KeysDoNotFitError(StorageError):
     """Another attempt would get no further."""
-
-
-class _Aside(NamedTuple):
-    until_s: float
-    problem: str
 
 
 class Compactor:
@@ -64,16 +51,12 @@ class Compactor:
         self._metrics = metrics
         self._config = config
         self._report_bug = report_bug
-        self._asides: dict[Partition, _Aside] = {}
+        self._asides = Asides(clock)
 
     @property
     def problems(self) -> tuple[str, ...]:
         """What could not be compacted, and why."""
-        return tuple(
-            f"{_name(partition)} is not compacted: {aside.problem}"
-            for partition, aside in self._asides.items()
-            if not partition.topic.is_deleted
-        )
+        return self._asides.problems("is not compacted")
 
     async def find_due(self, now_ms: int) -> list[Partition]:
         """Return the partitions that are to be compacted, the one that needs it most first."""
@@ -113,14 +96,14 @@ class Compactor:
         except Exception as error:  # noqa: BLE001 - the other partitions have their turn
             self._put_aside(partition, error)
         else:
-            self._asides.pop(partition, None)
+            self._asides.take_back(partition)
             self._metrics.compactions_put_aside = len(self._asides)
 
     async def compact(
         self, partition: Partition, upper_bound: int, now_ms: int, *, is_dry_run: bool = False
     ) -> CompactionReport:
         """Have one partition compacted below a bound. Raises StorageError."""
-        log = _segmented(partition)
+        log = segmented(partition)
         config = self._config()
         bytes_per_s = config.log_cleaner_io_max_bytes_per_second
         began_s = self._clock.monotonic_s()
@@ -147,7 +130,7 @@ class Compactor:
 
     async def measure(self, partition: Partition, now_ms: int) -> Dirtiness:
         """Return how dirty a partition is. Raises StorageError."""
-        log = _segmented(partition)
+        log = segmented(partition)
         return _dirtiness(partition, log, await log.segments(), now_ms)
 
     async def _look_at(self, partition: Partition, now_ms: int) -> Dirtiness | None:
@@ -156,44 +139,41 @@ class Compactor:
         An active segment is closed in time to be compacted itself.
         """
         log = partition.log
-        aside = self._asides.get(partition)
         if (
             partition.topic.is_deleted
             or log.end_offset == log.log_start_offset
-            or (aside is not None and self._clock.monotonic_s() < aside.until_s)
+            or self._asides.has(partition)
         ):
             return None
         try:
-            segmented = _segmented(partition)
-            segments = await segmented.segments()
+            log_of_segments = segmented(partition)
+            segments = await log_of_segments.segments()
             rules = partition.topic.config.retention
             if segments and is_old(segments[-1], rules, now_ms, partition.index):
-                await segmented.roll()
+                await log_of_segments.roll()
                 self._metrics.segments_closed += 1
-                segments = await segmented.segments()
+                segments = await log_of_segments.segments()
         except KgwError as error:
             self._put_aside(partition, error)
             return None
-        return _dirtiness(partition, segmented, segments, now_ms)
+        return _dirtiness(partition, log_of_segments, segments, now_ms)
 
     def _put_aside(self, partition: Partition, error: Exception) -> None:
         if partition.topic.is_deleted:
             return
         if not isinstance(error, KgwError):
             self._report_bug(error)
-        self._asides = {
-            one: aside for one, aside in self._asides.items() if not one.topic.is_deleted
-        }
-        until_s = self._clock.monotonic_s() + ASIDE_S
-        self._asides[partition] = _Aside(until_s, str(error) or repr(error))
+        self._asides.put(partition, error)
         metrics = self._metrics
         metrics.compactions_put_aside = len(self._asides)
         count(metrics.compactions, "failed")
-        count(metrics.compaction_failures, _reason(error))
+        is_memory = isinstance(error, _KeysDoNotFitError)
+        reason = "memory" if is_memory else failure_reason(error)
+        count(metrics.compaction_failures, reason)
         metrics.compaction_last_failure_s = self._clock.wall_ms() / 1000
         _log.error(
             "%s cannot be compacted, the next attempt is in %d s: %s",
-            _name(partition),
+            partition_name(partition),
             ASIDE_S,
             error,
         )
@@ -208,7 +188,7 @@ class Compactor:
         metrics.compaction_removed_tombstones += report.tombstones_removed
         _log.info(
             "%s is compacted up to %d: %d of %d records and %d of %d bytes are left, in %.1f s",
-            _name(partition),
+            partition_name(partition),
             report.compacted_end,
             report.records_after,
             report.records_before,
@@ -228,30 +208,3 @@ def _dirtiness(
         last_stable_offset=partition.view().bounds().last_stable_offset,
         now_ms=now_ms,
     )
-
-
-def _reason(error: Exception) -> str:
-    """Return what a failure is counted as; its message says the rest."""
-    match error:
-        case ProcessEndedError():
-            return error.kind
-        case CorruptionError():
-            return "damage"
-        case DiskFullError():
-            return "disk_full"
-        case _KeysDoNotFitError():
-            return "memory"
-        case KgwError():
-            return "storage"
-    return "bug"
-
-
-def _segmented(partition: Partition) -> Segmented:
-    """Return a partition's log as one that can compact. Raises StorageError when it cannot."""
-    if not isinstance(partition.log, Segmented):
-        raise StorageError("this backend cannot compact")
-    return partition.log
-
-
-def _name(partition: Partition) -> str:
-    return f"{partition.topic.name}-{partition.index}"

@@ -180,15 +180,29 @@ class SessionParts:
     nothing to say leave the session's `dirty`; the others say when they have.
     """
 
-    __slots__ = ("_catalog", "_epoch", "_isolation", "entries", "parts", "session")
+    __slots__ = (
+        "_catalog",
+        "_epoch",
+        "_isolation",
+        "_knows_zstd",
+        "entries",
+        "parts",
+        "session",
+    )
 
-    def __init__(self, session: FetchSession, catalog: TopicCatalog, isolation: int) -> None:
-        """`isolation` is the request's own: each request of a session may have another."""
+    def __init__(
+        self, session: FetchSession, catalog: TopicCatalog, isolation: int, *, knows_zstd: bool
+    ) -> None:
+        """`isolation` is the request's own: each request of a session may have another.
+
+        `knows_zstd` says whether the request's version has it.
+        """
         self.session = session
         self.parts: list[PartitionRead] = []
         self.entries: list[SessionPartition] = []
         self._catalog = catalog
         self._isolation = isolation
+        self._knows_zstd = knows_zstd
         self._epoch = session.epoch
 
     @property
@@ -214,7 +228,11 @@ class SessionParts:
             if view is not None:
                 view.ignore(entry)
             partition, gone_code = self._catalog.find(entry.topic, entry.index)
-            view = entry.view = None if partition is None else partition.view(self._isolation)
+            view = None
+            if partition is not None:
+                make = partition.view if self._knows_zstd else partition.view_without_zstd
+                view = make(self._isolation)
+            entry.view = view
         return PartitionRead(
             view,
             entry.offset,

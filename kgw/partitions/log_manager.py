@@ -1,7 +1,8 @@
-"""What is done to partitions from time to time: retention, closing of old segments, compaction.
+"""What is done to partitions from time to time.
 
-A thin shell: the rules are in `retention`, the time to go by in `steady_time`. One partition after
-the other, with rests in between, so that those who produce hardly notice.
+That is retention, closing of old segments, compaction, and recompression of cold segments. A thin
+shell: the rules of retention are in `retention`, the time to go by in `steady_time`. One partition
+after the other, with rests in between, so that those who produce hardly notice.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from kgw.backend.base import Segmented
+from kgw.backend.base import Recompressed, Segmented
 from kgw.errors import KgwError, StorageError
 from kgw.metrics import count
 from kgw.partitions.retention import forecast_log_start, plan_retention
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from kgw.partitions.catalog import TopicCatalog
     from kgw.partitions.compactor import Compactor
     from kgw.partitions.partition import Partition
+    from kgw.partitions.recompressor import Recompressor
     from kgw.partitions.retention import Removal, RetentionPlan
     from kgw.types import PartitionKey
 
@@ -58,6 +60,7 @@ class LogManager:
         self._time: SteadyTime | None = None
         self._was_held = False
         self._compactor: Compactor | None = None
+        self._recompressor: Recompressor | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -76,7 +79,12 @@ class LogManager:
     def problems(self) -> tuple[str, ...]:
         """What an operator should know."""
         held = ("the wall clock has jumped and is not gone by yet",) if self._was_held else ()
-        return held if self._compactor is None else held + self._compactor.problems
+        compactor, recompressor = self._compactor, self._recompressor
+        return (
+            held
+            + (() if compactor is None else compactor.problems)
+            + (() if recompressor is None else recompressor.problems)
+        )
 
     @property
     def compactor(self) -> Compactor:
@@ -88,6 +96,17 @@ class LogManager:
                 self._catalog, self._clock, self._metrics, self._config, self._report_bug
             )
         return self._compactor
+
+    @property
+    def recompressor(self) -> Recompressor:
+        """What recompresses cold segments, made when its time has come."""
+        if self._recompressor is None:
+            from kgw.partitions.recompressor import Recompressor
+
+            self._recompressor = Recompressor(
+                self._catalog, self._clock, self._metrics, self._config, self._report_bug
+            )
+        return self._recompressor
 
     # --- time ------------------------------------------------------------------------------------
 
@@ -164,6 +183,7 @@ class LogManager:
             last_stable_offset=partition.view().bounds().last_stable_offset,
             now_ms=self._clock.wall_ms(),
             at_ms=at_ms,
+            recompressed=log.recompressed if isinstance(log, Segmented) else Recompressed(),
         )
 
     async def _retain_partition(self, partition: Partition, now_ms: int) -> None:
@@ -225,10 +245,25 @@ class LogManager:
             for partition in due:
                 await self.compactor.run(partition, await self.now_ms())
 
+    async def recompress(self) -> None:
+        """Have cold segments recompressed until there are none. Raises StorageError.
+
+        After each run compaction has its turn: there is one process at a time.
+        """
+        while self._config().log_cleaner_enable:
+            due = await self.recompressor.find_due(await self.now_ms())
+            if not due:
+                return
+            for partition in due:
+                await self.recompressor.run(partition, await self.now_ms())
+                await self.compact()
+
     async def _compact_regularly(self) -> None:
         await self._rest(self._config().log_initial_task_delay_ms / 1000)
         while True:
             await self._attempt(self.compact)
+            if any(topic.config.cold for topic in self._catalog.topics.values()):
+                await self._attempt(self.recompress)
             await self._rest(self._config().log_cleaner_backoff_ms / 1000)
 
     async def _attempt(self, step: Callable[[], Awaitable[object]]) -> None:

@@ -129,6 +129,7 @@ class Partition:
         "_visible_bytes",
         "committed_listeners",
         "index",
+        "is_recompressed",
         "listeners",
         "log",
         "producers",
@@ -151,6 +152,8 @@ class Partition:
         """Who is told of what becomes of the partition: to be changed by its views."""
         self.committed_listeners: dict[PartitionListener, None] = {}
         """Those of them who read no further than the last stable offset."""
+        self.is_recompressed = isinstance(log, Segmented) and log.recompressed.end_offset > 0
+        """Whether something in the log may be in zstd that no producer sent so."""
         self.skip_count = 0
         """Appends that began past the end of the one before: nothing here explains the hole."""
         self.producers = ProducerState()
@@ -631,6 +634,28 @@ class Partition:
     def view(self, isolation: int = Isolation.READ_UNCOMMITTED) -> PartitionView:
         """Return what readers of an isolation level see."""
         return self._committed_view if isolation == Isolation.READ_COMMITTED else self._view
+
+    def view_without_zstd(self, isolation: int) -> PartitionView:
+        """Return what readers of an isolation level see who know no zstd."""
+        log = self.log
+        if not isinstance(log, Segmented):
+            return self.view(isolation)
+        segmented: Segmented = log
+        # Few clients are so old.
+        from kgw.partitions.old_view import ViewWithoutZstd
+
+        is_committed = isolation == Isolation.READ_COMMITTED
+        return ViewWithoutZstd(
+            self.topic,
+            self.index,
+            log,
+            self.producers,
+            self.committed_listeners if is_committed else self.listeners,
+            Isolation.READ_COMMITTED if is_committed else Isolation.READ_UNCOMMITTED,
+            recompressed=lambda: segmented.recompressed,
+            thread=self._check_thread,
+            limits=self.topic.config.decompression_limits,
+        )
 
     def _advanced(self, _end_offset: int, size_bytes: int) -> None:
         """Tell those who wait that so many bytes more can be read, from whichever source."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kgw.backend.base import SegmentInfo
+from kgw.backend.base import Recompressed, SegmentInfo
 from kgw.types import NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ BY_REQUEST: Final = "request"
 _SPREAD: Final = 2_654_435_761
 _SPREAD_MODULUS: Final = 1 << 32
 _SHORTEST_PACE_MS: Final = 3_600_000
+_NOTHING_RECOMPRESSED: Final = Recompressed()
 
 
 class RetentionRules(NamedTuple):
@@ -88,7 +89,7 @@ def plan_retention(
     start = log_start_offset
     gone = 0
     for rule, wanted in (
-        (BY_TIME, _expired(segments, rules.retention_ms, now_ms)),
+        (BY_TIME, count_expired(segments, rules.retention_ms, now_ms)),
         (BY_SIZE, _in_excess(segments, rules.retention_bytes)),
     ):
         count = _committed(segments, wanted, last_stable_offset)
@@ -118,14 +119,16 @@ def forecast_log_start(
     last_stable_offset: int,
     now_ms: int,
     at_ms: int,
+    recompressed: Recompressed = _NOTHING_RECOMPRESSED,
 ) -> int:
     """Return where the log will begin once retention has run at a later time, as far as known.
 
-    Producers are taken to go on at the pace of the segments that are there: their bytes push older
-    ones out. An active segment that must go is closed and goes, as the second run of a plan finds.
+    Producers are taken to go on at the pace of the segments that are there, of those that have been
+    `recompressed` by what they were before: their bytes push older ones out. An active segment that
+    must go is closed and goes, as the second run of a plan finds.
     """
     if rules.retention_bytes >= 0:
-        grown_bytes = int(_bytes_a_ms(segments, now_ms) * (at_ms - now_ms))
+        grown_bytes = int(_bytes_a_ms(segments, now_ms, recompressed) * (at_ms - now_ms))
         rules = rules._replace(retention_bytes=max(0, rules.retention_bytes - grown_bytes))
     start = log_start_offset
     for known in (segments, _closed(segments)):
@@ -143,10 +146,14 @@ def forecast_log_start(
     return start
 
 
-def _bytes_a_ms(segments: Sequence[SegmentInfo], now_ms: int) -> float:
+def _bytes_a_ms(segments: Sequence[SegmentInfo], now_ms: int, recompressed: Recompressed) -> float:
     """Return how fast a log has grown since its oldest segment was begun."""
     begun_ms = next((one.begun_ms for one in segments if one.begun_ms != NO_TIMESTAMP_MS), now_ms)
-    size_bytes = sum(one.size_bytes for one in segments)
+    cold_end, before, after = recompressed
+    factor = before / after if after else 1.0
+    size_bytes = sum(
+        one.size_bytes * (factor if one.end_offset <= cold_end else 1.0) for one in segments
+    )
     # What was written in a moment says nothing about an hour.
     return size_bytes / max(_SHORTEST_PACE_MS, now_ms - begun_ms)
 
@@ -166,8 +173,8 @@ def is_old(active: SegmentInfo, rules: RetentionRules, now_ms: int, partition_in
     return now_ms - active.begun_ms > rules.segment_ms - min(share_ms, rules.segment_ms)
 
 
-def _expired(segments: Sequence[SegmentInfo], retention_ms: int, now_ms: int) -> int:
-    """Return how many segments from the oldest on are older than that."""
+def count_expired(segments: Sequence[SegmentInfo], retention_ms: int, now_ms: int) -> int:
+    """Return how many segments from the oldest on are older than that; none where it is below 0."""
     if retention_ms < 0:
         return 0
     for index, segment in enumerate(segments):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 from kgw.backend.base import LogSettings
 from kgw.config import TOPIC_SETTINGS, ConfigError, parse_topic_config
 from kgw.errors import ErrorCode, KafkaError
+from kgw.partitions.cold_rules import ColdRules
 from kgw.partitions.compaction_rules import CompactionRules
 from kgw.partitions.retention import NO_LIMIT, RetentionRules
 from kgw.partitions.validation import BatchRules, record_rules
@@ -35,6 +36,7 @@ class TopicConfig:
     __slots__ = (
         "batches",
         "checks_records",
+        "cold",
         "compaction",
         "decompression_limits",
         "deletes",
@@ -87,6 +89,13 @@ class TopicConfig:
             max_lag_ms=max_compaction_lag_ms,
             delete_retention_ms=cast("int", values["delete.retention.ms"]),
         )
+        self.cold: ColdRules | None = None
+        """None where old segments stay as they are."""
+        if values["kgw.cold.compression"] == "zstd":
+            self.cold = ColdRules(
+                after_ms=cast("int", values["kgw.cold.compression.after.ms"]),
+                level=cast("int", values["kgw.cold.compression.level"]),
+            )
         self.log_settings = LogSettings(
             segment_bytes=cast("int", values["segment.bytes"]),
             segment_index_bytes=cast("int", values["segment.index.bytes"]),

@@ -7,9 +7,16 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
-from kgw.backend.base import CompactionJob, PartitionLog, Segmented
-from kgw.records.batch import read_batch
+from kgw.backend.base import (
+    CompactionJob,
+    PartitionLog,
+    Recompressed,
+    RecompressionJob,
+    Segmented,
+)
+from kgw.records.batch import Compression, read_batch, split_batches
 from kgw.records.builder import BatchBuilder
+from kgw.records.reader import read_records
 from kgw.testing.backend_harness import (
     KEY,
     SETTINGS,
@@ -30,6 +37,8 @@ if TYPE_CHECKING:
     from kgw.backend.base import LogSettings
     from kgw.records.batch import RecordBatch
 
+COLD_SEGMENTS: Final = SMALL_SEGMENTS._replace(segment_bytes=2_000)
+RECOMPRESSION: Final = RecompressionJob(upper_bound=1 << 40, level=3)
 JOB: Final = CompactionJob(upper_bound=1 << 40, now_ms=10_000, delete_retention_ms=5_000)
 
 
@@ -213,6 +222,104 @@ class SegmentedSuite(BackendHarness):
                 appended += 1
             await run
             assert set(range(95, appended)) <= set(await _offsets(log))
+
+    # --- recompression ---------------------------------------------------------------------------
+
+    async def test_recompression_changes_nothing_that_is_told(self, tmp_path: Path) -> None:
+        """Of batches and records; not after a restart either. The active segment is left alone."""
+        async with self.segmented(tmp_path, COLD_SEGMENTS) as log:
+            for number in range(16):
+                await log.append([_compressible(number)])
+            segments = await log.segments()
+            before, size_bytes = await _told(log), log.size_bytes
+            report = await log.recompress(RECOMPRESSION)
+            active = segments[-1].base_offset
+            assert (active, len(segments) - 1) == (report.recompressed_end, report.segments)
+            assert report.segments == report.segments_exchanged
+            assert size_bytes - log.size_bytes == report.bytes_before - report.bytes_after > 0
+            expected = Recompressed(active, report.bytes_before, report.bytes_after)
+            assert expected == log.recompressed
+            assert before == await _told(log)
+            assert [one._replace(size_bytes=0) for one in segments] == [
+                one._replace(size_bytes=0) for one in await log.segments()
+            ]
+            result = await log.read(0, UNBOUNDED_BYTES, active)
+            stored = [batch for buffer in result.buffers for batch in split_batches(buffer)]
+            assert {Compression.ZSTD} == {batch.compression for batch in stored}
+            await log.append([_compressible(16)])
+        async with self.opened(tmp_path) as backend:
+            log = as_segmented(await backend.open_partition(KEY, TOPIC, COLD_SEGMENTS))
+            assert before == (await _told(log))[: len(before)]
+            assert expected == log.recompressed
+
+    async def test_a_segment_is_recompressed_once(self, tmp_path: Path) -> None:
+        """Another run finds nothing; one with a higher bound goes on behind the one before."""
+        async with self.segmented(tmp_path, COLD_SEGMENTS) as log:
+            for number in range(16):
+                await log.append([_compressible(number)])
+            segments = await log.segments()
+            first_end = segments[0].end_offset
+            first = await log.recompress(RECOMPRESSION._replace(upper_bound=first_end + 1))
+            assert (1, first_end) == (first.segments, first.recompressed_end)
+            second = await log.recompress(RECOMPRESSION)
+            assert len(segments) - 2 == second.segments
+            third = await log.recompress(RECOMPRESSION)
+            assert (0, second.recompressed_end) == (third.segments, third.recompressed_end)
+
+    async def test_an_empty_log_has_nothing_to_recompress(self, tmp_path: Path) -> None:
+        """Nor has one with an active segment alone."""
+        async with self.segmented(tmp_path, SETTINGS) as log:
+            assert 0 == (await log.recompress(RECOMPRESSION)).segments
+            await log.append([_compressible(0)])
+            assert 0 == (await log.recompress(RECOMPRESSION)).segments
+            assert Recompressed() == log.recompressed
+
+    async def test_what_was_recompressed_can_be_compacted(self, tmp_path: Path) -> None:
+        """The newest record of each key stays, as it would without."""
+        async with self.segmented(tmp_path, COLD_SEGMENTS) as log:
+            for number in range(16):
+                await log.append([_compressible(number)])
+            active = (await log.segments())[-1].base_offset
+            await log.recompress(RECOMPRESSION)
+            await log.compact(JOB)
+            assert list(range(active - 5, 16)) == await _offsets(log)
+
+
+def _compressible(number: int) -> RecordBatch:
+    """Return a batch of one record that zstd makes smaller, in one of the other codecs."""
+    builder = BatchBuilder(
+        compression=(Compression.NONE, Compression.SNAPPY, Compression.LZ4)[number % 3],
+        producer_id=7,
+        producer_epoch=1,
+        base_sequence=number,
+    )
+    value = b"".join(b"%d: a line of a log, " % line for line in range(number, number + 20))
+    headers = [("trace", b"%d" % number)]
+    builder.add(key=b"key-%d" % (number % 5), value=value, timestamp_ms=number, headers=headers)
+    return read_batch(builder.build())
+
+
+async def _told(log: SegmentedLog) -> list[tuple[object, ...]]:
+    """Return what a reader is told of each batch and of its records."""
+    result = await log.read(log.log_start_offset, UNBOUNDED_BYTES, log.high_watermark)
+    told: list[tuple[object, ...]] = []
+    while result.buffers:
+        for batch in (one for buffer in result.buffers for one in split_batches(buffer)):
+            assert batch.crc_matches()
+            told.append(
+                (
+                    batch.base_offset,
+                    batch.last_offset,
+                    batch.leader_epoch,
+                    batch.max_timestamp_ms,
+                    batch.producer_id,
+                    batch.producer_epoch,
+                    batch.base_sequence,
+                    tuple(map(repr, read_records(batch))),
+                )
+            )
+        result = await log.read(result.next_offset, UNBOUNDED_BYTES, log.high_watermark)
+    return told
 
 
 def _keyed(number: int, *, is_tombstone: bool = False) -> RecordBatch:

@@ -1,12 +1,14 @@
-"""Machines that compact, and those that do it unsafely."""
+"""Machines that compact and recompress, and those that do it unsafely."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
-from kgw.backend.base import CompactionJob
+from kgw.backend.base import CompactionJob, RecompressionJob
 from kgw.backend.embedded.compact.compaction import Compaction, plan_compaction
+from kgw.backend.embedded.compact.recompression import Recompression, plan_recompression
 from kgw.backend.embedded.files.durability import sync_directory
 from kgw.backend.embedded.layout import COMPACTION_DIRECTORY
 from kgw.backend.embedded.log import swap
@@ -20,12 +22,13 @@ from tests.campaigns.crash_model import Machine
 from tests.campaigns.support import replaced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Generator, Iterator
     from random import Random
 
     from kgw.backend.embedded.compact.compaction import CompactionOrder
     from kgw.backend.embedded.files.fs import FileSystem
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
+    from kgw.backend.embedded.log.swap import CompactedSegment
     from kgw.backend.embedded.options import EmbeddedOptions
     from kgw.records.batch import RecordBatch
     from kgw.types import PartitionKey
@@ -44,7 +47,7 @@ def key_of(value: bytes) -> bytes:
 
 
 class CompactingMachine(Machine):
-    """Records have keys, and logs are rolled and compacted beside all else."""
+    """Records have keys, and logs are rolled, compacted and recompressed beside all else."""
 
     states_a_run = 60
 
@@ -56,6 +59,8 @@ class CompactingMachine(Machine):
         )
         self.now_ms = 0
         self.compactions = 0
+        self.recompressions = 0
+        """Runs that have put a segment into zstd."""
         self._reached_ms: dict[tuple[PartitionModel, int], int] = {}
         """When a run first reached a tombstone: its time to stay begins with that."""
 
@@ -64,7 +69,9 @@ class CompactingMachine(Machine):
         chance = self.random.random()
         if self.partitions and chance < 0.12:
             self.compact()
-        elif self.partitions and chance < 0.18:
+        elif self.partitions and chance < 0.17:
+            self.recompress()
+        elif self.partitions and chance < 0.23:
             self.started().roll(self.random.choice(list(self.started().logs.values())))
         else:
             super().step()
@@ -100,15 +107,8 @@ class CompactingMachine(Machine):
         # The rolls have synced what lies in sealed segments.
         model.make_durable(log.segments[-1].base_offset)
         model.removable |= self._removable(model, order.job)
-        self.is_compacting = True
-        beside_share = self.beside_share
-        # A run has so many operations that the log would grow faster than it is compacted.
-        self.beside_share = 0.01
-        try:
+        with self._rewriting():
             compacted_end = self._compact(log, order)
-        finally:
-            self.is_compacting = False
-            self.beside_share = beside_share
         if compacted_end is not None:
             store.finish_compaction(log, compacted_end)
             self.life_reads.forget_cached(log, compacted_end)
@@ -117,21 +117,78 @@ class CompactingMachine(Machine):
         elif store.fs.is_directory(log.path):
             remove_directory(store.fs, log.path)
 
+    def recompress(self) -> None:
+        """Put any log's closed segments into zstd, up to anywhere."""
+        key = self.random.choice(list(self.partitions))
+        bound = self.random.choice((_FAR, _FAR, self.random.randint(0, self.partitions[key].end)))
+        store, log = self.started(), self.started().logs[key]
+        order = plan_recompression(log, RecompressionJob(bound, level=1), 0)
+        if not order.sources:
+            return
+        # The rolls have synced what lies in sealed segments.
+        self.partitions[key].make_durable(log.segments[-1].base_offset)
+        recompression = Recompression(self.fs, order)
+        sources = {one.base_offset: one for one in order.sources}
+
+        def swap(segment: CompactedSegment) -> list[str]:
+            source = sources[segment.base_offset]
+            return store.swap_recompressed(log, segment, source.end_offset, source.size_bytes)
+
+        with self._rewriting():
+            is_done = self._exchange_all(log, recompression.run(), swap)
+        report = recompression.report
+        # Nothing rots here: what cannot be read, or comes out different, is a bug.
+        assert not report.failures, report.failures
+        if is_done:
+            store.finish_recompression(log, report.recompressed_end)
+            self.life_reads.forget_cached(log, report.recompressed_end)
+            self.recompressions += report.segments_exchanged > 0
+        elif store.fs.is_directory(log.path):
+            remove_directory(store.fs, log.path)
+
+    @contextmanager
+    def _rewriting(self) -> Iterator[None]:
+        """Let it be known that a run is under way."""
+        self.is_compacting = True
+        beside_share = self.beside_share
+        # A run has so many operations that the log would grow faster than it is compacted.
+        self.beside_share = 0.01
+        try:
+            yield
+        finally:
+            self.is_compacting = False
+            self.beside_share = beside_share
+
     def _compact(self, log: SegmentedLog, order: CompactionOrder) -> int | None:
         """Return up to where the log is compacted; None when the run was given up."""
+        compaction = Compaction(self.fs, order)
+        swap = partial(self.started().swap_segment, log)
+        try:
+            is_done = self._exchange_all(log, compaction.run(), swap)
+            return compaction.report.compacted_end if is_done else None
+        finally:
+            # It may have ended below its bound, and below what has a newer record under that.
+            end_offset = compaction.report.compacted_end
+            self._note_tombstones(self.partitions[log.key], end_offset, order.job.now_ms)
+
+    def _exchange_all(
+        self,
+        log: SegmentedLog,
+        steps: Generator[CompactedSegment, None, None],
+        swap: Callable[[CompactedSegment], list[str]],
+    ) -> bool:
+        """Put each segment of a run in its place; False when the run was given up."""
         store = self.started()
         self.checkpoint(clean=False)
-        compaction = Compaction(self.fs, order)
-        steps = compaction.run()
         try:
             while True:
                 with self.appending_beside():
-                    compacted = next(steps, None)
-                if compacted is None:
-                    return compaction.report.compacted_end
+                    segment = next(steps, None)
+                if segment is None:
+                    return True
                 # A run takes longer than relaxed records are left without a sync.
                 self.flushes.pass_time(store, self.appending_beside, self._make_durable)
-                paths = store.swap_segment(log, compacted)
+                paths = swap(segment)
                 if self.random.random() < 0.5:
                     store.remove_files(paths)
                 if self.random.random() < 0.1:
@@ -140,17 +197,14 @@ class CompactingMachine(Machine):
             if store.failure is not None:
                 raise
             # Dropped under the run's hands.
-            return None
+            return False
         except SideFileDamagedError as error:
-            for segment in log.segments:
-                if segment.base_offset == error.segment.base_offset:
-                    rebuild_side(log.directory, log, segment)
-            return None
+            for segment_of_log in log.segments:
+                if segment_of_log.base_offset == error.segment.base_offset:
+                    rebuild_side(log.directory, log, segment_of_log)
+            return False
         finally:
             steps.close()
-            # It may have ended below its bound, and below what has a newer record under that.
-            end_offset = compaction.report.compacted_end
-            self._note_tombstones(self.partitions[log.key], end_offset, order.job.now_ms)
 
     def _removable(self, model: PartitionModel, job: CompactionJob) -> set[int]:
         """Return what a run may remove, by the declared rules."""

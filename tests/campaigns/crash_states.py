@@ -260,6 +260,7 @@ def explore_run(
     machine.clients.tell(report)
     if isinstance(machine, CompactingMachine):
         report.count("compactions", machine.compactions)
+        report.count("recompressions", machine.recompressions)
     if isinstance(machine, TransactionalMachine):
         report.count("markers", machine.markers)
         report.count("snapshots_of_transactions", machine.snapshots)
@@ -367,6 +368,7 @@ def run(seed: int, full: bool) -> Report:
     report.require("states_inside_compaction", wanted // 15)
     report.require("states_inside_compaction_with_unsynced_records", wanted // 250)
     report.require("compactions", wanted // 200)
+    report.require("recompressions", wanted // 400)
     report.require("states_inside_recovery", wanted // 5)
     report.require("appends_beside_other_work", wanted // 100)
     report.require("relaxed_losses", wanted // 100)

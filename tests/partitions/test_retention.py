@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgw.backend.base import SegmentInfo
+from kgw.backend.base import Recompressed, SegmentInfo
 from kgw.partitions.retention import (
     BY_OFFSET,
     BY_SIZE,
@@ -196,7 +196,13 @@ def test_no_plan_breaks_a_promise(
 
 
 class TestForecast:
-    def start(self, segments: list[SegmentInfo], rules: RetentionRules, in_h: int = 0) -> int:
+    def start(
+        self,
+        segments: list[SegmentInfo],
+        rules: RetentionRules,
+        in_h: int = 0,
+        recompressed: Recompressed | None = None,
+    ) -> int:
         """Return the log start that is foreseen for a time."""
         return forecast_log_start(
             segments,
@@ -205,6 +211,7 @@ class TestForecast:
             last_stable_offset=segments[-1].end_offset if segments else 0,
             now_ms=NOW_MS,
             at_ms=NOW_MS + in_h * HOUR_MS,
+            recompressed=recompressed or Recompressed(),
         )
 
     def test_as_time_goes_by(self) -> None:
@@ -219,6 +226,16 @@ class TestForecast:
         segments, rules = log_of(4, 3, 2, 1), RetentionRules(retention_bytes=500)
         assert [0, 0, 10, 20] == [self.start(segments, rules, in_h) for in_h in (0, 1, 2, 3)]
         assert 40 == self.start(segments, rules, 99)
+
+    def test_what_was_recompressed_is_no_pace(self) -> None:
+        """New records take the room that the old ones had before they were made smaller."""
+        cold = [
+            segment(number, age_h * HOUR_MS, size_bytes=25)
+            for number, age_h in enumerate((4, 3, 2))
+        ]
+        segments, rules = [*cold, segment(3, HOUR_MS)], RetentionRules(retention_bytes=300)
+        done = Recompressed(30, 300, 75)
+        assert [0, 0, 30] == [self.start(segments, rules, in_h, done) for in_h in (0, 1, 2)]
 
     def test_a_burst_is_no_pace(self) -> None:
         """A log that was just begun is not taken to grow as fast for an hour."""

@@ -11,6 +11,7 @@ import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kgw.backend.base import Recompressed
 from kgw.errors import DataDirectoryError
 from kgw.records.crc import crc32c
 from kgw.types import PartitionKey, TopicId, TopicName, format_uuid, parse_uuid
@@ -34,7 +35,8 @@ DELETED_SUFFIX: Final = ".deleted"
 """Behind the name of a directory or a file that is only waiting to be removed."""
 
 COMPACTION_DIRECTORY: Final = "compaction"
-"""In a partition's directory, while it is compacted: segments that are to replace others."""
+"""In a partition's directory, while it is compacted or recompressed: segments that are to replace
+others."""
 SWAP_SUFFIX: Final = ".swap"
 
 PARTITION_NAME: Final = "partition.json"
@@ -112,6 +114,8 @@ class LogState(NamedTuple):
     gaps: tuple[Gap, ...] = ()
     compacted_end: int = 0
     """Below it every key has one record. Lost, it costs a longer run of compaction."""
+    recompressed: Recompressed = Recompressed()
+    """Lost, it costs a run that finds nothing to do."""
 
 
 def segment_stem(base_offset: int) -> str:
@@ -234,6 +238,7 @@ def encode_log_state(state: LogState) -> bytes:
             "damaged": state.damaged,
             "gaps": state.gaps,
             "compacted_end": state.compacted_end,
+            "recompressed": state.recompressed,
         }
     )
 
@@ -246,9 +251,10 @@ def decode_log_state(data: bytes) -> LogState:
         gaps = tuple(Gap(int(one[0]), int(one[1])) for one in fields.get("gaps", ()))
         log_start_offset = int(fields["log_start_offset"])
         compacted_end = int(fields.get("compacted_end", 0))
+        recompressed = Recompressed(*map(int, fields.get("recompressed", ())))
     if not epochs or list(epochs) != sorted(epochs):
         raise SmallFileError("the epochs are not in order")
-    return LogState(log_start_offset, epochs, damaged, gaps, compacted_end)
+    return LogState(log_start_offset, epochs, damaged, gaps, compacted_end, recompressed)
 
 
 def encode_reservation(reserved_end: int) -> bytes:

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
         EpochEnd,
         FoundT,
         LogSettings,
+        Recompressed,
+        RecompressionJob,
+        RecompressionReport,
         SegmentInfo,
         Snapshot,
     )
@@ -56,7 +59,7 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
         self._flusher = backend.threads.flusher
         self._store = store
         self._rebuilding: dict[Segment, Future[None]] = {}
-        self._compacting = Lock()
+        self._rewriting = Lock()
         self._saving = ThreadLock()
 
     def __repr__(self) -> str:
@@ -209,12 +212,26 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
         # Imported here to keep start-up fast.
         from kgw.backend.embedded.compact.run import CompactionRun
 
-        async with self._compacting:
-            forget_cached = self.tail.forget_below
-            run = CompactionRun(
-                self._log, job, self._store, self._backend, self.rebuild_segment, forget_cached
-            )
-            return await self._backend.run_until_closed(run.run())
+        async with self._rewriting:
+            run = CompactionRun(self._log, job, self._store, self._backend, self.rebuild_segment)
+            report = await self._backend.run_until_closed(run.run())
+        if not job.is_dry_run:
+            self.tail.forget_below(report.compacted_end)
+        return report
+
+    @property
+    def recompressed(self) -> Recompressed:
+        return self._log.recompressed
+
+    async def recompress(self, job: RecompressionJob) -> RecompressionReport:
+        # Imported here to keep start-up fast.
+        from kgw.backend.embedded.compact.run import RecompressionRun
+
+        async with self._rewriting:
+            run = RecompressionRun(self._log, job, self._store, self._backend, self.rebuild_segment)
+            report = await self._backend.run_until_closed(run.run())
+        self.tail.forget_below(report.recompressed_end)
+        return report
 
     async def rebuild_segment(self, base_offset: int) -> None:
         """Rebuild the side file of a segment, if it is still there. Raises StorageError."""

@@ -381,6 +381,35 @@ class Store:
             remove_directory(self.fs, log.path)
             log.save_state()
 
+    def swap_recompressed(
+        self, log: SegmentedLog, segment: CompactedSegment, end_offset: int, bytes_before: int
+    ) -> list[str]:
+        """Put a recompressed segment in its place, as `swap_segment`. Raises StorageError.
+
+        `end_offset` and `bytes_before` are the old one's.
+        """
+        before = log.recompressed
+        # First: below its end readers who know no zstd are served something else.
+        log.recompressed = before.add(end_offset, bytes_before, segment.size_bytes)
+        try:
+            paths = self.swap_segment(log, segment)
+        except StorageError:
+            log.recompressed = before
+            raise
+        self._save_recompressed(log)
+        return paths
+
+    def finish_recompression(self, log: SegmentedLog, recompressed_end: int) -> None:
+        """Note how far a log has been recompressed. Raises StorageError."""
+        self.directory.check_writable()
+        log.recompressed = log.recompressed.add(recompressed_end)
+        self._save_recompressed(log)
+
+    def _save_recompressed(self, log: SegmentedLog) -> None:
+        if not log.is_deleted:
+            with self.directory.attempt(f"note what was recompressed of {log.key}"):
+                log.save_state()
+
     def remove_files(self, paths: Iterable[str]) -> None:
         """Remove what `remove_below` returned. What is left over goes at the next start."""
         for path in paths:

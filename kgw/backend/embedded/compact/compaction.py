@@ -1,29 +1,20 @@
-"""Compacting the sealed segments of one log: plain code over the file-system seam, for any process.
+"""Compacting the sealed segments of one log.
 
-It reads segments that nothing changes any more, verifies what it reads, and writes those that come
-out different into the partition's `compaction` directory, durable and complete; putting them in
-place is `swap`. Two passes, as in Kafka: the first takes the newest offset of each key in what has
-not been compacted, the second goes through everything below the bound.
+Two passes, as in Kafka: the first takes the newest offset of each key in what has not been
+compacted, the second goes through everything below the bound.
 
 Neighbours are joined while they are small, so that their number does not only grow.
 """
 
 from __future__ import annotations
 
-import errno
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from kgw.backend.base import CompactionReport, LogSettings
+from kgw.backend.base import CompactionJob, CompactionReport
 from kgw.backend.embedded import layout
-from kgw.backend.embedded.files.pool import FilePool
-from kgw.backend.embedded.log.index_files import write_indexes
-from kgw.backend.embedded.log.segment import Segment
-from kgw.backend.embedded.log.swap import CompactedSegment, begin_directory
-from kgw.backend.embedded.read.reading import verify
+from kgw.backend.embedded.compact.rewriting import Order, Rewriting, sealed_segments
 from kgw.errors import CorruptionError
-from kgw.records.batch import read_batch
 from kgw.records.compaction import (
     AbortedBatches,
     CompactionRules,
@@ -34,51 +25,17 @@ from kgw.records.compaction import (
 from kgw.records.errors import RecordError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator
 
-    from kgw.backend.base import CompactionJob
+    from kgw.backend.embedded.compact.rewriting import Pace, SourceSegment
     from kgw.backend.embedded.files.fs import FileSystem
+    from kgw.backend.embedded.log.segment import Segment
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
-    from kgw.records.batch import RecordBatch
+    from kgw.backend.embedded.log.swap import CompactedSegment
 
-_OPEN_FILES: Final = 16
-_WINDOW_BYTES: Final = 1 << 20
-"""Read at once, and written at once."""
-_ENTRIES: Final = 1024
-_SYNC_BYTES: Final = 2 << 20
-"""Written between two syncs: one sync of a gigabyte would keep appends waiting for the disk."""
 _INDEX_ENTRY_BYTES: Final = 8
 
-
-class SourceSegment(NamedTuple):
-    """A sealed segment as it is found."""
-
-    base_offset: int
-    end_offset: int
-    size_bytes: int
-
-
-class CompactionOrder(NamedTuple):
-    """All that compaction needs to know."""
-
-    path: str
-    """The partition's directory."""
-    sources: tuple[SourceSegment, ...]
-    start_offset: int
-    """Everything below it has been compacted."""
-    job: CompactionJob
-    settings: LogSettings
-    min_free_bytes: int
-
-
-class Pace:
-    """Is told of what a run does to the disk, and may wait. This one does not."""
-
-    def moved(self, size_bytes: int) -> None:
-        """Bytes have been read, or written."""
-
-    def synced(self) -> None:
-        """What was written has been synced."""
+CompactionOrder: TypeAlias = Order[CompactionJob]
 
 
 @dataclass
@@ -99,12 +56,7 @@ def plan_compaction(log: SegmentedLog, job: CompactionJob, min_free_bytes: int) 
 
     Between two groups of appends only.
     """
-    segments = log.segments
-    sources = tuple(
-        SourceSegment(segment.base_offset, following.base_offset, segment.size_bytes)
-        for segment, following in pairwise(segments)
-        if segment.base_offset < job.upper_bound
-    )
+    sources = tuple(one for one in sealed_segments(log) if one.base_offset < job.upper_bound)
     end_offset = min(job.upper_bound, sources[-1].end_offset) if sources else 0
     return CompactionOrder(
         log.path,
@@ -116,22 +68,13 @@ def plan_compaction(log: SegmentedLog, job: CompactionJob, min_free_bytes: int) 
     )
 
 
-class Compaction:
+class Compaction(Rewriting[CompactionJob]):
     """One run."""
 
     def __init__(self, fs: FileSystem, order: CompactionOrder, pace: Pace | None = None) -> None:
-        self._fs = fs
-        self._order = order
-        self._job = order.job
-        self._pace = pace or Pace()
-        self._pool = FilePool(fs, _OPEN_FILES)
+        super().__init__(fs, order, pace)
         self._tally = Tally()
         self._aborted = AbortedBatches(order.job.aborted)
-        self._target_path = ""
-        self._pending: list[RecordBatch] = []
-        self._pending_bytes = 0
-        self._unsynced_bytes = 0
-        self._bytes_read = 0
         self._bytes_before = 0
         self._bytes_after = 0
         self._segments_before = 0
@@ -146,7 +89,7 @@ class Compaction:
         try:
             newest = self._collect()
             if not self._job.is_dry_run:
-                self._target_path = begin_directory(self._fs, self._order.path)
+                self._begin()
             job = self._job
             rules = CompactionRules(
                 newest.by_hash,
@@ -274,87 +217,4 @@ class Compaction:
         self._segments_after += 1
         if self._job.is_dry_run or not output.is_changed:
             return
-        segment = output.segment
-        segment.sync()
-        segment.sync_side()
-        write_indexes(self._fs, segment, self._order.settings.index_interval_bytes, is_final=True)
-        yield CompactedSegment(
-            segment.base_offset,
-            tuple(output.replaced),
-            segment.size_bytes,
-            segment.entry_count,
-            segment.largest_timestamp_ms,
-        )
-
-    # --- files -----------------------------------------------------------------------------------
-
-    def _open(self, source: SourceSegment) -> Segment:
-        segment = Segment(self._order.path, source.base_offset, self._pool)
-        segment.size_bytes = source.size_bytes
-        segment.side = None
-        return segment
-
-    def _batches(self, segment: Segment) -> Iterator[RecordBatch]:
-        """Yield a segment's batches, verified."""
-        index = 0
-        while entries := segment.read_entries(index, _ENTRIES):
-            index += len(entries)
-            while entries:
-                start = entries[0].position
-                count = 1
-                while count < len(entries) and entries[count].end_position - start <= _WINDOW_BYTES:
-                    count += 1
-                window, entries = entries[:count], entries[count:]
-                size_bytes = window[-1].end_position - start
-                data = memoryview(segment.read_bytes(start, size_bytes))
-                self._bytes_read += size_bytes
-                self._pace.moved(size_bytes)
-                for entry in window:
-                    at = entry.position - start
-                    view = data[at : at + entry.size_bytes]
-                    if verify(view, entry) is None:
-                        raise CorruptionError(
-                            f"{segment.log_path}: the batch at offset {entry.base_offset}, "
-                            f"position {entry.position}, is damaged"
-                        )
-                    yield read_batch(view)
-
-    def _create(self, base_offset: int) -> Segment:
-        segment = Segment(self._target_path, base_offset, self._pool)
-        for path in (segment.log_path, segment.side_path):
-            self._pool.release(self._pool.acquire(path, create=True))
-        self._unsynced_bytes = 0
-        return segment
-
-    def _copy(self, source: Segment, target: Segment, upper_bound: int | None = None) -> None:
-        """Copy the batches that begin below `upper_bound`, all of them without one."""
-        for batch in self._batches(source):
-            if upper_bound is not None and batch.base_offset >= upper_bound:
-                break
-            self._append(target, batch)
-        self._write(target)
-
-    def _append(self, target: Segment, batch: RecordBatch) -> None:
-        self._pending.append(batch)
-        self._pending_bytes += len(batch.buffer)
-        if self._pending_bytes >= _WINDOW_BYTES:
-            self._write(target)
-
-    def _write(self, target: Segment) -> None:
-        """Write what has been appended since the last write."""
-        batches, size_bytes = self._pending, self._pending_bytes
-        self._pending, self._pending_bytes = [], 0
-        if not batches:
-            return
-        free_bytes = self._fs.free_bytes(self._order.path)
-        if free_bytes < self._order.min_free_bytes + size_bytes:
-            raise OSError(errno.ENOSPC, f"only {free_bytes} bytes are free", target.log_path)
-        target.write(batches, self._order.settings)
-        # What they say of durability is so before anybody else reads them.
-        target.write_side(at_least_bytes=1)
-        self._pace.moved(size_bytes)
-        self._unsynced_bytes += size_bytes
-        if self._unsynced_bytes >= _SYNC_BYTES:
-            target.sync()
-            self._unsynced_bytes = 0
-            self._pace.synced()
+        yield self._complete(output.segment, tuple(output.replaced))

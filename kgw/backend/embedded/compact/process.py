@@ -1,9 +1,9 @@
-"""The process that compacts segments: `python -m kgw.backend.embedded.compact.process`.
+"""The process that rewrites segments: `python -m kgw.backend.embedded.compact.process`.
 
 A process of its own, at the lowest priority, so that neither the event loop nor its interpreter
 waits for it. The first line on standard input is the order; then the input stays open for as long
 as the parent lives: at its end this process ends, too. Each line on standard output is an object
-with one member: `compacted`, `report`, or what has ended the run.
+with one member: `segment`, `compacted`, `recompressed`, or what has ended the run.
 """
 
 from __future__ import annotations
@@ -15,8 +15,16 @@ import time
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from kgw.backend.base import CompactionJob, CompactionReport, LogSettings
-from kgw.backend.embedded.compact.compaction import Compaction, CompactionOrder, Pace, SourceSegment
+from kgw.backend.base import (
+    CompactionJob,
+    CompactionReport,
+    LogSettings,
+    RecompressionJob,
+    RecompressionReport,
+)
+from kgw.backend.embedded.compact.compaction import Compaction, CompactionOrder
+from kgw.backend.embedded.compact.recompression import Recompression, RecompressionOrder
+from kgw.backend.embedded.compact.rewriting import Order, Pace, SourceSegment
 from kgw.backend.embedded.failures import SyncFailedError, is_out_of_space
 from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.log.segment import SideFileDamagedError
@@ -40,30 +48,36 @@ class SideFileError(Exception):
         self.base_offset = base_offset
 
 
-def encode_order(order: CompactionOrder) -> bytes:
+def encode_order(order: CompactionOrder | RecompressionOrder) -> bytes:
     """Return the line that tells the process what to do."""
-    job = order.job._asdict() | {"kept_batches": sorted(order.job.kept_batches)}
-    return json.dumps(order._asdict() | {"job": job}).encode() + b"\n"
+    fields = order._asdict()
+    if isinstance(order.job, CompactionJob):
+        job = order.job._asdict() | {"kept_batches": sorted(order.job.kept_batches)}
+        return json.dumps({"compact": fields | {"job": job}}).encode() + b"\n"
+    return json.dumps({"recompress": fields | {"job": order.job._asdict()}}).encode() + b"\n"
 
 
-def decode_order(line: bytes) -> CompactionOrder:
+def decode_order(line: bytes) -> CompactionOrder | RecompressionOrder:
     """Return what `encode_order` was given."""
-    fields: dict[str, Any] = json.loads(line)
-    job = fields["job"]
-    job["kept_batches"] = frozenset(job["kept_batches"])
-    job["aborted"] = tuple(map(tuple, job["aborted"]))
+    ((kind, fields),) = json.loads(line).items()
+    job: dict[str, Any] = fields["job"]
     job["limits"] = DecompressionLimits(*job["limits"])
-    return CompactionOrder(
+    path, start_offset, min_free_bytes = (
         fields["path"],
-        tuple(SourceSegment(*one) for one in fields["sources"]),
         fields["start_offset"],
-        CompactionJob(**job),
-        LogSettings(*fields["settings"]),
         fields["min_free_bytes"],
     )
+    sources = tuple(SourceSegment(*one) for one in fields["sources"])
+    settings = LogSettings(*fields["settings"])
+    if kind == "recompress":
+        recompression = RecompressionJob(**job)
+        return Order(path, sources, start_offset, recompression, settings, min_free_bytes)
+    job["kept_batches"] = frozenset(job["kept_batches"])
+    job["aborted"] = tuple(map(tuple, job["aborted"]))
+    return Order(path, sources, start_offset, CompactionJob(**job), settings, min_free_bytes)
 
 
-def decode_line(line: bytes) -> CompactedSegment | CompactionReport:
+def decode_line(line: bytes) -> CompactedSegment | CompactionReport | RecompressionReport:
     """Return what a line of the process says.
 
     Raises what has ended the run there: CorruptionError, SideFileError, StorageError; ValueError
@@ -72,11 +86,14 @@ def decode_line(line: bytes) -> CompactedSegment | CompactionReport:
     try:
         ((kind, value),) = json.loads(line).items()
         match kind:
-            case "compacted":
+            case "segment":
                 base_offset, replaced, *numbers = value
                 return CompactedSegment(base_offset, tuple(replaced), *numbers)
-            case "report":
+            case "compacted":
                 return CompactionReport(*value)
+            case "recompressed":
+                report = RecompressionReport(*value)
+                return report._replace(failures=tuple(report.failures))
     except (AttributeError, TypeError) as error:
         raise ValueError(str(error)) from error
     match kind:
@@ -91,13 +108,21 @@ def decode_line(line: bytes) -> CompactedSegment | CompactionReport:
     raise ValueError(f"{kind} is nothing that ends a run")
 
 
-def run(order: CompactionOrder, write: Callable[[str, object], None]) -> None:
-    """Compact, and say what happens."""
-    compaction = Compaction(RealFs(), order, _Pace(order.job.bytes_per_s))
+def run(order: CompactionOrder | RecompressionOrder, write: Callable[[str, object], None]) -> None:
+    """Do it, and say what happens."""
+    pace = _Pace(order.job.bytes_per_s)
     try:
-        for compacted in compaction.run():
-            write("compacted", compacted)
-        write("report", compaction.report)
+        if isinstance(order.job, CompactionJob):
+            compaction = Compaction(RealFs(), order, pace)
+            for segment in compaction.run():
+                write("segment", segment)
+            write("compacted", compaction.report)
+        else:
+            recompression = Recompression(RealFs(), order, pace)
+            for segment in recompression.run():
+                write("segment", segment)
+            report = recompression.report._replace(processor_s=time.process_time())
+            write("recompressed", report)
     except SideFileDamagedError as error:
         write("side_file", error.segment.base_offset)
     except CorruptionError as error:

@@ -1,32 +1,42 @@
-"""One run of compaction as the event loop sees it: a process compacts, the flusher swaps."""
+"""One run over a log as the event loop sees it: a process rewrites, the flusher swaps."""
 
 from __future__ import annotations
 
 import os
 import sys
+from abc import ABC, abstractmethod
 from asyncio import create_subprocess_exec, create_task, subprocess
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar, cast
 
 import kgw
-from kgw.backend.base import CompactionReport
+from kgw.backend.base import (
+    CompactionJob,
+    CompactionReport,
+    RecompressionJob,
+    RecompressionReport,
+)
 from kgw.backend.embedded.compact.compaction import plan_compaction
 from kgw.backend.embedded.compact.ending import Ending
 from kgw.backend.embedded.compact.process import SideFileError, decode_line, encode_order
-from kgw.backend.embedded.log.swap import remove_directory
+from kgw.backend.embedded.compact.recompression import plan_recompression
+from kgw.backend.embedded.compact.rewriting import JobT
+from kgw.backend.embedded.log.swap import CompactedSegment, remove_directory
 from kgw.errors import ProcessEndedError, StorageError
 
 if TYPE_CHECKING:
     from asyncio import StreamReader
     from collections.abc import Awaitable, Callable
 
-    from kgw.backend.base import CompactionJob
     from kgw.backend.embedded.compact.compaction import CompactionOrder
+    from kgw.backend.embedded.compact.recompression import RecompressionOrder
+    from kgw.backend.embedded.compact.rewriting import Order
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
-    from kgw.backend.embedded.log.swap import CompactedSegment
     from kgw.backend.embedded.shell import Shell
     from kgw.backend.embedded.store import Store
+
+ReportT = TypeVar("ReportT", bound=CompactionReport | RecompressionReport)
 
 _MODULE: Final = "kgw.backend.embedded.compact.process"
 _LINE_BYTES: Final = 16 << 20
@@ -39,37 +49,36 @@ _ATTEMPTS: Final = 8
 retention has been quicker."""
 
 
-class CompactionRun:
+class _Run(ABC, Generic[JobT, ReportT]):
     """A run over one log."""
+
+    work: ClassVar[str]
+    """What the process does, in the words of an error."""
+    report_type: type[ReportT]
 
     def __init__(
         self,
         log: SegmentedLog,
-        job: CompactionJob,
+        job: JobT,
         store: Store,
         backend: Shell,
         rebuild_segment: Callable[[int], Awaitable[None]],
-        forget_cached: Callable[[int], None],
     ) -> None:
-        """`rebuild_segment` makes the side file of one anew, by its base offset.
-
-        `forget_cached` is told the offset below which nothing cached counts any more.
-        """
+        """`rebuild_segment` makes the side file of one anew, by its base offset."""
         self._log = log
         self._job = job
         self._store = store
         self._backend = backend
         self._rebuild_segment = rebuild_segment
-        self._forget_cached = forget_cached
         self._has_swapped = False
 
-    async def run(self) -> CompactionReport:
-        """Run as `Segmented.compact`."""
+    async def run(self) -> ReportT:
+        """Run as `Segmented.compact` or `Segmented.recompress`."""
         for _ in range(_ATTEMPTS):
             self._store.directory.check_writable()
             order = await self._backend.threads.run_in_flusher(self._plan)
             if not order.sources:
-                return CompactionReport(order.start_offset, True, 0, 0, 0, 0, 0, 0, 0, 0)
+                return self._nothing(order)
             try:
                 return await self._attempt(order)
             except SideFileError as error:
@@ -79,28 +88,43 @@ class CompactionRun:
                     raise
         raise StorageError(
             f"partition {self._log.key}: side files cannot be rebuilt, or segments are dropped "
-            "faster than they are compacted"
+            f"faster than the process {self.work} them"
         )
 
-    def _plan(self) -> CompactionOrder:
-        return plan_compaction(self._log, self._job, self._store.directory.options.min_free_bytes)
+    @abstractmethod
+    def _plan(self) -> Order[JobT]:
+        """Say what is to be done. The flusher's work."""
 
-    def _has_lost(self, order: CompactionOrder) -> bool:
-        """Whether segments that were to be compacted have been dropped since."""
+    @abstractmethod
+    def _nothing(self, order: Order[JobT]) -> ReportT:
+        """Return the report of a run without a segment."""
+
+    @abstractmethod
+    def _exchange(self, segment: CompactedSegment, order: Order[JobT]) -> list[str]:
+        """Put a segment in its place as `swap_segment`. The flusher's work."""
+
+    @abstractmethod
+    def _note_end(self, report: ReportT) -> None:
+        """Note what the whole run has done. The flusher's work."""
+
+    @property
+    def _is_dry_run(self) -> bool:
+        return False
+
+    def _has_lost(self, order: Order[JobT]) -> bool:
+        """Whether segments that were to be rewritten have been dropped since."""
         log = self._log
         return not log.is_deleted and log.segments[0].base_offset > order.sources[0].base_offset
 
-    async def _attempt(self, order: CompactionOrder) -> CompactionReport:
-        threads, store, log = self._backend.threads, self._store, self._log
+    async def _attempt(self, order: Order[JobT]) -> ReportT:
+        threads = self._backend.threads
         try:
-            report = await self._compact(order)
+            report = await self._rewrite(order)
         finally:
-            if not self._job.is_dry_run:
+            if not self._is_dry_run:
                 await threads.run_in_flusher(self._remove_directory)
-        if not self._job.is_dry_run:
-            finish = partial(store.finish_compaction, log, report.compacted_end)
-            await threads.run_in_flusher(finish)
-            self._forget_cached(report.compacted_end)
+        if not self._is_dry_run:
+            await threads.run_in_flusher(partial(self._note_end, report))
         return report
 
     def _remove_directory(self) -> None:
@@ -112,20 +136,22 @@ class CompactionRun:
         except OSError as error:
             self._store.directory.report(f"{self._log.path}: {error}")
 
-    async def _compact(self, order: CompactionOrder) -> CompactionReport:
+    async def _rewrite(self, order: Order[JobT]) -> ReportT:
         process = await _start()
         stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
         if stdin is None or stdout is None or stderr is None:  # pragma: no cover
             raise StorageError("a process was started without pipes")
         complaint = create_task(_read_end(stderr))
         try:
-            stdin.write(encode_order(order))
+            stdin.write(encode_order(cast("CompactionOrder | RecompressionOrder", order)))
             # A line that is cut is one that it did not come to say.
             while (line := await _read_line(stdout)).endswith(b"\n"):
                 said = self._understand(line)
-                if isinstance(said, CompactionReport):
+                if isinstance(said, self.report_type):
                     return said
-                await self._swap(said)
+                if not isinstance(said, CompactedSegment):
+                    raise self._unclear(line, "it is another run's")
+                await self._swap(said, order)
             ending = Ending(await process.wait(), await complaint)
             raise ProcessEndedError(self._ended(ending.describe()), ending.kind)
         finally:
@@ -135,26 +161,76 @@ class CompactionRun:
             await process.wait()
             await complaint
 
-    def _understand(self, line: bytes) -> CompactedSegment | CompactionReport:
+    def _understand(self, line: bytes) -> CompactedSegment | CompactionReport | RecompressionReport:
         try:
             return decode_line(line)
         except ValueError as error:
-            shown = line[:_SHOWN_BYTES].decode(errors="replace").strip()
-            problem = f"it said {shown!r}, which is none of its lines ({error})"
-            raise ProcessEndedError(self._ended(problem), "unclear") from error
+            raise self._unclear(line, error) from error
+
+    def _unclear(self, line: bytes, reason: object) -> ProcessEndedError:
+        shown = line[:_SHOWN_BYTES].decode(errors="replace").strip()
+        problem = f"it said {shown!r}, which is none of its lines ({reason})"
+        return ProcessEndedError(self._ended(problem), "unclear")
 
     def _ended(self, problem: str) -> str:
-        return f"the process that compacts partition {self._log.key} has ended: {problem}"
+        return f"the process that {self.work} partition {self._log.key} has ended: {problem}"
 
-    async def _swap(self, compacted: CompactedSegment) -> None:
+    async def _swap(self, segment: CompactedSegment, order: Order[JobT]) -> None:
         if not self._has_swapped:
             # A stored checkpoint that names one of the old segments would be taken for one that
             # is ahead of its log. From now on it names the active one.
             await self._backend.checkpoint()
             self._has_swapped = True
-        swap = partial(self._store.swap_segment, self._log, compacted)
-        paths = await self._backend.threads.run_between_checkpoints(swap)
+        exchange = partial(self._exchange, segment, order)
+        paths = await self._backend.threads.run_between_checkpoints(exchange)
         self._backend.remove_later(paths, self._log.settings.delete_delay_ms)
+
+
+class CompactionRun(_Run[CompactionJob, CompactionReport]):
+    """A run that keeps the newest record of each key."""
+
+    work = "compacts"
+    report_type = CompactionReport
+
+    @property
+    def _is_dry_run(self) -> bool:
+        return self._job.is_dry_run
+
+    def _plan(self) -> CompactionOrder:
+        return plan_compaction(self._log, self._job, self._store.directory.options.min_free_bytes)
+
+    def _nothing(self, order: CompactionOrder) -> CompactionReport:
+        return CompactionReport(order.start_offset, True, 0, 0, 0, 0, 0, 0, 0, 0)
+
+    def _exchange(self, segment: CompactedSegment, order: CompactionOrder) -> list[str]:
+        return self._store.swap_segment(self._log, segment)
+
+    def _note_end(self, report: CompactionReport) -> None:
+        self._store.finish_compaction(self._log, report.compacted_end)
+
+
+class RecompressionRun(_Run[RecompressionJob, RecompressionReport]):
+    """A run that puts records into zstd."""
+
+    work = "recompresses"
+    report_type = RecompressionReport
+
+    def _plan(self) -> RecompressionOrder:
+        return plan_recompression(
+            self._log, self._job, self._store.directory.options.min_free_bytes
+        )
+
+    def _nothing(self, order: RecompressionOrder) -> RecompressionReport:
+        return RecompressionReport(order.start_offset, 0, 0, 0, 0, 0)
+
+    def _exchange(self, segment: CompactedSegment, order: RecompressionOrder) -> list[str]:
+        (source,) = (one for one in order.sources if one.base_offset == segment.base_offset)
+        return self._store.swap_recompressed(
+            self._log, segment, source.end_offset, source.size_bytes
+        )
+
+    def _note_end(self, report: RecompressionReport) -> None:
+        self._store.finish_recompression(self._log, report.recompressed_end)
 
 
 async def _read_line(stream: StreamReader) -> bytes:

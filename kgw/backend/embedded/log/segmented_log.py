@@ -12,7 +12,7 @@ from itertools import pairwise
 from threading import Lock
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kgw.backend.base import EpochEnd
+from kgw.backend.base import EpochEnd, Recompressed
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.files.durability import sync_directory
 from kgw.backend.embedded.layout import DamagedRange, EpochStart, Gap, LogState
@@ -78,6 +78,7 @@ class SegmentedLog:
         self.gaps: tuple[Gap, ...] = ()
         self.compacted_end = 0
         """Below it every key has one record, as far as is known."""
+        self.recompressed = Recompressed()
         self.noted_log_start = 0
         """The log start in `log-state.json`, which may be ahead of the one that is shown."""
         self.state_is_stale = False
@@ -308,7 +309,12 @@ class SegmentedLog:
             # What has been noted may be shown at any moment now: it must not go back.
             log_start_offset = max(log_start_offset, self.noted_log_start)
             state = LogState(
-                log_start_offset, self.epochs, self.damaged, self.gaps, self.compacted_end
+                log_start_offset,
+                self.epochs,
+                self.damaged,
+                self.gaps,
+                self.compacted_end,
+                self.recompressed,
             )
             write_log_state(self.directory.fs, self.path, state, others)
             self.noted_log_start = log_start_offset

@@ -345,6 +345,10 @@ class LogRecovery:
         log.damaged = self._state.damaged
         log.gaps = self._gaps(log.offsets.log_start_offset)
         log.compacted_end = min(self._state.compacted_end, log.offsets.next_offset)
+        recompressed = self._state.recompressed
+        log.recompressed = recompressed._replace(
+            end_offset=min(recompressed.end_offset, log.offsets.next_offset)
+        )
         log.state_is_stale = self._state_is_lost
         if leader_epoch > epochs[-1].leader_epoch:
             # The old epoch ends where its records do, so that a client that has read further is

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgw.backend.base import CompactionJob, CompactionReport, LogSettings
-from kgw.backend.embedded.compact.compaction import Compaction, Pace, plan_compaction
+from kgw.backend.embedded.compact.compaction import Compaction, plan_compaction
+from kgw.backend.embedded.compact.rewriting import Pace
 from kgw.backend.embedded.layout import encode_small
 from kgw.backend.embedded.log.journal import Journal
 from kgw.backend.embedded.log.swap import CompactedSegment

@@ -15,8 +15,9 @@ import pytest
 
 from kgw.backend.base import CompactionJob, LogSettings
 from kgw.backend.embedded.backend import EmbeddedBackend
-from kgw.backend.embedded.compact.compaction import CompactionOrder, SourceSegment
+from kgw.backend.embedded.compact.compaction import CompactionOrder
 from kgw.backend.embedded.compact.process import decode_order, encode_order
+from kgw.backend.embedded.compact.rewriting import SourceSegment
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.store import Store
 from kgw.errors import CorruptionError, ProcessEndedError, StorageError
