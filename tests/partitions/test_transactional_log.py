@@ -153,13 +153,17 @@ class TransactionalLog(RuleBasedStateMachine):
         assert topic is not None
         return topic.partitions[0]
 
+    async def verify(self) -> None:
+        """Let the coordinators answer."""
+        for completion, verdict in self.verifications:
+            completion.set_result(verdict)
+        self.verifications.clear()
+
     def settle(self) -> None:
         """Let all that can come about come about, and tell the model."""
         self.wait(self.release())
         for _ in range(20):
-            for completion, verdict in self.verifications:
-                completion.set_result(verdict)
-            self.verifications.clear()
+            self.wait(self.verify())
             if not self.pending:
                 break
             self.wait(turns())

@@ -108,7 +108,11 @@ func transact(ctx context.Context, chosen *options) (figures, error) {
 func (chosen *options) transactors(counted *traffic) ([]*kgo.Client, error) {
 	clients := make([]*kgo.Client, 0, chosen.connections)
 	for number := range chosen.connections {
-		extra := []kgo.Opt{kgo.ProducerLinger(time.Minute)}
+		extra := []kgo.Opt{
+			kgo.ProducerLinger(time.Minute),
+			// What is refused while the transaction before ends is sent again after that, not after 5 s.
+			kgo.MetadataMinAge(10 * time.Millisecond),
+		}
 		if chosen.transactional {
 			id := fmt.Sprintf("%s-%d", chosen.topic, number)
 			extra = append(extra, kgo.TransactionalID(id), kgo.TransactionTimeout(time.Minute))
