@@ -146,6 +146,27 @@ class Latency(_Transactions):
         return self.write(stage, seconds=stage.scale.seconds)
 
 
+PER_PARTITION = (
+    "The interpreter, and syncs in sequence. A transaction is two requests, two rows of the state"
+    " store and twenty appends, ten of which are markers, where the same records without one are a"
+    " request and ten appends; and it waits four times for the disk, one after the other (the row"
+    " that takes the partitions in, the batches, the decision, the markers), where the other waits"
+    " once. Each wait also wakes a thread and the loop."
+)
+FEWER_WAITS = (
+    "Batches that are written while the row with their partitions is: a crash in between would"
+    " leave transactions in the log that no coordinator knows, and a start would have to look for"
+    " them in every partition. A commit of the state store that is one call into its thread."
+)
+TWO_REQUESTS = (
+    "The interpreter: two requests, two rows and two appends a transaction. What comes at the same"
+    " time shares the syncs, so that a hundred producers need a tenth of one each."
+)
+WAITS = (
+    "Syncs in sequence, each with the hand-overs to a thread and back: a commit waits for one, the"
+    " decision; until it is read it is four."
+)
+
 OF_COST: Mapping[Durability, tuple[Bar, ...]] = {
     "strict": tuple(
         Bar(figure=figure, at_most=COST_BAR, absolute=True)
@@ -160,7 +181,8 @@ SCENARIOS: tuple[Scenario, ...] = (
             title=f"100 records of 1 KB to 10 partitions, {producers} producer"
             f"{'s' if producers > 1 else ''}",
             what="Written, acknowledged and committed, at full speed.",
-            limited_by="TODO",
+            limited_by=PER_PARTITION,
+            would_lift=FEWER_WAITS,
             bars=OF_COST,
             producers=producers,
         )
@@ -170,14 +192,15 @@ SCENARIOS: tuple[Scenario, ...] = (
         name="transactions/1kb-1r-10p-100c",
         title="one record of 1 KB, 100 producers",
         what="Written, acknowledged and committed, at full speed.",
-        limited_by="TODO",
+        limited_by=TWO_REQUESTS,
         bars={"synced": (Bar(figure="transactions_per_s", at_least=1.0),)},
     ),
     Latency(
         name="transactions/latency",
         title="one record of 1 KB, one producer, one reader",
         what="From the first record of a transaction, and from EndTxn, on.",
-        limited_by="TODO",
+        limited_by=WAITS,
+        would_lift=FEWER_WAITS,
         servers=BUT_RELAXED,
     ),
 )

@@ -51,8 +51,8 @@ _log = EventLogger(__name__)
 ROWS_PER_TURN = 150
 """To make a row takes 10 to 20 us; one with many partitions takes longer."""
 PLACES_PER_ROW = 50
-FINISHED_PER_TURN = 400
-"""Writes, and partitions whose batches an answer lets in: that takes 15 us each."""
+FINISHED_PER_TURN = 150
+"""Writes, and partitions whose batches an answer lets in: that is an append each."""
 
 COMPLETE_WITHIN_S = 0.1
 """How long the row of a complete transaction waits for others to be stored with: the next of its

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from kgw.backend.append import Append
     from kgw.partitions.partition import Partition
+    from kgw.records.batch import RecordBatch
 
 DELETE_RETENTION_MS = 1_000
 PLAIN = -1
@@ -217,7 +218,7 @@ class TransactionalLog(RuleBasedStateMachine):
             is_transactional=is_transactional,
         )
 
-        def verify() -> Completion[ErrorCode]:
+        def verify(_: RecordBatch) -> Completion[ErrorCode]:
             completion: Completion[ErrorCode] = Completion()
             verdict = self.verdict(producer, epoch)
             if is_slow:
