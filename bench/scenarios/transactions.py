@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from bench.harness.free_memory import REST_S
 from bench.harness.scenario import Bar, Figure, Scenario
-from bench.harness.servers import ALL_SERVERS, BUT_RELAXED
+from bench.harness.servers import ALL_SERVERS, BUT_RELAXED, WITHOUT_SYNCED
 from bench.loads import franz
 
 if TYPE_CHECKING:
@@ -162,6 +162,7 @@ TWO_REQUESTS = (
     "The interpreter: two requests, two rows and two appends a transaction. What comes at the same"
     " time shares the syncs, so that a hundred producers need a tenth of one each."
 )
+ONE_CORE = "Less Python for each request; several gateways, each of which has a core for its own."
 WAITS = (
     "Syncs in sequence, each with the hand-overs to a thread and back: a commit waits for one, the"
     " decision; until it is read it is four."
@@ -184,6 +185,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             limited_by=PER_PARTITION,
             would_lift=FEWER_WAITS,
             bars=OF_COST,
+            servers=WITHOUT_SYNCED,
             producers=producers,
         )
         for producers in (1, 4)
@@ -193,6 +195,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         title="one record of 1 KB, 100 producers",
         what="Written, acknowledged and committed, at full speed.",
         limited_by=TWO_REQUESTS,
+        would_lift=ONE_CORE,
         bars={"synced": (Bar(figure="transactions_per_s", at_least=1.0),)},
     ),
     Latency(
@@ -201,6 +204,11 @@ SCENARIOS: tuple[Scenario, ...] = (
         what="From the first record of a transaction, and from EndTxn, on.",
         limited_by=WAITS,
         would_lift=FEWER_WAITS,
+        bars={
+            "synced": tuple(
+                Bar(figure=figure, at_most=1.0) for figure in ("commit_p50_ms", "end_to_end_p50_ms")
+            )
+        },
         servers=BUT_RELAXED,
     ),
 )
