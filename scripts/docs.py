@@ -412,7 +412,8 @@ def performance() -> str:
         mixed = ", ".join(map(str, sorted(origins)))
         message = f"bench/results holds {scenario} of {mixed}: keep those of one alone"
         raise SystemExit(message)
-    return performance_page(results, FAMILIES)
+    recompression = ROOT / "bench" / "results" / "recompression.json"
+    return performance_page(results, FAMILIES, json.loads(recompression.read_text()))
 
 
 # --- ways of requests ----------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from bench.harness.report import (
     FAR_APART,
@@ -44,8 +45,13 @@ MACHINE_WORDS = {
 }
 
 
-def performance_page(results: Results, families: Families) -> str:
-    """docs/performance.md, but for its notice."""
+Micro = Mapping[str, Mapping[str, Any]]
+
+
+def performance_page(
+    results: Results, families: Families, recompression: Micro | None = None
+) -> str:
+    """docs/performance.md, but for its notice; with what bench/micro/recompression.py printed."""
     scenarios = measured(results, families)
     all_scenarios = [one for of_family in families.values() for one in of_family]
     page = [
@@ -108,7 +114,55 @@ def performance_page(results: Results, families: Families) -> str:
     ]
     for part in family_tables(results, families, with_reasons=True):
         page += ["\n", part]
+    if recompression:
+        page.append(_recompression_part(recompression))
     return "".join(page)
+
+
+def _recompression_part(recompression: Micro) -> str:
+    """What compression.type and LogAppendTime cost, for each codec and size of a batch."""
+    rows = []
+    for records, of_size in recompression.items():
+        for codec in (one for one, value in of_size.items() if isinstance(value, dict)):
+            found = of_size[codec]
+            # The default level comes first.
+            packed = [one for one in found if one.startswith("from_uncompressed")]
+            packing, stamped = (found[one] for one in packed[:2]) if packed else (None, None)
+            costs = (
+                found["records_checked_us"],
+                found["log_append_time_us"],
+                packing,
+                stamped,
+                found.get("to_uncompressed_us"),
+            )
+            rows.append(
+                [
+                    records.removesuffix(" records"),
+                    codec,
+                    number(found["bytes"] / 1000, 1),
+                    *("" if cost is None else number(cost, 0) for cost in costs),
+                ]
+            )
+    headings = (
+        "Records",
+        "Codec",
+        "KB",
+        "Reading the records",
+        "LogAppendTime",
+        "Into the codec",
+        "and LogAppendTime",
+        "Out of the codec",
+    )
+    return (
+        "\n## Recompression and LogAppendTime\n\n"
+        "What a batch of JSON records of 1 KB costs before it is stored, in microseconds of"
+        " processor time of one thread: medians of `scripts/bench --micro recompression`, with"
+        " Kafka's default levels. A topic with a `compression.type` pays for the way into its codec"
+        " where producers send none, and for both where they send another; the two columns include"
+        " reading the records. LogAppendTime alone is one checksum over the batch, and nothing on"
+        " top where it is compressed anew ([decision 93](decisions/0093-recompression.md)).\n\n"
+        + table(headings, rows)
+    )
 
 
 def _once_words(scenarios: Sequence[Scenario]) -> str:

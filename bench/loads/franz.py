@@ -40,7 +40,7 @@ def start(command: str, server: Server, topic: str, **chosen: Option) -> Load:
     """Begins one measurement and returns at once; `answer` waits for it."""
     arguments = [str(program()), command, "-bootstrap", server.bootstrap, "-topic", topic]
     for name, value in chosen.items():
-        arguments += [f"-{name.replace('_', '-')}", f"{value}"]
+        arguments.append(f"-{name.replace('_', '-')}={value}")
     pipe = subprocess.PIPE
     return subprocess.Popen(arguments, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
@@ -84,6 +84,15 @@ def consume(server: Server, topic: str, **chosen: Option) -> dict[str, float]:
 def latency(server: Server, topic: str, **chosen: Option) -> dict[str, float]:
     """Writes at a fixed rate and reads it back; gives `end_to_end_*` and `produce_*` in ms."""
     return answer(start("latency", server, topic, **chosen))
+
+
+def transact(server: Server, topic: str, **chosen: Option) -> dict[str, float]:
+    """Writes transactions at full speed; transactions.go has the options.
+
+    Gives what `produce` does, `transactions_per_s`, and `transaction_*`, `commit_*` and
+    `end_to_end_*` in ms.
+    """
+    return answer(start("transact", server, topic, **chosen))
 
 
 def live(server: Server, topic: str, **chosen: Option) -> Load:

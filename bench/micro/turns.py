@@ -6,7 +6,8 @@ run without a break, in processor time of the loop's thread, and its name.
 
     scripts/bench --micro turns [--topics N] [--partitions N] [--rounds N] [--root DIR] [ONLY...]
 
-`ONLY` are beginnings of names; `small` reads 16 MB in batches of one record.
+`ONLY` are beginnings of names; `transaction` is one over 5,000 partitions, `small` reads 16 MB in
+batches of one record.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ from kgw.protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from kgw.protocol.messages.end_txn import EndTxnRequest
 from kgw.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kgw.protocol.messages.init_producer_id import InitProducerIdRequest
 from kgw.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -63,6 +66,7 @@ from kgw.protocol.messages.offset_for_leader_epoch import (
 )
 from kgw.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kgw.records.batch import read_batch
+from kgw.records.builder import BatchBuilder
 from kgw.server.limits import limits_from
 from kgw.server.offenders import Offenders, StackWatch, WatchedDispatcher, watched_loop
 from kgw.server.server import Server
@@ -77,10 +81,13 @@ if TYPE_CHECKING:
 SEEN_S = 0.0015
 TOLD_S = 0.003
 GROUP = "measured"
+TRANSACTIONAL_ID = "measured"
+TRANSACTION_PARTITIONS = 5_000
 SMALL_COMMITS = 1_000
 ONE_TOPIC = "one"
 BATCH_BYTES = 6_000
 SEGMENT_BYTES = 1 << 29
+TRANSACTION = "transaction"
 SMALL = "small"
 SMALL_PARTITIONS = 4
 SMALL_BATCHES = 25_000
@@ -125,6 +132,30 @@ class Longest(Offenders):
             if self.is_verbose and used_s > TOLD_S:
                 print(f"{used_s * 1e3:.1f} ms {name}: {place}", file=sys.stderr)
         return {name: round(used_s * 1e3, 1) for name, (used_s, _) in worst[:3]}
+
+
+class Turns:
+    """Watches how long the loop takes for everything that is ready at a time, small or large."""
+
+    def __init__(self) -> None:
+        self._longest_s = 0.0
+        self._task = asyncio.ensure_future(self._watch())
+
+    async def _watch(self) -> None:
+        before_s = thread_time()
+        while True:
+            await asyncio.sleep(0)
+            now_s = thread_time()
+            self._longest_s = max(self._longest_s, now_s - before_s)
+            before_s = now_s
+
+    def take(self) -> dict[str, float]:
+        """Return the longest turn since the last call, in milliseconds."""
+        longest_s, self._longest_s = self._longest_s, 0.0
+        return {"a turn of the loop": round(longest_s * 1e3, 1)}
+
+    def stop(self) -> None:
+        self._task.cancel()
 
 
 class Client:
@@ -191,9 +222,12 @@ class Requests:
         self.names = names
         self.indexes = [*range(partitions)]
 
-    def produce(self, value: bytes = b"value") -> ProduceRequest:
-        batch = bytes(make_batch([value]).buffer)
+    def produce(
+        self, value: bytes = b"value", *, batch: bytes = b"", transactional_id: str | None = None
+    ) -> ProduceRequest:
+        batch = batch or bytes(make_batch([value]).buffer)
         return ProduceRequest(
+            transactional_id=transactional_id,
             acks=-1,
             timeout_ms=30_000,
             topic_data=[
@@ -351,13 +385,17 @@ async def measure(
         await create(gateway, [ONE_TOPIC], arguments.topics * arguments.partitions)
         gc.freeze()
         offenders.take()
-        one_topic = to_one_topic(arguments.topics * arguments.partitions)
-        await ask(client, one_topic, offenders, arguments, results)
+        to_one = to_one_topic(arguments.topics * arguments.partitions)
+        await ask(client, to_one, offenders, arguments, results)
         for number in range(arguments.rounds):
             change = replaced_by({"log.segment.bytes": f"{SEGMENT_BYTES + number}"})
             await gateway.configure_broker(change)
             await asyncio.sleep(0.05)
             note(results, "another default", offenders.take())
+        if not arguments.only or TRANSACTION in arguments.only:
+            count = min(TRANSACTION_PARTITIONS, arguments.topics * arguments.partitions)
+            one_topic = Requests([ONE_TOPIC], count)
+            results |= await measure_transactions(offenders, client, one_topic, arguments.rounds)
         if not arguments.only or SMALL in arguments.only:
             results |= await measure_small(gateway, offenders, client, arguments.rounds)
         await server.aclose()
@@ -395,6 +433,59 @@ def replaced_by(texts: dict[str, str]) -> Callable[[dict[str, str]], dict[str, s
 def note(results: dict[str, dict[str, float]], label: str, taken: dict[str, float]) -> None:
     """Keep the best of several rounds."""
     results[label] = min(results.get(label, taken), taken, key=worst_of)
+
+
+async def measure_transactions(
+    offenders: Longest, client: Client, requests: Requests, rounds: int
+) -> dict[str, dict[str, float]]:
+    """Write a transaction over many partitions: its parts, and all of its end."""
+    results: dict[str, dict[str, float]] = {}
+    turns = Turns()
+    init = InitProducerIdRequest(
+        transactional_id=TRANSACTIONAL_ID,
+        transaction_timeout_ms=60_000,
+        producer_id=-1,
+        producer_epoch=-1,
+    )
+    (given,) = await asyncio.to_thread(client.ask, (init, 5))
+    producer_id, epoch = given.producer_id, given.producer_epoch  # type: ignore[attr-defined]
+    count = len(requests.names) * len(requests.indexes)
+
+    async def measured(name: str, request: Request, version: int) -> Response:
+        (answer,) = await asyncio.to_thread(client.ask, (request, version))
+        await asyncio.sleep(0.05)
+        label = f"{name} in a transaction over {count:,} partitions"
+        note(results, label, turns.take() | offenders.take())
+        return answer
+
+    for _ in range(rounds):
+        builder = BatchBuilder(
+            producer_id=producer_id, producer_epoch=epoch, base_sequence=0, is_transactional=True
+        )
+        builder.add(value=b"value", timestamp_ms=0)
+        batch = bytes(builder.build())
+        offenders.take()
+        await measured(
+            "Produce", requests.produce(batch=batch, transactional_id=TRANSACTIONAL_ID), 12
+        )
+        end = EndTxnRequest(
+            transactional_id=TRANSACTIONAL_ID,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            committed=True,
+        )
+        ended = await measured("EndTxn", end, 5)
+        epoch = ended.producer_epoch  # type: ignore[attr-defined]
+        while True:
+            # Repeated, it is refused as long as markers are on their way.
+            (again,) = await asyncio.to_thread(client.ask, (end, 5))
+            if not again.error_code:  # type: ignore[attr-defined]
+                break
+            await asyncio.sleep(0.02)
+        label = f"markers of a transaction over {count:,} partitions"
+        note(results, label, turns.take() | offenders.take())
+    turns.stop()
+    return results
 
 
 async def measure_small(

@@ -17,6 +17,7 @@ from bench.scenarios import (
     startup,
     throughput,
     topics,
+    transactions,
 )
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ FAMILIES: Mapping[str, tuple[Scenario, ...]] = {
     "connections": connections.SCENARIOS,
     "groups": groups.SCENARIOS,
     "commits": commits.SCENARIOS,
+    "transactions": transactions.SCENARIOS,
     "metadata": metadata.SCENARIOS,
     "topics": topics.SCENARIOS,
     "startup": startup.SCENARIOS,

@@ -73,6 +73,7 @@ if TYPE_CHECKING:
         ProduceRequest,
         TopicProduceData,
     )
+    from kgw.records.batch import RecordBatch
     from kgw.turns import Rest, Turns
     from kgw.types import Buffer
 
@@ -211,7 +212,7 @@ def _submit(
             verify = (
                 None
                 if transactional_id is None
-                else partial(_verify, transactional_id, partition, data, context, adding)
+                else partial(_verify, transactional_id, partition, context, adding)
             )
             _append(answer, partition, data, version, verify, pending)
             continue
@@ -310,7 +311,7 @@ def _append(
     partition: Partition,
     data: PartitionProduceData,
     version: int,
-    verify: Callable[[], Completion[ErrorCode]] | None,
+    verify: Callable[[RecordBatch], Completion[ErrorCode]] | None,
     pending: list[_Pending],
 ) -> None:
     """Submit one partition's batch, or fill in why not."""
@@ -350,12 +351,11 @@ def _append(
 def _verify(
     transactional_id: str,
     partition: Partition,
-    data: PartitionProduceData,
     context: RequestContext,
     adding: _Adding | None,
+    batch: RecordBatch,
 ) -> Completion[ErrorCode]:
     """Have a partition taken into the transaction of a batch; for older clients, ask if it is."""
-    batch = read_batch(cast("Buffer", data.records))
     producer = batch.producer_id, batch.producer_epoch
     place = PartitionKey(partition.topic.topic_id, partition.index)
     if adding is not None:

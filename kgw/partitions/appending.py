@@ -12,17 +12,17 @@ transaction's coordinator, and a marker for whatever came before it.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kgw.backend.append import Append, AppendResult
-from kgw.completion import until_done
 from kgw.errors import KafkaError
 from kgw.partitions.validation import RecordRules, validate_records
 from kgw.records.batch import Compression
 from kgw.types import NO_LEADER_EPOCH, NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
-    from asyncio import Future, Task
+    from asyncio import Future
     from collections.abc import Callable
     from concurrent.futures import ThreadPoolExecutor
 
@@ -134,20 +134,36 @@ def prepare_records(batch: RecordBatch, rules: RecordRules, limits: Decompressio
         recompress(batch, payload, max_timestamp_ms, rules.recompression, limits)
 
 
+class _Waiting:
+    """One thing in a queue."""
+
+    __slots__ = ("behind", "due", "enter", "refusal", "result")
+
+    def __init__(self, enter: Callable[[], Appended]) -> None:
+        self.enter = enter
+        self.result = QueuedAppend()
+        self.due = 0
+        """How much it waits for, beside those before it."""
+        self.refusal: BaseException | None = None
+        self.behind: _Waiting | None = None
+        """What has come next."""
+
+
 class CheckQueue:
     """What waits to enter one partition: for its own admission, or behind something that does."""
 
-    __slots__ = ("_last", "_tasks", "_thread")
+    __slots__ = ("_first", "_is_entering", "_last", "_thread")
 
     def __init__(self, thread: CheckThread) -> None:
         self._thread = thread
-        self._last: Task[None] | None = None
-        self._tasks: set[Task[None]] = set()
+        self._first: _Waiting | None = None
+        self._last: _Waiting | None = None
+        self._is_entering = False
 
     @property
     def is_busy(self) -> bool:
         """Whether what comes now has to wait."""
-        return bool(self._tasks)
+        return self._first is not None
 
     def submit(
         self,
@@ -161,32 +177,50 @@ class CheckQueue:
         `check` is run in the thread, and raises what refuses the batch; `verified` is waited for.
         It comes to what `enter` does, or the KafkaError that refuses the batch.
         """
-        result = QueuedAppend()
-        checked = None if check is None else self._thread.run(check)
-        task = asyncio.ensure_future(_enter_in_order(checked, verified, self._last, enter, result))
-        self._last = task
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return result
+        one = _Waiting(enter)
+        if self._last is None:
+            self._first = one
+        else:
+            self._last.behind = one
+        self._last = one
+        if check is not None:
+            one.due += 1
+            self._thread.run(check).add_done_callback(partial(self._checked, one))
+        if verified is not None and not verified.is_done:
+            one.due += 1
+            verified.when_done(partial(self._verified, one))
+        self._go_on()
+        return one.result
+
+    def _checked(self, one: _Waiting, check: Future[None]) -> None:
+        one.refusal = check.exception()
+        one.due -= 1
+        self._go_on()
+
+    def _verified(self, one: _Waiting, _: object) -> None:
+        one.due -= 1
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Let in, in order, what waits for nothing any more."""
+        if self._is_entering:
+            return
+        self._is_entering = True
+        while self._first is not None and not self._first.due:
+            _enter(self._first)
+            # Not before: what comes meanwhile must not overtake those behind it.
+            self._first = self._first.behind
+        if self._first is None:
+            self._last = None
+        self._is_entering = False
 
 
-async def _enter_in_order(
-    checked: Future[None] | None,
-    verified: Due | None,
-    before: Task[None] | None,
-    enter: Callable[[], Appended],
-    result: QueuedAppend,
-) -> None:
+def _enter(one: _Waiting) -> None:
+    result = one.result
     try:
-        try:
-            if checked is not None:
-                await checked
-            if verified is not None:
-                await until_done(verified)
-        finally:
-            if before is not None:
-                await asyncio.wait((before,))
-        appended = enter()
+        if one.refusal is not None:
+            raise one.refusal
+        appended = one.enter()
     except Exception as error:  # noqa: BLE001 - whoever waits for the answer deals with it
         if isinstance(error, KafkaError):
             # Where it was raised is of no interest, and would keep what a batch has become, and

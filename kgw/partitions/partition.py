@@ -302,7 +302,7 @@ class Partition:
         records: Buffer | None,
         *,
         zstd_allowed: bool = True,
-        verify: Callable[[], Completion[ErrorCode]] | None = None,
+        verify: Callable[[RecordBatch], Completion[ErrorCode]] | None = None,
     ) -> Appended:
         """Take the one batch of a Produce request, and submit it before returning.
 
@@ -355,7 +355,7 @@ class Partition:
     def _verify(
         self,
         batch: RecordBatch,
-        verify: Callable[[], Completion[ErrorCode]] | None,
+        verify: Callable[[RecordBatch], Completion[ErrorCode]] | None,
         now_ms: int,
     ) -> Completion[ErrorCode] | None:
         """Return what a transactional batch has to wait for. Raises KafkaError."""
@@ -370,7 +370,7 @@ class Partition:
             batch.producer_id, batch.producer_epoch
         ):
             return None
-        verified = verify()
+        verified = verify(batch)
         if is_busy or not verified.is_done:
             return verified
         self._refuse_unverified(batch, verified, now_ms)

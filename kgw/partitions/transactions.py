@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left
+from functools import lru_cache
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - it is a class
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -49,6 +50,12 @@ class TransactionMarker(NamedTuple):
 
 def make_marker(marker: TransactionMarker, timestamp_ms: int) -> RecordBatch:
     """Return the control batch that says it, in a writable buffer of its own, at offset 0."""
+    return read_batch(bytearray(_encode_marker(marker, timestamp_ms)))
+
+
+@lru_cache(maxsize=1)
+def _encode_marker(marker: TransactionMarker, timestamp_ms: int) -> bytes:
+    """Return the batch's bytes: the same in all partitions of a transaction."""
     builder = BatchBuilder(
         producer_id=marker.producer_id,
         producer_epoch=marker.producer_epoch,
@@ -60,7 +67,7 @@ def make_marker(marker: TransactionMarker, timestamp_ms: int) -> RecordBatch:
         value=_VALUE.pack(_VERSION, marker.coordinator_epoch),
         timestamp_ms=timestamp_ms,
     )
-    return read_batch(builder.build())
+    return bytes(builder.build())
 
 
 def read_marker(batch: RecordBatch) -> TransactionMarker | None:

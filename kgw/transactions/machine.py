@@ -101,6 +101,8 @@ class Persist(NamedTuple):
     """Store the row; None: there is none any more. Answers and ends that follow wait for it."""
 
     row: TransactionRow | None
+    is_urgent: bool = True
+    """False: nothing waits for it, since what was stored before says enough."""
 
 
 class Answer(NamedTuple):
@@ -438,7 +440,8 @@ class TransactionMachine:
             places=frozenset(),
             groups=frozenset(),
         )
-        effects: list[Effect] = [Persist(changed)]
+        # A start that does not know of it writes the markers once more, which does no harm.
+        effects: list[Effect] = [Persist(changed, is_urgent=False)]
         waiting, self._waiting = self._waiting, deque()
         for asked, _ in waiting:
             effects += self._asked(asked, now)

@@ -12,6 +12,7 @@ from kgw.partitions.appending import Appended, QueuedAppend
 from kgw.partitions.partition import Partition
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.messages.produce import PartitionProduceData
+from kgw.records.batch import read_batch
 from kgw.transactions.coordinator import TransactionCoordinator
 from tests.handlers.support import (
     batch,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kgw.completion import Completion
+    from kgw.records.batch import RecordBatch
     from kgw.testing.gateway import InProcessGateway
     from kgw.types import Buffer
 
@@ -349,10 +351,10 @@ def let_partitions_ask(monkeypatch: pytest.MonkeyPatch, at_once: bool = False) -
         records: Buffer,
         *,
         zstd_allowed: bool = True,
-        verify: Callable[[], Completion[ErrorCode]] | None = None,
+        verify: Callable[[RecordBatch], Completion[ErrorCode]] | None = None,
     ) -> Appended:
         assert verify is not None
-        asked, result = verify(), QueuedAppend()
+        asked, result = verify(read_batch(records)), QueuedAppend()
 
         def enter(asked: Completion[ErrorCode]) -> None:
             if asked.result is NONE:

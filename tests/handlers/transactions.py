@@ -11,10 +11,11 @@ from tests.handlers.support import batch, topic_of
 
 if TYPE_CHECKING:
     from kgw.partitions.partition import Partition
+    from kgw.records.batch import RecordBatch
     from kgw.testing.gateway import InProcessGateway
 
 
-def allowed() -> Completion[ErrorCode]:
+def allowed(_: RecordBatch) -> Completion[ErrorCode]:
     """Say that a transaction has the partition."""
     completion: Completion[ErrorCode] = Completion()
     completion.set_result(ErrorCode.NONE)

@@ -23,6 +23,7 @@ from tests.turns import turns
 
 if TYPE_CHECKING:
     from kgw.partitions.partition import Partition
+    from kgw.records.batch import RecordBatch
 
 
 class Coordinator:
@@ -33,7 +34,7 @@ class Coordinator:
         self.asked: list[Completion[ErrorCode]] = []
         self.is_slow = False
 
-    def verify(self) -> Completion[ErrorCode]:
+    def verify(self, _: RecordBatch) -> Completion[ErrorCode]:
         completion: Completion[ErrorCode] = Completion()
         self.asked.append(completion)
         if not self.is_slow:

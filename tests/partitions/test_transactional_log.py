@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from kgw.backend.append import Append
     from kgw.partitions.partition import Partition
+    from kgw.records.batch import RecordBatch
 
 DELETE_RETENTION_MS = 1_000
 PLAIN = -1
@@ -153,13 +154,17 @@ class TransactionalLog(RuleBasedStateMachine):
         assert topic is not None
         return topic.partitions[0]
 
+    async def verify(self) -> None:
+        """Let the coordinators answer."""
+        for completion, verdict in self.verifications:
+            completion.set_result(verdict)
+        self.verifications.clear()
+
     def settle(self) -> None:
         """Let all that can come about come about, and tell the model."""
         self.wait(self.release())
         for _ in range(20):
-            for completion, verdict in self.verifications:
-                completion.set_result(verdict)
-            self.verifications.clear()
+            self.wait(self.verify())
             if not self.pending:
                 break
             self.wait(turns())
@@ -213,7 +218,7 @@ class TransactionalLog(RuleBasedStateMachine):
             is_transactional=is_transactional,
         )
 
-        def verify() -> Completion[ErrorCode]:
+        def verify(_: RecordBatch) -> Completion[ErrorCode]:
             completion: Completion[ErrorCode] = Completion()
             verdict = self.verdict(producer, epoch)
             if is_slow:

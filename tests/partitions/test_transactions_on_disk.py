@@ -31,12 +31,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kgw.partitions.partition import Partition
+    from kgw.records.batch import RecordBatch
 
 OPTIONS = EmbeddedOptions(min_free_bytes=0, reserved_offsets=100, journal_append_bytes=0)
 CONFIG = Config.of(flush_ms=3_600_000)
 
 
-def allowed() -> Completion[ErrorCode]:
+def allowed(_: RecordBatch) -> Completion[ErrorCode]:
     """Say that a transaction has the partition."""
     completion: Completion[ErrorCode] = Completion()
     completion.set_result(ErrorCode.NONE)

@@ -5,6 +5,7 @@
 //	load produce -bootstrap HOST:PORT -topic T -partitions N -seconds 2 -record-bytes 1024 ...
 //	load consume -bootstrap HOST:PORT -topic T -partitions N -seconds 2 -records 500000
 //	load latency -bootstrap HOST:PORT -topic T -partitions N -seconds 3 -bytes-per-second 1000000
+//	load transact -bootstrap HOST:PORT -topic T -partitions N -seconds 2 -transaction-records 100 ...
 //	load live    -bootstrap HOST:PORT -topic T -partitions N -seconds 60 -bytes-per-second 1000000
 //
 // The figures go to standard output as one JSON object. Whatever goes wrong, a record that is not
@@ -47,18 +48,23 @@ type options struct {
 	bytesPerSecond float64
 	warmSeconds    float64
 	minFetchBytes  int
+
+	transactionRecords int
+	transactional      bool
+	read               bool
 }
 
 // figures is what a measurement gives; every value is a number.
 type figures map[string]float64
 
 var commands = map[string]func(context.Context, *options) (figures, error){
-	"create":  create,
-	"delete":  remove,
-	"produce": produce,
-	"consume": consume,
-	"latency": latency,
-	"live":    live,
+	"create":   create,
+	"delete":   remove,
+	"produce":  produce,
+	"consume":  consume,
+	"latency":  latency,
+	"live":     live,
+	"transact": transact,
 }
 
 func main() {
@@ -70,7 +76,7 @@ func main() {
 
 func run(arguments []string) error {
 	if len(arguments) == 0 || commands[arguments[0]] == nil {
-		return fmt.Errorf("the first argument is one of create, delete, produce, consume, latency, live")
+		return fmt.Errorf("the first argument is one of create, delete, produce, consume, latency, live, transact")
 	}
 	var chosen options
 	flags := flag.NewFlagSet(arguments[0], flag.ExitOnError)
@@ -90,6 +96,9 @@ func run(arguments []string) error {
 	flags.Float64Var(&chosen.bytesPerSecond, "bytes-per-second", 1e6, "rate of latency and live")
 	flags.Float64Var(&chosen.warmSeconds, "warm-seconds", 0.5, "first part of it, not counted")
 	flags.IntVar(&chosen.minFetchBytes, "min-fetch-bytes", 1, "fetch.min.bytes")
+	flags.IntVar(&chosen.transactionRecords, "transaction-records", 1, "records of a transaction")
+	flags.BoolVar(&chosen.transactional, "transactional", true, "whether transact writes transactions")
+	flags.BoolVar(&chosen.read, "read", false, "whether transact reads back what is committed")
 	if err := flags.Parse(arguments[1:]); err != nil {
 		return err
 	}
