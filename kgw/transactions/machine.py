@@ -60,7 +60,7 @@ class TransactionLimits(NamedTuple):
     groups_max: int = 1_000
     """Of one transaction. Their names are kept, and written with each change."""
     group_names_max: int = 1 << 17
-    """Characters of all these names: of one there may be 32,767, and of 1,000 such 32 MB a change."""
+    """Characters of all these names: one may have 32,767, and 1,000 of those are 32 MB a change."""
 
 
 # --- events --------------------------------------------------------------------------------------
