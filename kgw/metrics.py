@@ -213,6 +213,11 @@ class Metrics:
         "kgw_transaction_end_failures_total",
         "Partitions and groups that could not be told of a decision. Each is told again.",
     )
+    transaction_ends_late: int = _gauge(
+        "kgw_transaction_ends_late",
+        "Transactions that were decided and whose end could not be written at first, neither a "
+        "marker, a group's offsets nor the note that all is done. It is tried again.",
+    )
     transactional_ids_expired: int = _counter(
         "kgw_transactional_ids_expired_total",
         "Transactional ids that were forgotten because nobody used them.",

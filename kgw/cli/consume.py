@@ -34,6 +34,7 @@ _WRITE_RECORDS = 500
 # Nobody else is in the command's loop.
 _DELIVERY = Delivery(read_bytes=16 << 20, unpack_in_threads=False)
 _LATEST = Seek(SeekKind.RESET_TO_LATEST)
+ISOLATIONS = ("read_uncommitted", "read_committed")
 _IN_CURSOR = frozenset({"start", "end", "partitions", "group", "follow"})
 
 
@@ -95,6 +96,14 @@ def _parse_end(text: str) -> Seek:
     help="Say what is damaged, and go on behind it; the exit code is 6 then.",
 )
 @click.option(
+    "--isolation",
+    type=click.Choice(ISOLATIONS),
+    default=ISOLATIONS[0],
+    show_default=True,
+    help="Whether records of transactions that are open or were aborted are printed; with "
+    "read_committed a partition ends where the first open one begins. Not part of a cursor.",
+)
+@click.option(
     "-f", "--follow", is_flag=True, help="Go on with what is produced later, until Ctrl-C."
 )
 @click.option(
@@ -127,6 +136,7 @@ def consume(
     page: int | None,
     cursor: Cursor | None,
     skip_damaged: bool,
+    isolation: str,
     follow: bool,
     format_name: str,
     key_separator: str | None,
@@ -163,7 +173,12 @@ def consume(
 
     async def action(client: AsyncClient) -> None:
         probes = PROBES_WHEN_SKIPPING if skip_damaged else PROBES
-        reader = WireReader(client, await client.topic(topic), probes=probes)
+        reader = WireReader(
+            client,
+            await client.topic(topic),
+            probes=probes,
+            read_committed=isolation == "read_committed",
+        )
         positions = None if group is None else GroupPosition(client, group, topic)
         subscriber = OffsetSubscriber(reader, SystemClock(), positions, _DELIVERY)
         if cursor is not None:

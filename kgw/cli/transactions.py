@@ -143,8 +143,8 @@ def describe(ids: tuple[str, ...], bootstrap: Bootstrap, is_json: bool) -> None:
         )
         click.echo(f"{printable(one['transactional_id'])}  {one['state']}  {began}")
         click.echo(
-            f"producer {one['producer_id']}, epoch {one['producer_epoch']}; ends by itself after "
-            f"{format_duration(one['timeout_ms'])}; coordinated by node {one['coordinator']}"
+            f"producer {one['producer_id']}, epoch {one['producer_epoch']}; {_says_time(one)}; "
+            f"coordinated by node {one['coordinator']}"
         )
         if one["partitions"]:
             print_rows(one["partitions"], "topic partition")
@@ -349,6 +349,19 @@ def _as_json(one: TransactionDetails, now_ms: int) -> dict[str, Any]:
             {"topic": topic, "partition": partition} for topic, partition in one.partitions
         ],
     }
+
+
+def _says_time(one: dict[str, Any]) -> str:
+    """Return what the time-out means for an id as it is now."""
+    timeout_ms = one["timeout_ms"]
+    if one["state"] == "Ongoing":
+        left_ms = timeout_ms - one["age_ms"]
+        if left_ms <= 0:
+            return f"is aborted now, as its time of {format_duration(timeout_ms)} is over"
+        return f"is aborted by itself in {format_duration(left_ms)}"
+    if one["start_ms"] is not None:
+        return "its end is decided, and is being written"
+    return f"a transaction may take {format_duration(timeout_ms)}"
 
 
 def _now_ms() -> int:

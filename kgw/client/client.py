@@ -194,9 +194,12 @@ class AsyncClient:
         max_bytes: int = 50 << 20,
         partition_max_bytes: int = 1 << 20,
         told: frozenset[ErrorCode] = frozenset(),
+        read_committed: bool = False,
     ) -> list[FetchedPartition]:
         """Read from each partition at its offset; partitions with nothing new are left out.
 
+        With `read_committed` nothing past the last stable offset is read, and answers name the
+        transactions that were aborted: their batches come all the same.
         Raises ServerRefusedError with OFFSET_OUT_OF_RANGE and the like for the first partition
         that has an error. Those of the codes `told` stand in the partition's answer instead.
         """
@@ -210,6 +213,7 @@ class AsyncClient:
                 max_bytes=max_bytes,
                 partition_max_bytes=partition_max_bytes,
                 told=told,
+                read_committed=read_committed,
             )
 
         return list((await self._ask_leaders(topic, offsets, ask)).values())
@@ -226,11 +230,15 @@ class AsyncClient:
         found = await self._ask_leaders(topic, timestamps, find)
         return {partition: found[partition] for partition in timestamps}
 
-    async def bounds(self, topic: str, partitions: Collection[int]) -> dict[int, OffsetBounds]:
-        """Return where partitions begin and end."""
+    async def bounds(
+        self, topic: str, partitions: Collection[int], *, read_committed: bool = False
+    ) -> dict[int, OffsetBounds]:
+        """Return where partitions begin and end; as `list_offsets` has the end."""
         earliest, latest = await asyncio.gather(
             self.list_offsets(topic, dict.fromkeys(partitions, EARLIEST)),
-            self.list_offsets(topic, dict.fromkeys(partitions, LATEST)),
+            self.list_offsets(
+                topic, dict.fromkeys(partitions, LATEST), read_committed=read_committed
+            ),
         )
         return {one: OffsetBounds(earliest[one].offset, latest[one].offset) for one in partitions}
 

@@ -111,6 +111,7 @@ async def fetch_from(
     max_bytes: int,
     partition_max_bytes: int,
     told: frozenset[ErrorCode],
+    read_committed: bool,
 ) -> dict[int, FetchedPartition]:
     """Read from partitions, each at its offset. Error codes among `told` are returned."""
     limit = _FETCH_BY_ID - 1 if topic.topic_id == ZERO_TOPIC_ID else 0x7FFF
@@ -119,6 +120,7 @@ async def fetch_from(
         max_wait_ms=max_wait_ms,
         min_bytes=1,
         max_bytes=max_bytes,
+        isolation_level=1 if read_committed else 0,
         topics=[
             FetchTopic(
                 topic=topic.name,
@@ -157,6 +159,8 @@ async def fetch_from(
             # Decoded records are one view of the answer, or nothing.
             records if isinstance(records, memoryview) else memoryview(b""),
             result.error_code,
+            result.last_stable_offset,
+            tuple((one.producer_id, one.first_offset) for one in result.aborted_transactions or ()),
         )
     return fetched
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from kgw.client.groups import GroupClient
@@ -16,10 +18,11 @@ from kgw.offsets.reader import (
     RecordReader,
     timestamp_ms_at,
 )
-from kgw.records.batch import HEADER_BYTES, PREFIX_BYTES
+from kgw.records.batch import HEADER_BYTES, PREFIX_BYTES, read_batch
+from kgw.records.errors import RecordError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from kgw.client.client import AsyncClient
     from kgw.client.values import FetchedPartition, TopicDescription
@@ -38,18 +41,30 @@ class WireReader(RecordReader):
     """Reads a topic through a client. Every method raises ClientError."""
 
     def __init__(
-        self, client: AsyncClient, topic: TopicDescription, *, probes: int = PROBES
+        self,
+        client: AsyncClient,
+        topic: TopicDescription,
+        *,
+        probes: int = PROBES,
+        read_committed: bool = False,
     ) -> None:
-        """Read `topic`; the end of damage is looked for among so many offsets."""
+        """Read `topic`; the end of damage is looked for among so many offsets.
+
+        With `read_committed`, only what is outside of transactions or in committed ones, up to
+        where the first open one begins.
+        """
         self.topic = topic.name
         self.topic_id = topic.topic_id
         self.partitions = [one.partition for one in topic.partitions]
         self._client = client
         self._partition_bytes = _FIRST_PARTITION_BYTES
         self._probes = probes
+        self._read_committed = read_committed
 
     async def bounds(self, partitions: Collection[int]) -> Answers[OffsetBounds]:
-        return dict(await self._client.bounds(self.topic, partitions))
+        return dict(
+            await self._client.bounds(self.topic, partitions, read_committed=self._read_committed)
+        )
 
     async def find_by_time(self, times_ns: Mapping[int, int]) -> Answers[FoundRecord | None]:
         return await self._find(
@@ -61,7 +76,9 @@ class WireReader(RecordReader):
         return await self._find(dict.fromkeys(partitions, MAX_TIMESTAMP))
 
     async def _find(self, timestamps_ms: Mapping[int, int]) -> Answers[FoundRecord | None]:
-        found = await self._client.list_offsets(self.topic, timestamps_ms)
+        found = await self._client.list_offsets(
+            self.topic, timestamps_ms, read_committed=self._read_committed
+        )
         return {one: None if at.offset < 0 else at for one, at in found.items()}
 
     async def read(
@@ -75,6 +92,7 @@ class WireReader(RecordReader):
             max_bytes=max_bytes,
             partition_max_bytes=self._partition_bytes,
             told=_TOLD,
+            read_committed=self._read_committed,
         )
         answers: Answers[PartitionBatches] = {}
         for one in fetched:
@@ -107,8 +125,13 @@ class WireReader(RecordReader):
             # may be passed: the next read allows more.
             self._partition_bytes *= 2
             return None
-        bounds = OffsetBounds(fetched.log_start_offset, fetched.high_watermark)
-        return PartitionBatches([records[:whole_bytes]] if whole_bytes else [], bounds)
+        end = fetched.last_stable_offset if self._read_committed else fetched.high_watermark
+        whole = records[:whole_bytes]
+        return PartitionBatches(
+            [whole] if whole_bytes else [],
+            OffsetBounds(fetched.log_start_offset, end),
+            _aborted_batches(whole, fetched.aborted) if fetched.aborted else frozenset(),
+        )
 
     async def _damage_end(self, partition: int, offset: int) -> int | None:
         """Return the first offset that can be read again: Kafka's answer does not say it.
@@ -166,6 +189,31 @@ class GroupPosition:
             else:
                 answers[partition] = None if one is None else one.offset
         return answers
+
+
+def _aborted_batches(
+    records: memoryview, transactions: Sequence[tuple[int, int]]
+) -> frozenset[int]:
+    """Return the base offsets of the batches that belong to aborted transactions."""
+    aborted: set[int] = set()
+    ahead = deque(sorted(transactions, key=itemgetter(1)))
+    under_way: set[int] = set()
+    position = 0
+    while position < len(records):
+        try:
+            batch = read_batch(records, position)
+        except RecordError:
+            break  # whoever delivers the records says what is wrong with this one
+        position += batch.size_bytes
+        while ahead and ahead[0][1] < batch.next_offset:
+            under_way.add(ahead.popleft()[0])
+        if batch.producer_id not in under_way or not batch.is_transactional:
+            continue
+        if batch.is_control:
+            under_way.discard(batch.producer_id)
+        else:
+            aborted.add(batch.base_offset)
+    return frozenset(aborted)
 
 
 def _is_no_batch(records: memoryview) -> bool:

@@ -36,6 +36,8 @@ class SubscribedPartition:
         self.latest = latest
         """The partition's end as last heard."""
         self.batches: deque[RecordBatch] = deque()
+        self.aborted: frozenset[int] = frozenset()
+        """Base offsets of those whose records are left out."""
         self.records: deque[ReadRecord] = deque()
         """At hand."""
         self.unpacked_end = position
@@ -76,6 +78,7 @@ class SubscribedPartition:
             return
         position = self.read_position
         self.latest = answer.bounds.latest
+        self.aborted = answer.aborted
         for buffer in answer.buffers:
             start = 0
             while start < len(buffer):
@@ -115,7 +118,7 @@ class SubscribedPartition:
 
     def unpack(self, batch: RecordBatch, limits: DecompressionLimits) -> list[ReadRecord]:
         """Return the records of a batch that are wanted. Raises DamagedRangeError."""
-        if batch.is_control:
+        if batch.is_control or batch.base_offset in self.aborted:
             return []
         begin, wanted, partition = self.position, self.wanted, self.partition
         end_offset = batch.next_offset if wanted.end_offset is None else wanted.end_offset

@@ -81,6 +81,10 @@ class FetchedPartition(NamedTuple):
     records: memoryview
     error_code: int = 0
     """OFFSET_OUT_OF_RANGE or CORRUPT_MESSAGE, where the caller wants to be told so."""
+    last_stable_offset: int = -1
+    aborted: tuple[tuple[int, int], ...] = ()
+    """Transactions that were aborted and overlap the records, where committed ones are asked for:
+    producer id and first offset."""
 
 
 class EpochRange(NamedTuple):

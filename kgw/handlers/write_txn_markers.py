@@ -10,6 +10,9 @@ Behaviour:
 - INVALID_PRODUCER_EPOCH for an epoch below the one that the partition knows, or, from a transaction
   of version 2, for one that has a later transaction open; TRANSACTION_COORDINATOR_FENCED for a
   coordinator epoch below the one of the last marker;
+- INVALID_REQUEST for a producer id, producer epoch or coordinator epoch below zero (a broker fails
+  with UNKNOWN_SERVER_ERROR, or stores a coordinator epoch of -1), and for a coordinator epoch that
+  no coordinator has reached: the partition would refuse all markers of the one that there is;
 - UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER for a partition of another node;
   KAFKA_STORAGE_ERROR, after which the marker may be stored or not: twice is harmless.
 
@@ -58,6 +61,7 @@ async def handle(
     response = WriteTxnMarkersResponse()
     pending: list[_Pending] = []
     share = Share(MARKERS_PER_TURN)
+    coordinator_epoch = context.gateway.transactions.coordinator_epoch
     for wanted in request.markers:
         marker = TransactionMarker(
             wanted.producer_id,
@@ -74,7 +78,7 @@ async def handle(
             for index in named.partition_indexes:
                 # Looked up each time: others have had their turns.
                 topic = context.gateway.catalog.get(named.name)
-                answer = _submit(marker, topic, index, pending)
+                answer = _submit(marker, topic, index, pending, coordinator_epoch)
                 topic_result.partitions.append(answer)
                 if share.spend():
                     await asyncio.sleep(0)
@@ -108,13 +112,29 @@ def _failure(wanted: WritableTxnMarker, code: ErrorCode) -> WritableTxnMarkerRes
 
 
 def _submit(
-    marker: TransactionMarker, topic: Topic | None, index: int, pending: list[_Pending]
+    marker: TransactionMarker,
+    topic: Topic | None,
+    index: int,
+    pending: list[_Pending],
+    coordinator_epoch: int,
 ) -> WritableTxnMarkerPartitionResult:
-    """Append a marker to one partition, or say why not."""
+    """Append a marker to one partition, or say why not. `coordinator_epoch` is this node's own."""
     answer = WritableTxnMarkerPartitionResult(partition_index=index)
     partition = None if topic is None else topic.partition(index)
     if partition is None:
         answer.error_code = why_missing(topic, index)
+        return answer
+    # What the last marker had is what `kafka-transactions abort` goes by. It is beyond this node's
+    # where the state store was restored from an older copy, and the clock was set back.
+    known = partition.producers.get(marker.producer_id)
+    if known is not None:
+        coordinator_epoch = max(coordinator_epoch, known.coordinator_epoch)
+    if (
+        marker.producer_id < 0
+        or marker.producer_epoch < 0
+        or not 0 <= marker.coordinator_epoch <= coordinator_epoch
+    ):
+        answer.error_code = ErrorCode.INVALID_REQUEST
         return answer
     try:
         pending.append(_Pending(answer, partition, partition.append_marker(marker)))

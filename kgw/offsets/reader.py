@@ -75,6 +75,9 @@ class PartitionBatches(NamedTuple):
 
     buffers: Sequence[Buffer]
     bounds: OffsetBounds
+    aborted: frozenset[int] = frozenset()
+    """Base offsets of the batches whose records are not delivered: their transactions were aborted,
+    and committed records are asked for."""
 
 
 class RecordReader(ABC):

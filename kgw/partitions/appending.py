@@ -96,7 +96,10 @@ class CheckThread:
         if self._executor is None:
             from concurrent.futures import ThreadPoolExecutor
 
-            self._executor = ThreadPoolExecutor(1, "kgw-checks")
+            from kgw.partitions.allocator import give_back_large_blocks
+
+            # Before anything is unpacked here.
+            self._executor = ThreadPoolExecutor(1, "kgw-checks", give_back_large_blocks)
         return asyncio.get_running_loop().run_in_executor(self._executor, work)
 
     def close(self) -> None:

@@ -31,6 +31,7 @@ _VERSION: Final = 0
 _ABORT: Final = 0
 _COMMIT: Final = 1
 
+_BLOCK: Final = 256
 _NUMBER_BYTES: Final = 8
 ABORTED_BYTES: Final = 4 * _NUMBER_BYTES
 """What an aborted transaction takes, in memory and in a snapshot."""
@@ -96,12 +97,25 @@ class AbortedIndex:
     """The aborted transactions of a partition, in the order of their markers.
 
     Four numbers each, in arrays: whose it was, its first offset, its marker's, and where the stable
-    part of the log ended behind it.
+    part of the log ended behind it. While a transaction stays open, none behind its beginning tells
+    where to stop looking, and there may be 100,000 of them: so of every `_BLOCK` there is the least
+    first offset, too.
     """
 
-    __slots__ = ("_first_offsets", "_last_offsets", "_producer_ids", "_stable_offsets")
+    __slots__ = (
+        "_block_starts",
+        "_first_offsets",
+        "_forgotten",
+        "_last_offsets",
+        "_producer_ids",
+        "_stable_offsets",
+    )
 
     def __init__(self) -> None:
+        self._block_starts = array("q")
+        """The least first offset of each block; also of those in it that are forgotten."""
+        self._forgotten = 0
+        """How many of the first block are gone."""
         self._producer_ids = array("q")
         self._first_offsets = array("q")
         self._last_offsets = array("q")
@@ -119,10 +133,19 @@ class AbortedIndex:
         """
         if self._last_offsets and last_offset <= self._last_offsets[-1]:
             return
+        self._note_start(first_offset)
         self._producer_ids.append(producer_id)
         self._first_offsets.append(first_offset)
         self._last_offsets.append(last_offset)
         self._stable_offsets.append(stable_offset)
+
+    def _note_start(self, first_offset: int) -> None:
+        """Have the next one in its block."""
+        block = (self._forgotten + len(self._producer_ids)) // _BLOCK
+        if block == len(self._block_starts):
+            self._block_starts.append(first_offset)
+        elif first_offset < self._block_starts[block]:
+            self._block_starts[block] = first_offset
 
     def overlapping(self, from_offset: int, to_offset: int) -> list[tuple[int, int]]:
         """Return whose transactions lie partly in `[from_offset, to_offset)`, with first offsets.
@@ -131,14 +154,20 @@ class AbortedIndex:
         """
         start = bisect_left(self._last_offsets, from_offset)
         # What ended when all below `to_offset` was stable is the last that can begin below it.
-        end = bisect_left(self._stable_offsets, to_offset, start) + 1
-        found = [
-            (first_offset, producer_id)
-            for producer_id, first_offset in zip(
-                self._producer_ids[start:end], self._first_offsets[start:end], strict=True
-            )
-            if first_offset < to_offset
-        ]
+        end = min(bisect_left(self._stable_offsets, to_offset, start) + 1, len(self))
+        found: list[tuple[int, int]] = []
+        while start < end:
+            block = (self._forgotten + start) // _BLOCK
+            stop = min(end, (block + 1) * _BLOCK - self._forgotten)
+            if self._block_starts[block] < to_offset:
+                found += [
+                    (first_offset, producer_id)
+                    for producer_id, first_offset in zip(
+                        self._producer_ids[start:stop], self._first_offsets[start:stop], strict=True
+                    )
+                    if first_offset < to_offset
+                ]
+            start = stop
         found.sort()
         return [(producer_id, first_offset) for first_offset, producer_id in found]
 
@@ -151,6 +180,8 @@ class AbortedIndex:
         count = bisect_left(self._last_offsets, offset)
         for numbers in self._arrays:
             del numbers[:count]
+        blocks, self._forgotten = divmod(self._forgotten + count, _BLOCK)
+        del self._block_starts[:blocks]
         return count > 0
 
     def pack(self) -> bytes:
@@ -172,6 +203,10 @@ class AbortedIndex:
         for number, numbers in enumerate(index._arrays):
             numbers.frombytes(data[number * size_bytes : (number + 1) * size_bytes])
             _swap(numbers)
+        starts = index._first_offsets
+        index._block_starts.extend(
+            min(starts[position : position + _BLOCK]) for position in range(0, len(starts), _BLOCK)
+        )
         return index
 
     @property

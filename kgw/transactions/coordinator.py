@@ -169,6 +169,11 @@ class TransactionCoordinator:
             why=why,
         )
 
+    @property
+    def coordinator_epoch(self) -> int:
+        """What the markers of this process carry: no coordinator has had a higher one."""
+        return self._table.coordinator_epoch
+
     # --- requests --------------------------------------------------------------------------------
 
     def init_producer_id(

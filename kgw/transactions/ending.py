@@ -70,9 +70,13 @@ class Ender:
         transactional_id: str,
         ending: Ending,
         done: Callable[[EndRun], object],
+        late: Callable[[EndRun], object],
     ) -> EndRun:
-        """Return what carries out a decision that is durable, and calls `done` once."""
-        run = EndRun(self, transactional_id, ending, done)
+        """Return what carries out a decision that is durable.
+
+        Calls `done` once, and `late` after each attempt that left something.
+        """
+        run = EndRun(self, transactional_id, ending, done, late)
         self.runs.add(run)
         return run
 
@@ -99,6 +103,7 @@ class EndRun:
         "_ending",
         "_failures",
         "_is_last",
+        "_late",
         "_left",
         "_task",
         "_timer",
@@ -112,6 +117,7 @@ class EndRun:
         transactional_id: str,
         ending: Ending,
         done: Callable[[EndRun], object],
+        late: Callable[[EndRun], object],
     ) -> None:
         self.transactional_id = transactional_id
         self.attempt: Completion[None] = Completion()
@@ -120,6 +126,7 @@ class EndRun:
         self._ender = ender
         self._ending = ending
         self._done = done
+        self._late = late
         self._left: list[PartitionKey | str] = [*sorted(ending.places), *sorted(ending.groups)]
         self._due = 0
         self._failures = 0
@@ -204,6 +211,7 @@ class EndRun:
         else:
             self._failures += 1
             self._ender.metrics.transaction_end_failures += len(self._left)
+            self._late(self)
             if not self._is_last:
                 self.attempt_after(growing_wait_s(self._failures))
         self.attempt.set_result(None)

@@ -59,6 +59,8 @@ class TransactionLimits(NamedTuple):
     """How long what is to be added waits for the end of the transaction before (KIP-890)."""
     groups_max: int = 1_000
     """Of one transaction. Their names are kept, and written with each change."""
+    group_names_max: int = 1 << 17
+    """Characters of all these names: one may have 32,767, and 1,000 of those are 32 MB a change."""
 
 
 # --- events --------------------------------------------------------------------------------------
@@ -315,7 +317,9 @@ class TransactionMachine:
         if is_open and request.places <= row.places and request.groups <= row.groups:
             return [Answer(asked, NO_ERROR)]
         groups = row.groups | request.groups
-        if len(groups) > self._limits.groups_max:
+        if len(groups) > self._limits.groups_max or (
+            len(groups) > len(row.groups) and sum(map(len, groups)) > self._limits.group_names_max
+        ):
             return [_refusal(asked, ErrorCode.POLICY_VIOLATION)]
         if not is_open:
             self._end_s = now.monotonic_s + row.timeout_ms / 1000

@@ -31,7 +31,7 @@ from kgw.transactions.machine import (
     TransactionMachine,
 )
 from kgw.transactions.requests import AddRequest
-from kgw.transactions.states import TransactionState
+from kgw.transactions.states import DECIDED, TransactionState
 from kgw.turns import Rest, Share, in_turns
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ class Transaction:
         "decided_s",
         "durable",
         "failures",
+        "is_late",
         "last_write",
         "machine",
         "not_before_s",
@@ -99,6 +100,8 @@ class Transaction:
         self.run: EndRun | None = None
         """A decision that is being carried out."""
         self.decided_s = 0.0
+        self.is_late = False
+        """Whether what was decided could not be carried out, or noted, at once."""
         self.timer: Timer | None = None
         self.timer_s = 0.0
         self.counted_state: TransactionState | None = None
@@ -275,6 +278,8 @@ class TransactionTable:
         # An end that waits for a write, or is under way, needs nobody to begin it; after a stop the
         # next start does.
         ending = one.machine.ending
+        if ending is not None:
+            self._note_late(one)
         is_idle = one.last_write is None and one.run is None
         if ending is not None and is_idle and not self.is_closing:
             self._begin(one, ending)
@@ -292,10 +297,12 @@ class TransactionTable:
 
     def _begin(self, one: Transaction, ending: Ending) -> None:
         """Carry out a decision, which is durable."""
-        one.decided_s = self._clock.monotonic_s()
+        now_s = self._clock.monotonic_s()
+        if not one.is_late:
+            one.decided_s = now_s
         # It is known before it begins, for it may be over at once.
-        one.run = self._ender.begin(one.transactional_id, ending, self._ended)
-        one.run.attempt_after(one.not_before_s - one.decided_s)
+        one.run = self._ender.begin(one.transactional_id, ending, self._ended, self._not_ended)
+        one.run.attempt_after(one.not_before_s - now_s)
 
     def _say(self, one: Transaction, end: CarryOut) -> None:
         count(self._metrics.transactions_ended, end.cause.value)
@@ -316,6 +323,23 @@ class TransactionTable:
             self.step(one, _MARKED)
         except Exception as error:  # noqa: BLE001 - whoever wrote the last marker is not to blame
             self._report_bug(error)
+
+    def _not_ended(self, run: EndRun) -> None:
+        self._note_late(self.by_id[run.transactional_id])
+
+    def _note_late(self, one: Transaction) -> None:
+        if not one.is_late:
+            one.is_late = True
+            self._metrics.transaction_ends_late += 1
+
+    def _note_complete(self, one: Transaction) -> None:
+        one.is_late = False
+        self._metrics.transaction_ends_late -= 1
+        _log.info(
+            "the end of a transaction came late, and is complete",
+            transactional_id=one.transactional_id,
+            after_s=round(self._clock.monotonic_s() - one.decided_s, 1),
+        )
 
     # --- storing ---------------------------------------------------------------------------------
 
@@ -351,6 +375,8 @@ class TransactionTable:
         one.not_before_s = 0.0
         if one.last_write is write:
             one.last_write = None
+        if one.is_late and (write.row is None or write.row.state not in DECIDED):
+            self._note_complete(one)
         if write.row is None:
             self._metrics.transactional_ids_expired += 1
         # Before the answers: the next transaction must find the markers on their way.

@@ -96,7 +96,13 @@ class ScriptedCluster:
         self.producers.setdefault((topic, partition), []).append(state)
 
     def has_transaction(
-        self, name: str, producer: int, state: str = "Ongoing", **partitions: list[int]
+        self,
+        name: str,
+        producer: int,
+        state: str = "Ongoing",
+        *,
+        start_ms: int = 1_700_000_000_000,
+        **partitions: list[int],
     ) -> None:
         """Let the coordinator know of a transactional id."""
         has_begun = state != "Empty"  # the last one, when none is under way
@@ -105,7 +111,7 @@ class ScriptedCluster:
                 transactional_id=name,
                 transaction_state=state,
                 transaction_timeout_ms=MINUTE_MS,
-                transaction_start_time_ms=1_700_000_000_000 if has_begun else -1,
+                transaction_start_time_ms=start_ms if has_begun else -1,
                 producer_id=producer,
                 producer_epoch=3,
                 topics=[TopicData(topic=one, partitions=its) for one, its in partitions.items()],
@@ -307,7 +313,13 @@ def test_transactions_are_described(kgw: Commands, cluster: ScriptedCluster) -> 
     assert (None, None, []) == (idle["start_ms"], idle["age_ms"], idle["partitions"])
     text = kgw.succeed("transactions", "describe", "copier", "idle")
     assert "under way for" in text
+    assert "is aborted now, as its time of 1 min is over" in text
     assert "idle  CompleteCommit  none under way" in text
+    assert "a transaction may take 1 min" in text
+    cluster.has_transaction("ending", 9, "PrepareCommit", orders=[0])
+    assert "its end is decided" in kgw.succeed("transactions", "describe", "ending")
+    cluster.has_transaction("young", 10, start_ms=int(time.time() * 1000), orders=[0])
+    assert "is aborted by itself in" in kgw.succeed("transactions", "describe", "young")
     told = kgw.fail(1, "transactions", "describe", "nobody")
     assert "cannot describe transactional id nobody: TRANSACTIONAL_ID_NOT_FOUND" == told
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kgw.client import AdminClient, AsyncClient, GroupClient, GroupPosition, WireReader
+from kgw.client.cursor import RecordFilter
 from kgw.client.subscription import OffsetSubscriber
 from kgw.client.values import FetchedPartition, TopicDescription
 from kgw.clock import SystemClock
@@ -40,7 +41,9 @@ class CuttingServer:
         self.stored = stored
         self.limits: list[int] = []
 
-    async def bounds(self, _: str, partitions: Collection[int]) -> dict[int, OffsetBounds]:
+    async def bounds(
+        self, _: str, partitions: Collection[int], **__: Any
+    ) -> dict[int, OffsetBounds]:
         return dict.fromkeys(partitions, OffsetBounds(0, 10))
 
     async def fetch(
@@ -186,3 +189,66 @@ async def test_records_carry_the_columns_of_sql() -> None:
         )
         rows = [(one.offset, one.ts_ns, one.record.key) for one in await subscription.next_page(2)]
     assert [(0, 1_000_000_000, b"k"), (1, 2_000_000_000, None)] == rows
+
+
+def produced_by(producer_id: int, base_offset: int, *, is_control: bool = False) -> bytearray:
+    """Return a batch of two records in a transaction, or the marker that ends one."""
+    builder = BatchBuilder(
+        base_offset=base_offset,
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=-1 if is_control else 0,
+        is_transactional=True,
+        is_control=is_control,
+    )
+    for number in range(1 if is_control else 2):
+        builder.add(key=b"\0\0\0\0", value=b"%d" % (base_offset + number), timestamp_ms=1000)
+    return builder.build()
+
+
+class CommittedServer:
+    """Stands in for a client that reads committed records, from one log in one answer."""
+
+    def __init__(self, stored: bytes, *aborted: tuple[int, int], stable: int, end: int) -> None:
+        self.answer = FetchedPartition(
+            0, end, 0, memoryview(stored), last_stable_offset=stable, aborted=aborted
+        )
+
+    async def bounds(
+        self, _: str, partitions: Collection[int], *, read_committed: bool
+    ) -> dict[int, OffsetBounds]:
+        end = self.answer.last_stable_offset if read_committed else self.answer.high_watermark
+        return dict.fromkeys(partitions, OffsetBounds(0, end))
+
+    async def fetch(
+        self, topic: str, offsets: Mapping[int, int], *, read_committed: bool, **_: Any
+    ) -> list[FetchedPartition]:
+        assert read_committed
+        return [self.answer]
+
+
+async def test_committed_records_are_those_outside_of_aborted_transactions() -> None:
+    """Of one producer's two transactions, the aborted one is left out; what is open is not read."""
+    stored = b"".join(
+        (
+            produced_by(7, 0),  # aborted
+            produced_by(8, 2),  # committed
+            batch(4, b"4"),
+            produced_by(7, 5),  # aborted, too
+            produced_by(7, 7, is_control=True),
+            produced_by(8, 8, is_control=True),
+            produced_by(7, 9),  # committed
+            produced_by(9, 11),  # aborted, at the end
+            produced_by(7, 13, is_control=True),
+            produced_by(9, 14, is_control=True),
+        )
+    )
+    server = CommittedServer(stored, (9, 11), (7, 0), stable=15, end=20)
+    reader = WireReader(server, EVENTS, read_committed=True)  # type: ignore[arg-type]
+    subscription = await OffsetSubscriber(reader, SystemClock()).subscribe(
+        {0: Seek(SeekKind.RESET_TO_EARLIEST)}, RecordFilter(15)
+    )
+    page = await subscription.next_page(100)
+    assert [2, 3, 4, 9, 10] == [one.record.offset for one in page]
+    assert [] == await subscription.next_page(1)
+    assert subscription.is_done

@@ -6,6 +6,7 @@ import pytest
 
 from kgw.backend.memory import MemoryPartitionLog
 from kgw.errors import ErrorCode
+from kgw.partitions.transactions import TransactionMarker
 from kgw.protocol.api_keys import ApiKey
 from tests.handlers.support import (
     call,
@@ -99,6 +100,36 @@ async def test_a_marker_of_version_2_ends_no_later_transaction(gateway: InProces
     await Transactions(gateway).write(7, b"a")
     assert [ErrorCode.INVALID_PRODUCER_EPOCH] == await write(gateway, marker(transaction_version=2))
     assert [ErrorCode.NONE] == await write(gateway, marker(transaction_version=1))
+
+
+@pytest.mark.parametrize("field", ["producer_id", "producer_epoch", "coordinator_epoch"])
+@pytest.mark.parametrize("value", [-1, -5])
+async def test_nothing_is_below_zero(gateway: InProcessGateway, field: str, value: int) -> None:
+    """Such a marker is refused, and nothing is written; the others of the request are."""
+    topic = await create_topic(gateway)
+    codes = await write(gateway, {**marker(), field: value}, marker(producer_id=8))
+    assert [ErrorCode.INVALID_REQUEST, ErrorCode.NONE] == codes
+    assert 1 == topic.partitions[0].log.high_watermark
+
+
+async def test_no_marker_shuts_the_coordinator_out(gateway: InProcessGateway) -> None:
+    """A coordinator epoch beyond that of the coordinator, whose markers would all be refused."""
+    topic = await create_topic(gateway)
+    own = gateway.gateway.transactions.coordinator_epoch
+    assert [ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST, ErrorCode.NONE] == await write(
+        gateway,
+        marker(coordinator_epoch=own + 1),
+        marker(coordinator_epoch=(1 << 31) - 1),
+        marker(coordinator_epoch=own),
+    )
+    # One that is known already shuts nobody out who is not shut out: kafka-transactions repeats it.
+    ahead = TransactionMarker(9, 0, own + 7, is_commit=False)
+    await topic.partitions[0].append_marker(ahead)
+    assert [ErrorCode.NONE, ErrorCode.INVALID_REQUEST] == await write(
+        gateway,
+        marker(producer_id=9, coordinator_epoch=own + 7),
+        marker(producer_id=9, coordinator_epoch=own + 8),
+    )
 
 
 async def test_is_answered_when_the_markers_are_stored(

@@ -134,3 +134,26 @@ def test_an_index_of_a_length_that_cannot_be_is_refused() -> None:
     """Four numbers of eight bytes each."""
     with pytest.raises(ValueError, match="33 bytes"):
         AbortedIndex.unpack(bytes(33))
+
+
+class CountedOffset(int):
+    """An offset that counts how often something is compared with it."""
+
+    comparisons = 0
+
+    def __gt__(self, other: int) -> bool:
+        CountedOffset.comparisons += 1
+        return int(self) > other
+
+
+def test_few_of_many_aborted_transactions_are_looked_at() -> None:
+    """Also behind a transaction that is still open, which holds back what is stable."""
+    index = AbortedIndex()
+    for number in range(1, 50_001):
+        index.add(number, 10 * number, 10 * number + 9, 0)
+    index.forget_below(1_000)
+    for one in (index, AbortedIndex.unpack(index.pack())):
+        before = CountedOffset.comparisons
+        found = one.overlapping(250_000, CountedOffset(250_020))
+        assert [(25_000, 250_000), (25_001, 250_010)] == found
+        assert CountedOffset.comparisons - before < 1_000

@@ -88,6 +88,9 @@ def full_size_bombs(limit_bytes: int) -> Iterator[tuple[str, Compression, bytes]
     framed = len(small).to_bytes(4, "big") + small
     blocks = XERIAL_MAGIC + bytes(8) + framed * ((limit_bytes - 16) // len(framed))
     yield "snappy of many blocks", Compression.SNAPPY, blocks
+    empty = b"\0\0\0\x01\0"
+    blocks = XERIAL_MAGIC + bytes(8) + empty * ((limit_bytes - 16) // len(empty))
+    yield "snappy of empty blocks", Compression.SNAPPY, blocks
 
 
 def snappy_zeros(size_bytes: int) -> bytes:

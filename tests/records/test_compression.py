@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from random import Random
 
 import pytest
 import zstandard
@@ -62,6 +63,18 @@ def test_streams_one_after_the_other_are_one(codec: Compression) -> None:
     data = bytes(compress(codec, b"one")) + bytes(compress(codec, b"two"))
 
     assert b"onetwo" == decompress(codec, data)
+
+
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.SNAPPY, Compression.LZ4])
+def test_there_are_not_absurdly_many_parts(codec: Compression) -> None:
+    """Each costs a call into the codec; a thousand small ones may be, or any of the usual size."""
+    part = bytes(compress(codec, b"part"))
+    assert b"part" * 1_000 == decompress(codec, part * 1_000)
+    with pytest.raises(RecordError) as caught:
+        decompress(codec, part * 2_000)
+    assert ErrorCode.CORRUPT_MESSAGE is caught.value.code
+    noise = Random(1).randbytes(2_000)
+    assert noise * 2_000 == decompress(codec, bytes(compress(codec, noise)) * 2_000)
 
 
 @pytest.mark.parametrize("codec", CODECS)

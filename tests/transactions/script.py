@@ -74,9 +74,9 @@ def _who(producer: Producer) -> str:
 class Script:
     """One machine. Producers are pairs; every step returns what is to be done, in words."""
 
-    def __init__(self, row: TransactionRow | None = None, *, groups_max: int = 10) -> None:
+    def __init__(self, row: TransactionRow | None = None, **limits: int) -> None:
         self.now_s = 1_000.0
-        self.limits = TransactionLimits(groups_max=groups_max)
+        self.limits = TransactionLimits(**{"groups_max": 10, **limits})
         self.machine = self._machine(row)
 
     def _machine(self, row: TransactionRow | None) -> TransactionMachine:

@@ -476,11 +476,13 @@ async def test_store_fails_at_the_end_of_an_end(driver: Driver) -> None:
     assert ErrorCode.COORDINATOR_NOT_AVAILABLE is waiting.result
     assert "PrepareCommit" == driver.state
     assert [0] == driver.committed
+    assert 1 == driver.metrics.transaction_ends_late
     driver.clock.advance(0.1)
     await settle()
     assert [0, 0] == driver.committed
     await completed(driver)
     assert "CompleteCommit" == await stored_state(driver)
+    assert 0 == driver.metrics.transaction_ends_late
 
 
 async def test_store_that_is_broken_is_not_asked_without_end(driver: Driver) -> None:
@@ -572,8 +574,11 @@ async def test_end_that_cannot_be_noted_at_a_stop_is_left_to_the_next_start(
 
 
 @pytest.mark.parametrize("way", ["raises", "fails"])
-async def test_marker_that_cannot_be_written(driver: Driver, way: str) -> None:
+async def test_marker_that_cannot_be_written(
+    driver: Driver, way: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """It is tried again, later each time, and those that have heard are left alone."""
+    caplog.set_level("INFO")
     producer = await begun(driver, 0)
     error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
     if way == "raises":
@@ -591,12 +596,17 @@ async def test_marker_that_cannot_be_written(driver: Driver, way: str) -> None:
         await settle()
     assert [1, 1, 2, 3] == tries
     assert "PrepareCommit" == driver.state
+    assert 1 == driver.metrics.transaction_ends_late
     driver.listeners.refusal = driver.listeners.failure = None
     driver.clock.advance(1)
     await settle()
     assert [0] == driver.committed
     assert "CompleteCommit" == driver.state
     assert 4 == driver.metrics.transaction_end_failures
+    assert 0 == driver.metrics.transaction_ends_late
+    assert 1.5 == pytest.approx(driver.metrics.transaction_end_time.sum_s)
+    (told,) = [one for one in caplog.records if "came late" in one.getMessage()]
+    assert {"transactional_id": ID, "after_s": 1.7} == getattr(told, "kgw_fields", {})
 
 
 async def test_group_that_cannot_be_told(driver: Driver) -> None:

@@ -396,6 +396,17 @@ def test_groups_of_a_transaction_are_limited() -> None:
     assert ["answer NONE"] == script.add(7, 0, places=[], group="b")
 
 
+def test_names_of_groups_are_limited_together() -> None:
+    """All of them are written with each change. What is in the transaction stays in it."""
+    script = Script(group_names_max=10)
+    script.init(new=7)
+    script.add(7, 0, places=[], group="seven..")
+    assert ["answer POLICY_VIOLATION"] == script.add(7, 0, places=[], group="four")
+    assert ["answer NONE"] == script.add(7, 0, places=[], group="seven..")
+    script.add(7, 0, places=[], group="two")
+    script.end(7, 0, version=0)
+
+
 def test_idle_ids_go() -> None:
     """Not with an open transaction, nor one that ends; what follows begins anew."""
     script = begun()

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kgw.backend.base import Backend, Health, Unsynced
+from kgw.backend.embedded import layout
 from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.files.lock import DirectoryLock
 from kgw.backend.embedded.files.pool import check_descriptors
@@ -164,14 +165,10 @@ class EmbeddedBackend(Backend):
             self._preparing = self._loop.run_in_executor(maintenance, prepare)
 
     def _open_directory(self) -> None:
-        root = self._root
         try:
-            missing: list[str] = []
-            while not self._fs.is_directory(root):
-                missing.append(root)
-                root = root.rpartition("/")[0]
-            for path in reversed(missing):
-                self._fs.make_directory_durably(path)
+            # Until then no start has come further than to create the directory, if it has.
+            if not self._fs.exists(f"{self._root}/{layout.FORMAT_NAME}"):
+                self._fs.make_directories_durably(self._root)
         except OSError as error:
             raise DataDirectoryError(f"{self._root}: {error.strerror or error}") from error
         self._lock.acquire()

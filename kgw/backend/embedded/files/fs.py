@@ -246,6 +246,23 @@ class FileSystem(ABC):
             self.mkdir(path)
         self.sync_directory(os.path.dirname(path))
 
+    def make_directories_durably(self, path: str) -> None:
+        """Create a directory and those above it where they are missing; all names survive a crash.
+
+        Also of those that are there: who has created them may have ended before they were durable.
+        What is above one that may not be looked into is left alone.
+        """
+        above = os.path.dirname(path)
+        if above == path:
+            return
+        self.make_directories_durably(above)
+        is_there = self.is_directory(path)
+        try:
+            self.make_directory_durably(path)
+        except PermissionError:
+            if not is_there:
+                raise
+
     def remove_tree(self, path: str) -> None:
         """Remove a directory and all that is in it. Not at one stroke, and not synced."""
         for name in self.listdir(path):

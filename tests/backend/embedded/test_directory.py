@@ -1,0 +1,70 @@
+"""Where the data directory comes from."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw.backend.embedded.backend import EmbeddedBackend
+from kgw.state.memory import MemoryStateStore
+from tests.backend.embedded.driver import JOURNALED
+from tests.simulated_disk import CrashMode
+from tests.simulated_fs import SimulatedFs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+async def start(fs: SimulatedFs, path: str) -> None:
+    """Let a start come as far as to be open, and end there."""
+    backend = EmbeddedBackend(path, JOURNALED, fs=fs, state=MemoryStateStore())
+    await backend.open()
+    await backend.abandon()
+
+
+@pytest.mark.parametrize(
+    "left", [(), ("/srv",), ("/srv", "/srv/kgw"), ("/srv", "/srv/kgw", "/srv/kgw/data")]
+)
+async def test_what_a_killed_start_has_created_is_made_durable(left: Sequence[str]) -> None:
+    """It may have ended before the sync: a power loss would take the directory with all in it."""
+    fs = SimulatedFs()
+    for path in left:
+        fs.mkdir(path)
+    await start(fs, "/srv/kgw/data")
+    assert fs.power_loss(Random(0), CrashMode.NOTHING).is_directory("/srv/kgw/data/partitions")
+
+
+async def test_the_directory_may_lie_at_the_root() -> None:
+    """Nothing is above it but the root."""
+    fs = SimulatedFs()
+    await start(fs, "/data")
+    assert fs.power_loss(Random(0), CrashMode.NOTHING).is_directory("/data/partitions")
+
+
+async def test_a_directory_that_is_in_use_is_not_looked_for() -> None:
+    """Only the first start syncs what is above it."""
+    fs = SimulatedFs()
+    await start(fs, "/srv/data")
+    synced: list[str] = []
+    fs.on_operation = lambda name, path, *_: synced.append(path) if "sync" in name else None
+    await start(fs, "/srv/data")
+    assert not {"/", "/srv"} & set(synced)
+
+
+class GuardedFs(SimulatedFs):
+    """A disk whose root nobody may list."""
+
+    def sync_directory(self, path: str) -> None:
+        if path == "/":
+            raise PermissionError(13, "Permission denied", path)
+        super().sync_directory(path)
+
+
+async def test_what_may_not_be_looked_into_is_left_alone() -> None:
+    """Where the directory is below what is there already."""
+    fs = GuardedFs()
+    fs.mkdir("/srv")
+    await start(fs, "/srv/data")
+    assert fs.is_directory("/srv/data/partitions")
