@@ -33,7 +33,7 @@ async def cold_topic(gateway: InProcessGateway, **configs: str) -> Topic:
         "kgw_cold_compression": "zstd",
         "kgw_cold_compression_after_ms": str(AFTER_MS),
     }
-    return await create_topic(gateway, **(settings | configs))
+    return await create_topic(gateway, partitions=1, **(settings | configs))
 
 
 async def fill(gateway: InProcessGateway, count: int = 10, timestamp_ms: int = START_MS) -> None:
