@@ -7,12 +7,20 @@ import pytest
 from kgw.backend.memory import MemoryBackend, MemoryPartitionLog
 from kgw.config import Config
 from kgw.errors import CorruptionError, DiskFullError
+from kgw.protocol.messages.fetch import FetchResponse
 from kgw.records.batch import Compression, split_batches
 from kgw.records.builder import BatchBuilder
 from kgw.records.reader import read_records
 from kgw.testing.clock import ManualClock
 from kgw.testing.gateway import InProcessGateway
-from tests.handlers.support import START_MS, create_topic, fetch, fetch_request, produce
+from tests.handlers.support import (
+    START_MS,
+    create_topic,
+    fetch,
+    fetch_many,
+    fetch_request,
+    produce,
+)
 
 if TYPE_CHECKING:
     from kgw.backend.base import RecompressionJob, RecompressionReport
@@ -33,7 +41,7 @@ async def cold_topic(gateway: InProcessGateway, **configs: str) -> Topic:
         "kgw_cold_compression": "zstd",
         "kgw_cold_compression_after_ms": str(AFTER_MS),
     }
-    return await create_topic(gateway, **(settings | configs))
+    return await create_topic(gateway, partitions=1, **(settings | configs))
 
 
 async def fill(gateway: InProcessGateway, count: int = 10, timestamp_ms: int = START_MS) -> None:
@@ -163,6 +171,26 @@ async def test_clients_without_zstd_get_it_without_compression(version: int) -> 
         data = await fetch(gateway, request, version)
         assert isinstance(data.records, bytes | bytearray | memoryview)
         assert 2 == len(split_batches(data.records))
+
+
+async def test_a_session_from_before_gets_it_so_too() -> None:
+    """Below Fetch 10 a fetch session keeps its views, and what is cold may change under them."""
+    async with InProcessGateway() as gateway:
+        await cold_topic(gateway)
+        await fill(gateway)
+        request = fetch_many([0], offset=10, session_epoch=0)
+        session = await gateway.ask(request, 9, FetchResponse)
+        assert session.session_id
+        gateway.manual_clock.advance(AFTER_MS / 1000 + 1)
+        await gateway.gateway.log_manager.recompress()
+        request = fetch_many([0], offset=0, session_epoch=1)
+        request.session_id = session.session_id
+        response = await gateway.ask(request, 9, FetchResponse)
+        records = response.responses[0].partitions[0].records
+        assert isinstance(records, bytes | bytearray | memoryview)
+        found = split_batches(records)
+        assert 10 == len(found)
+        assert {Compression.NONE} == {batch.compression for batch in found}
 
 
 async def test_what_producers_sent_in_zstd_is_given_as_it_is() -> None:

@@ -16,7 +16,14 @@ from kgw.records.reader import read_records
 OTHERS = [codec for codec in Compression if codec is not Compression.ZSTD]
 
 
-def make(codec: Compression, count: int = 20, **options: int | bool | None) -> RecordBatch:
+def make(
+    codec: Compression,
+    count: int = 20,
+    *,
+    log_append_time_ms: int | None = None,
+    is_transactional: bool = False,
+    is_control: bool = False,
+) -> RecordBatch:
     """Return a batch of records that compress well."""
     builder = BatchBuilder(
         compression=codec,
@@ -25,7 +32,9 @@ def make(codec: Compression, count: int = 20, **options: int | bool | None) -> R
         producer_id=7,
         producer_epoch=2,
         base_sequence=40,
-        **options,  # type: ignore[arg-type] - a table of options
+        log_append_time_ms=log_append_time_ms,
+        is_transactional=is_transactional,
+        is_control=is_control,
     )
     for number in range(count):
         builder.add(

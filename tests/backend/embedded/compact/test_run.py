@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.backend.base import CompactionJob, LogSettings
+from kgw.backend.base import CompactionJob, LogSettings, RecompressionJob
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.compact.compaction import CompactionOrder
 from kgw.backend.embedded.compact.process import decode_order, encode_order
@@ -219,6 +219,23 @@ async def test_damage_is_reported_as_such(tmp_path: Path) -> None:
         with pytest.raises(CorruptionError, match="damaged"):
             await log.compact(JOB)
         assert 0 == log.compacted_end
+
+
+@pytest.mark.damages_storage("a bit is flipped")
+async def test_damage_keeps_one_segment_from_being_recompressed(tmp_path: Path) -> None:
+    """The process says which, and goes on with the others."""
+    async with filled(tmp_path) as (_, log):
+        path = sorted(directory_of(tmp_path).glob("*.log"))[1]
+        content = bytearray(path.read_bytes())
+        content[100] ^= 1
+        path.write_bytes(content)
+        closed = len(await log.segments()) - 1
+        report = await log.recompress(RecompressionJob(upper_bound=1 << 40, level=3))
+        (failure,) = report.failures
+        assert f"{path.name}: the batch at offset" in failure
+        assert (closed, closed - 1) == (report.segments, report.segments_exchanged)
+        assert report.processor_s > 0
+        assert content == path.read_bytes()
 
 
 async def test_a_damaged_side_file_is_rebuilt_on_the_way(tmp_path: Path) -> None:
