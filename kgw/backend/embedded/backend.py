@@ -91,7 +91,7 @@ class EmbeddedBackend(Backend):
         self._loop: asyncio.AbstractEventLoop
         self.reader: Reader
         self.threads: Threads
-        self.flush_timer: FlushTimer
+        self._flush_timer: FlushTimer
         self._offset_storage: OffsetStorage
         self._checkpoints: LoadedCheckpoints
         self._preparing: asyncio.Future[None] | None = None
@@ -149,7 +149,7 @@ class EmbeddedBackend(Backend):
         )
         self.reader = Reader(source, self._options.read_places)
         relaxed = store.writes.relaxed
-        self.flush_timer = FlushTimer(loop, relaxed, threads.run_in_flusher, threads.relaxed)
+        self._flush_timer = FlushTimer(loop, relaxed, threads.run_in_flusher, threads.relaxed)
         relaxed.reserve_soon = self._reserve_soon
         store.writes.journaled.retire_soon = self._retire_soon
         store.writes.write_back_soon = threads.write_back.submit
@@ -216,7 +216,7 @@ class EmbeddedBackend(Backend):
         creator, self._creator = self._creator, None
         if creator is not None:
             await creator.aclose()
-        await self.flush_timer.aclose()
+        await self._flush_timer.aclose()
         if self._preparing is not None:
             await self._preparing
 
@@ -316,7 +316,7 @@ class EmbeddedBackend(Backend):
     def reschedule_flushes(self) -> None:
         """Sync relaxed logs by settings that have changed."""
         if self._is_open:
-            self.flush_timer.reschedule()
+            self._flush_timer.reschedule()
 
     def _check_open(self) -> None:
         if not self._is_open:
@@ -398,7 +398,7 @@ class EmbeddedBackend(Backend):
     def unsynced(self) -> Unsynced:
         if not self._is_open:
             return Unsynced()
-        return Unsynced(self._store.writes.relaxed.unsynced_bytes, self.flush_timer.age_s())
+        return Unsynced(self._store.writes.relaxed.unsynced_bytes, self._flush_timer.age_s())
 
     @property
     def quarantined_bytes(self) -> int:
@@ -444,7 +444,7 @@ class EmbeddedBackend(Backend):
         for log, size_bytes in arrived.items():
             high_watermark = log.offsets.high_watermark
             if log.offsets.durable_end < high_watermark:
-                self.flush_timer.note(log)
+                self._flush_timer.note(log)
             partition = self._logs.get(log)
             if partition is not None and partition.on_advance is not None:
                 try:

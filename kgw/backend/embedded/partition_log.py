@@ -96,7 +96,9 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
 
     async def make_durable(self, end_offset: int) -> None:
         if end_offset > self._offsets.durable_end:
-            await self._backend.flush_timer.make_durable(self._log)
+            await self._threads.run_in_flusher(
+                partial(self._store.make_durable_below, self._log, end_offset)
+            )
 
     def read_hot(self, offset: int, max_bytes: int, upper_bound: int) -> ReadResult | None:
         if offset >= upper_bound or offset >= self._offsets.high_watermark:

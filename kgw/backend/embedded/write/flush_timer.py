@@ -1,9 +1,7 @@
 """The timer of relaxed logs: what they have answered is synced `kgw.flush.ms` later.
 
 In the event loop, where answers are given: so the time runs from the answer. One round at a time;
-while a round takes longer than the interval, a record waits for that round and its own. What must
-not wait, such as the end of a transaction, is synced at once, beside the rounds: all that is wanted
-at the same time together, so that a transaction over many logs waits for one sync or two.
+while a round takes longer than the interval, a record waits for that round and its own.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kgw.backend.embedded.write.segment_syncs import sync_segments
-from kgw.completion import Completion
 
 if TYPE_CHECKING:
     import asyncio
@@ -46,9 +43,6 @@ class FlushTimer:
         self._timer_due_s = 0.0
         self._is_rescheduling = False
         self._round: asyncio.Task[None] | None = None
-        self._wanted: dict[SegmentedLog, Completion[None]] = {}
-        """What is to be synced at once, by the next sync."""
-        self._syncing: asyncio.Task[None] | None = None
         self._is_closed = False
 
     def note(self, log: SegmentedLog) -> None:
@@ -100,15 +94,7 @@ class FlushTimer:
             # One that is half-way comes along.
             if now_s - since_s >= _interval_s(log) / 2:
                 self._flushing[log] = self._since_s.pop(log)
-        if await self._sync(list(self._flushing)):
-            self._flushing.clear()
-        else:
-            # Nobody could believe another sync: what is unsynced stays so.
-            self._is_closed = True
-
-    async def _sync(self, logs: list[SegmentedLog]) -> bool:
-        """Sync what logs hold by now; whether that went well. Raises StorageError."""
-        begin = partial(self._relaxed.begin_flush, logs)
+        begin = partial(self._relaxed.begin_flush, list(self._flushing))
         flushes: list[Flush] = await self._run_in_flusher(begin)
         segments = [flush.mark.segment for flush in flushes]
         outcomes = await self._loop.run_in_executor(self._executor, sync_segments, segments)
@@ -116,35 +102,11 @@ class FlushTimer:
         for log, end_offset in moved:
             if end_offset > log.offsets.durable_end:
                 log.offsets.advance_durable(end_offset)
-        return not any(outcomes)
-
-    async def make_durable(self, log: SegmentedLog) -> None:
-        """Return when no power loss takes what a log holds by now. Raises StorageError.
-
-        Of a log that is deleted meanwhile there is nothing left to take.
-        """
-        self._relaxed.directory.check_writable()
-        synced = self._wanted.get(log)
-        if synced is None:
-            synced = self._wanted[log] = Completion()
-        if self._syncing is None:
-            self._syncing = self._loop.create_task(self._sync_wanted())
-        await synced
-
-    async def _sync_wanted(self) -> None:
-        while self._wanted:
-            wanted, self._wanted = self._wanted, {}
-            failure: Exception | None = None
-            try:
-                await self._sync(list(wanted))
-                self._relaxed.directory.check_writable()
-            except Exception as error:  # noqa: BLE001 - whoever waits raises it
-                failure = error
-            for synced in wanted.values():
-                synced.error = failure
-                synced.result = None
-                synced.finish()
-        self._syncing = None
+        if any(outcome is not None for outcome in outcomes):
+            # Nobody could believe another sync: what is unsynced stays so.
+            self._is_closed = True
+        else:
+            self._flushing.clear()
 
     async def aclose(self) -> None:
         """Begin no more rounds, and wait for the one that runs."""
@@ -154,8 +116,6 @@ class FlushTimer:
             self._timer = None
         if self._round is not None:
             await self._round
-        if self._syncing is not None:
-            await self._syncing
 
 
 def _interval_s(log: SegmentedLog) -> float:

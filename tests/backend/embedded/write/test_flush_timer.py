@@ -6,13 +6,9 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, cast
 
-import pytest
-
 from kgw.backend.embedded.write.flush_timer import FlushTimer
-from kgw.errors import StorageError
 from tests.backend.embedded.driver import DIRECT, KEY, OTHER_KEY, RELAXED, Driver
 from tests.simulated_disk import CrashMode
-from tests.simulated_fs import Fault, FaultKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -89,12 +85,10 @@ class HeldThread:
 
     def __init__(self) -> None:
         self.is_held = False
-        self.submitted = 0
         self._waiting: list[tuple[Callable[[], object], Future[object]]] = []
 
     def submit(self, function: Callable[..., object], *arguments: Any) -> Future[object]:
         future: Future[object] = Future()
-        self.submitted += 1
         self._waiting.append((partial(function, *arguments), future))
         if not self.is_held:
             self.go_on()
@@ -226,76 +220,5 @@ def test_what_comes_during_a_long_round_is_synced_right_behind_it() -> None:
         await timed.turns()
         assert [b"first", b"during"] == timed.survivors()
         assert 0.0 == timed.timer.age_s()
-
-    _timed(story)
-
-
-# --- at once --------------------------------------------------------------------------------------
-
-
-def test_what_must_not_wait_is_synced_together() -> None:
-    """Many logs at a time, however long their records may wait otherwise."""
-
-    async def story(timed: Timed) -> None:
-        logs = [timed.log(60_000, key) for key in (KEY, OTHER_KEY)]
-        await timed.answer(b"one")
-        await timed.answer(b"other", OTHER_KEY)
-        await asyncio.gather(*(timed.timer.make_durable(log) for log in logs * 3))
-        assert ([b"one"], [b"other"]) == (timed.survivors(), timed.survivors(OTHER_KEY))
-        assert [1, 2] == [timed.thread.submitted, logs[0].offsets.durable_end]
-
-    _timed(story)
-
-
-def test_what_is_wanted_during_a_sync_has_the_next_one() -> None:
-    """The one that runs may have begun before it was written."""
-
-    async def story(timed: Timed) -> None:
-        log = timed.log(60_000)
-        await timed.answer(b"first")
-        timed.thread.is_held = True
-        first = asyncio.ensure_future(timed.timer.make_durable(log))
-        await timed.turns()
-        await timed.answer(b"second")
-        later = [asyncio.ensure_future(timed.timer.make_durable(log)) for _ in range(3)]
-        await timed.turns()
-        timed.thread.go_on()
-        await first
-        assert [False] * 3 == [one.done() for one in later]
-        timed.thread.is_held = False
-        await timed.turns()
-        timed.thread.go_on()
-        await asyncio.gather(*later)
-        assert [b"first", b"second"] == timed.survivors()
-        assert 2 == timed.thread.submitted
-
-    _timed(story)
-
-
-def test_nobody_believes_a_sync_after_one_that_failed() -> None:
-    """Whoever waits hears of it, and so does whoever comes later."""
-
-    async def story(timed: Timed) -> None:
-        log = timed.log(60_000)
-        await timed.answer(b"lost")
-        timed.driver.fs.inject(Fault(FaultKind.EIO, 1, spared=frozenset({"write", "open"})))
-        with pytest.raises(StorageError):
-            await timed.timer.make_durable(log)
-        timed.driver.fs.inject(None)
-        with pytest.raises(StorageError):
-            await timed.timer.make_durable(log)
-        assert log.offsets.durable_end < log.offsets.high_watermark
-
-    _timed(story)
-
-
-def test_a_deleted_log_is_not_waited_for() -> None:
-    """There is nothing left that a power loss could take."""
-
-    async def story(timed: Timed) -> None:
-        log = timed.log(60_000)
-        await timed.answer(b"gone")
-        timed.driver.store.retire_log(KEY)
-        await timed.timer.make_durable(log)
 
     _timed(story)
