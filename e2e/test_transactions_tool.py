@@ -147,6 +147,14 @@ class Tools:
         assert status == done.returncode, done.stdout + done.stderr
         return json.loads(done.stdout or done.stderr)
 
+    def consumed(self, isolation: str) -> list[tuple[int, int]]:
+        """Partition and offset of the records that `kgw consume` prints."""
+        arguments = (*self._bootstrap(), "--json", "--isolation", isolation)
+        done = _run(*KGW, "consume", TOPIC, *arguments)
+        assert done.returncode == 0, done.stderr
+        records = [json.loads(line) for line in done.stdout.splitlines()]
+        return sorted((one["partition"], one["offset"]) for one in records)
+
     def _bootstrap(self, server: str = "") -> tuple[str, str]:
         return f"--bootstrap{server}", self.gateway.bootstrap
 
@@ -367,4 +375,7 @@ def test_kafka_transactions(tools: Tools, tmp_path: Path) -> None:
         {(1, restored.producer_id, 0), (0, lost.producer_id, 2), (2, lost.producer_id, 0)},
     )
     check_aborting(tools, lost)
+    assert [(0, 0)] == tools.consumed("read_committed")
     check_termination(tools, going_on)
+    assert [(0, 0)] == tools.consumed("read_committed")
+    assert [(0, 0), (0, 2), (0, 3), (1, 0), (1, 1), (2, 0)] == tools.consumed("read_uncommitted")
