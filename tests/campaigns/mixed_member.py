@@ -41,6 +41,9 @@ TRANSACTIONAL_ASK_S = 20.0
 DELIVERY_S = 60.0
 TRANSACTION_S = 30.0
 FLUSH_S = 30.0
+HUNG_S = 6.0
+"""kafka-python 3.0 waits for ever, now and then, for the end of a transaction whose connection was
+lost: nothing is on the wire, and its thread sleeps without a deadline. So long it is given."""
 BACKOFF_MS = 50
 BACKOFF_MAX_MS = 300
 SESSION_MS = 4_000
@@ -99,6 +102,29 @@ class Sent:
     def fail(self, error: object) -> None:
         self.why = reason(error)
         self.ended_s = now_s()
+
+
+class HungError(Exception):
+    """A library does not return."""
+
+
+def within(for_s: float, call: Callable[[], None]) -> None:
+    """Make a call in a thread, and leave it there when it takes too long: HungError."""
+    errors: list[Exception] = []
+    is_done = threading.Event()
+
+    def run() -> None:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - it is raised where it belongs
+            errors.append(error)
+        is_done.set()
+
+    threading.Thread(target=run, daemon=True).start()
+    if not is_done.wait(for_s):
+        raise HungError(f"not back after {for_s:g} s")
+    if errors:
+        raise errors[0]
 
 
 # --- producers ------------------------------------------------------------------------------------
@@ -221,13 +247,14 @@ class KafkaPythonProducer:
         self._producer.begin_transaction()
 
     def commit(self) -> None:
-        self._producer.commit_transaction()
+        within(HUNG_S, self._producer.commit_transaction)
 
     def abort(self) -> None:
-        self._producer.abort_transaction()
+        within(HUNG_S, self._producer.abort_transaction)
 
     def may_abort(self, error: Exception) -> bool:
-        return not self._producer._transaction_manager.has_fatal_error()  # noqa: SLF001
+        manager = self._producer._transaction_manager  # noqa: SLF001 - nothing else tells
+        return not isinstance(error, HungError) and not manager.has_fatal_error()
 
     def drop(self) -> None:
         self._producer.close(timeout=0)
@@ -456,7 +483,7 @@ class Writing:
             for _ in range(self._random.randint(1, 4)):
                 self._write(producer)
             if how != "commit":
-                self._await_all(producer, FLUSH_S)
+                self._await_all(producer, HUNG_S)
             if how == "left":
                 raise BrokenProducerError("left on purpose")
             began_s = now_s()
