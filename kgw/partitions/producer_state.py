@@ -528,9 +528,7 @@ class ProducerState:
                 entry.marker_offset = replaced.marker_offset
                 entry.transaction = replaced.transaction
         # A clock that is set back stands still: nobody becomes older by it.
-        if now_ms > self._latest_ms:
-            self._latest_ms = now_ms
-        entry.last_update_ms = self._latest_ms
+        entry.last_update_ms = self._latest_ms = max(self._latest_ms, now_ms)
         entries[producer_id] = entry
         if len(entries) > self._crowded_at:
             self._drop_oldest(producer_id)
