@@ -7,15 +7,12 @@ the environment of its library, and says what it was given, what it read, what i
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import signal
-import subprocess
 import threading
 import time
-from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -24,15 +21,16 @@ from kgw.client import AsyncClient, ClientError, GroupClient
 from kgw.testing.process import SERVE, GatewayProcess
 from tests.campaigns import broken_groups_serve
 from tests.campaigns.churn_book import GroupBook
+from tests.campaigns.client_process import ClientProcess
 from tests.campaigns.support import Report, checked_directory, main
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from confluent_kafka import KafkaError, Message
 
-ROOT = Path(__file__).resolve().parents[2]
-ENVIRONMENTS = ROOT / ".venv-clients"
+MEMBER = "tests.campaigns.churn_member"
 TOPIC = "churn"
 PARTITIONS = 6
 RECORDS_PER_S = 80
@@ -79,54 +77,22 @@ EVENTS = {
 }
 
 
-def have_clients() -> bool:
-    """Whether the environments of all client libraries are there."""
-    return all((ENVIRONMENTS / name / "bin" / "python").exists() for name in EAGER)
-
-
-class Child:
-    """One member's process, and a thread that hears it."""
+class Child(ClientProcess):
+    """One member's process."""
 
     def __init__(
         self, library: str, book: GroupBook, options: dict[str, str | None], log: Path
     ) -> None:
-        self.library = library
         self.instance = options["instance"]
         self.resume_at_s: float | None = None
         self.ended_because: str | None = None
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                [
-                    str(ENVIRONMENTS / library / "bin" / "python"),
-                    *("-m", "tests.campaigns.churn_member", library, json.dumps(options)),
-                ],
-                cwd=ROOT,
-                stdout=subprocess.PIPE,
-                stderr=output,
-            )
         self._book = book
-        self._thread = threading.Thread(target=self._hear, daemon=True)
-        self._thread.start()
+        super().__init__(library, MEMBER, options, self._take, log)
 
-    def _hear(self) -> None:
-        assert self._process.stdout is not None
-        for text in self._process.stdout:
-            if not text.endswith(b"\n"):
-                return  # killed in the middle of a line
-            line = json.loads(text)
-            if line["at"] == "ended":
-                self.ended_because = line["why"]
-            self._book.hear(line, self.instance)
-
-    @property
-    def alive(self) -> bool:
-        """Whether it runs, or would if it were not paused."""
-        return self._process.poll() is None
-
-    def send(self, number: signal.Signals) -> None:
-        """Send a signal to it."""
-        if self.alive:
-            self._process.send_signal(number)
+    def _take(self, line: dict[str, Any]) -> None:
+        if line["at"] == "ended":
+            self.ended_because = line["why"]
+        self._book.hear(line, self.instance)
 
     def pause(self, until_s: float) -> None:
         """Stop its clock until then."""
@@ -137,17 +103,6 @@ class Child:
         """Let it go on."""
         self.resume_at_s = None
         self.send(signal.SIGCONT)
-
-    def wait(self, timeout_s: float) -> None:
-        """Wait for its end, and for everything that it has said."""
-        try:
-            self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._thread.join(10)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
 
 
 class Writer:

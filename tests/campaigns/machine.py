@@ -45,3 +45,31 @@ class Others:
 
     def __str__(self) -> str:
         return f"other processes kept {self.cores:.1f} of {os.cpu_count()} cores busy"
+
+
+class RunQueueWaits:
+    """For how long the threads of this process could run and had no processor, by the kernel.
+
+    Each thread is followed by itself: what an ended one had waited is in no sum any more, and the
+    difference of two sums would take it from what the others waited.
+    """
+
+    def __init__(self, threads: Path = Path("/proc/self/task")) -> None:
+        self._threads = threads
+        self._waited_ns: dict[str, int] = {}
+        self.take_s()
+
+    def take_s(self) -> float:
+        """Return what all threads have waited since this was asked last."""
+        before, self._waited_ns = self._waited_ns, {}
+        added_ns = 0
+        for thread in self._threads.iterdir():
+            try:
+                waited_ns = int((thread / "schedstat").read_text().split()[1])
+            except OSError:
+                continue  # it has ended
+            self._waited_ns[thread.name] = waited_ns
+            known_ns = before.get(thread.name, 0)
+            # Less than before is another thread, with the id of one that has ended.
+            added_ns += waited_ns - known_ns if waited_ns >= known_ns else waited_ns
+        return added_ns / 1e9
