@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from tests.campaigns import history
+from tests.campaigns.history import records
 from tests.campaigns.history import (
     Anomaly,
     AnomalyKind,
@@ -336,8 +336,8 @@ def checker_class() -> ast.Module:
     """Return the source of the checker."""
     (found,) = [
         node
-        for node in ast.parse(inspect.getsource(history)).body
-        if isinstance(node, ast.ClassDef) and node.name == "_Checker"
+        for node in ast.parse(inspect.getsource(records)).body
+        if isinstance(node, ast.ClassDef) and node.name == "RecordChecker"
     ]
     return ast.Module([found], type_ignores=[])
 
@@ -345,7 +345,7 @@ def checker_class() -> ast.Module:
 def weakened(left_out: int) -> Callable[..., list[Anomaly]]:
     """Return `check_history` of a checker that leaves one place out."""
     tree = ast.fix_missing_locations(Weakened(left_out).visit(checker_class()))
-    names = dict(vars(history))
+    names = dict(vars(records))
     exec(compile(tree, "<weakened>", "exec"), names)  # noqa: S102 - our own source
     found: Callable[..., list[Anomaly]] = FunctionType(check_history.__code__, names)
     found.__kwdefaults__ = check_history.__kwdefaults__
@@ -383,7 +383,7 @@ def test_all_checks_are_switched_off_in_turn() -> None:
     """The places are those of the source: every report is one, and so is each ground of three."""
     places = all_places()
     reports = [what for what, accuses in places if what.startswith("self._report(")]
-    assert inspect.getsource(history).count("self._report(") == len(reports)
+    assert inspect.getsource(records).count("self._report(") == len(reports)
     assert {kind.name for kind in AnomalyKind} <= {
         name for what in reports for name in re.findall(r"AnomalyKind\.(\w+)", what)
     }

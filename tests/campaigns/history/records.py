@@ -1,128 +1,30 @@
-"""Judges what clients saw of a broker: sends, polls, bounds, and the logs as they are at the end.
-
-The model is that of the public Kafka workload of Jepsen, made stricter by what one node allows: at
-the end every partition is read from start to end, so that each acknowledged record can be looked up
-at its very offset. Each sent value must be unique. A send that got no definite answer is `INFO`:
-its record may be there once or not at all. Cost is linear in the history.
-"""
+"""Judges records: where they are, where they were, and in which order they came."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final
+
+from tests.campaigns.history.events import (
+    Anomaly,
+    AnomalyKind,
+    Bounds,
+    Event,
+    FinalLog,
+    Outcome,
+    Poll,
+    Seek,
+    Send,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
+    from collections.abc import Iterable, Mapping
 
 _NO_EPOCH: Final = -1
 """The final reading of a log asks for no epoch."""
 
 
-class Outcome(Enum):
-    """How an operation ended, as far as its client knows."""
-
-    OK = "ok"
-    FAIL = "fail"
-    INFO = "info"
-
-
-class Send(NamedTuple):
-    """One record sent; listed in the order in which its process sent them."""
-
-    process: str
-    partition: int
-    value: bytes
-    outcome: Outcome
-    offset: int | None = None
-    """Where it landed, when the outcome is OK and the client asked."""
-
-
-class Poll(NamedTuple):
-    """Records that a consumer got in one go from one partition."""
-
-    process: str
-    partition: int
-    records: tuple[tuple[int, bytes], ...]
-    """(offset, value) in the order of delivery."""
-
-
-class Seek(NamedTuple):
-    """A consumer was told to go on elsewhere: its next poll may jump."""
-
-    process: str
-    partition: int
-
-
-class Bounds(NamedTuple):
-    """What a broker said about a partition."""
-
-    partition: int
-    log_start_offset: int
-    high_watermark: int
-    leader_epoch: int
-
-
-Event: TypeAlias = Send | Poll | Seek | Bounds
-
-
-class FinalLog(NamedTuple):
-    """A partition read from start to end after everything has healed."""
-
-    log_start_offset: int
-    high_watermark: int
-    records: Sequence[tuple[int, bytes]]
-
-    @property
-    def records_end(self) -> int:
-        """The offset after the last record."""
-        return self.records[-1][0] + 1 if self.records else self.log_start_offset
-
-
-class AnomalyKind(Enum):
-    """What must never be seen."""
-
-    ACKED_LOST = "acked-lost"
-    ACKED_MOVED = "acked-moved"
-    DUPLICATE = "duplicate"
-    ABORTED_READ = "aborted-read"
-    PHANTOM = "phantom"
-    INCONSISTENT_OFFSETS = "inconsistent-offsets"
-    TIME_TRAVEL = "time-travel"
-    BOUNDS_WENT_BACK = "bounds-went-back"
-    NONMONOTONIC_SEND = "nonmonotonic-send"
-    NONMONOTONIC_POLL = "nonmonotonic-poll"
-    POLL_SKIP = "poll-skip"
-    UNSEEN = "unseen"
-
-
-class Anomaly(NamedTuple):
-    """One finding."""
-
-    kind: AnomalyKind
-    partition: int
-    detail: str
-
-
-def check_history(
-    events: Iterable[Event],
-    final: Mapping[int, FinalLog],
-    *,
-    drained: bool = False,
-    ordered_sends: bool = True,
-) -> list[Anomaly]:
-    """Return every anomaly of a history.
-
-    `events` come in the order in which they completed, except that the sends of one process come in
-    the order of sending. With `drained` consumers were left to read to the end, so that what was
-    acknowledged must have been polled. `ordered_sends` says that each process kept the order of its
-    sends (idempotent producers do).
-    """
-    return _Checker(final, drained, ordered_sends).check(events)
-
-
-class _Checker:
+class RecordChecker:
     def __init__(self, final: Mapping[int, FinalLog], drained: bool, ordered_sends: bool) -> None:
         self._final = final
         self._drained = drained
