@@ -10,12 +10,11 @@ import asyncio
 import json
 import logging
 import signal
-import subprocess
 import threading
 import time
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -23,6 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kgw.client import AsyncClient, ClientError, GroupClient
 from kgw.testing.process import SERVE, GatewayProcess
 from tests.campaigns import broken_groups_serve
+from tests.campaigns.child import Child
 from tests.campaigns.churn_book import GroupBook
 from tests.campaigns.support import Report, checked_directory, main
 
@@ -84,8 +84,8 @@ def have_clients() -> bool:
     return all((ENVIRONMENTS / name / "bin" / "python").exists() for name in EAGER)
 
 
-class Child:
-    """One member's process, and a thread that hears it."""
+class Member(Child):
+    """One member's process."""
 
     def __init__(
         self, library: str, book: GroupBook, options: dict[str, str | None], log: Path
@@ -94,39 +94,15 @@ class Child:
         self.instance = options["instance"]
         self.resume_at_s: float | None = None
         self.ended_because: str | None = None
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                [
-                    str(ENVIRONMENTS / library / "bin" / "python"),
-                    *("-m", "tests.campaigns.churn_member", library, json.dumps(options)),
-                ],
-                cwd=ROOT,
-                stdout=subprocess.PIPE,
-                stderr=output,
-            )
         self._book = book
-        self._thread = threading.Thread(target=self._hear, daemon=True)
-        self._thread.start()
+        python = str(ENVIRONMENTS / library / "bin" / "python")
+        program = ("-m", "tests.campaigns.churn_member", library, json.dumps(options))
+        super().__init__((python, *program), ROOT, log, self._take)
 
-    def _hear(self) -> None:
-        assert self._process.stdout is not None
-        for text in self._process.stdout:
-            if not text.endswith(b"\n"):
-                return  # killed in the middle of a line
-            line = json.loads(text)
-            if line["at"] == "ended":
-                self.ended_because = line["why"]
-            self._book.hear(line, self.instance)
-
-    @property
-    def alive(self) -> bool:
-        """Whether it runs, or would if it were not paused."""
-        return self._process.poll() is None
-
-    def send(self, number: signal.Signals) -> None:
-        """Send a signal to it."""
-        if self.alive:
-            self._process.send_signal(number)
+    def _take(self, line: dict[str, Any]) -> None:
+        if line["at"] == "ended":
+            self.ended_because = line["why"]
+        self._book.hear(line, self.instance)
 
     def pause(self, until_s: float) -> None:
         """Stop its clock until then."""
@@ -137,17 +113,6 @@ class Child:
         """Let it go on."""
         self.resume_at_s = None
         self.send(signal.SIGCONT)
-
-    def wait(self, timeout_s: float) -> None:
-        """Wait for its end, and for everything that it has said."""
-        try:
-            self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._thread.join(10)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
 
 
 class Writer:
@@ -220,8 +185,8 @@ class Churn:
         self._settle_s = settle_s
         self._kinds = kinds
         self._books = {kind.name: GroupBook(kind.name, report) for kind in kinds}
-        self._children: dict[str, list[Child]] = {kind.name: [] for kind in kinds}
-        self._gone: list[Child] = []
+        self._children: dict[str, list[Member]] = {kind.name: [] for kind in kinds}
+        self._gone: list[Member] = []
         self._writer = Writer(gateway.bootstrap)
         self._sampled_s = 0.0
         self._longest_settling_s = 0.0
@@ -312,11 +277,11 @@ class Churn:
             "instance": instance,
         }
         log = self._gateway.data_dir.with_name(f"{library}.log")
-        self._children[kind.name].append(Child(library, self._books[kind.name], options, log))
+        self._children[kind.name].append(Member(library, self._books[kind.name], options, log))
         self._report.count(f"members_of_{library}")
         return True
 
-    def _members(self, kind: Kind) -> list[Child]:
+    def _members(self, kind: Kind) -> list[Member]:
         """Return the members that live; those that have ended by themselves are put aside."""
         for child in [one for one in self._children[kind.name] if not one.alive]:
             self._children[kind.name].remove(child)
@@ -418,7 +383,7 @@ class Churn:
                 self._drop(kind, child, signal.SIGKILL)
                 self._report.count("replaced_without_noticing")
 
-    def _drop(self, kind: Kind, child: Child, number: signal.Signals) -> None:
+    def _drop(self, kind: Kind, child: Member, number: signal.Signals) -> None:
         child.send(number)
         self._children[kind.name].remove(child)
         self._gone.append(child)
