@@ -7,12 +7,10 @@ the environment of its library, and says what it was given, what it read, what i
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import signal
 import threading
 import time
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,17 +20,17 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kgw.client import AsyncClient, ClientError, GroupClient
 from kgw.testing.process import SERVE, GatewayProcess
 from tests.campaigns import broken_groups_serve
-from tests.campaigns.child import Child
 from tests.campaigns.churn_book import GroupBook
+from tests.campaigns.client_process import ClientProcess
 from tests.campaigns.support import Report, checked_directory, main
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from confluent_kafka import KafkaError, Message
 
-ROOT = Path(__file__).resolve().parents[2]
-ENVIRONMENTS = ROOT / ".venv-clients"
+MEMBER = "tests.campaigns.churn_member"
 TOPIC = "churn"
 PARTITIONS = 6
 RECORDS_PER_S = 80
@@ -79,25 +77,17 @@ EVENTS = {
 }
 
 
-def have_clients() -> bool:
-    """Whether the environments of all client libraries are there."""
-    return all((ENVIRONMENTS / name / "bin" / "python").exists() for name in EAGER)
-
-
-class Member(Child):
+class Child(ClientProcess):
     """One member's process."""
 
     def __init__(
         self, library: str, book: GroupBook, options: dict[str, str | None], log: Path
     ) -> None:
-        self.library = library
         self.instance = options["instance"]
         self.resume_at_s: float | None = None
         self.ended_because: str | None = None
         self._book = book
-        python = str(ENVIRONMENTS / library / "bin" / "python")
-        program = ("-m", "tests.campaigns.churn_member", library, json.dumps(options))
-        super().__init__((python, *program), ROOT, log, self._take)
+        super().__init__(library, MEMBER, options, self._take, log)
 
     def _take(self, line: dict[str, Any]) -> None:
         if line["at"] == "ended":
@@ -185,8 +175,8 @@ class Churn:
         self._settle_s = settle_s
         self._kinds = kinds
         self._books = {kind.name: GroupBook(kind.name, report) for kind in kinds}
-        self._children: dict[str, list[Member]] = {kind.name: [] for kind in kinds}
-        self._gone: list[Member] = []
+        self._children: dict[str, list[Child]] = {kind.name: [] for kind in kinds}
+        self._gone: list[Child] = []
         self._writer = Writer(gateway.bootstrap)
         self._sampled_s = 0.0
         self._longest_settling_s = 0.0
@@ -277,11 +267,11 @@ class Churn:
             "instance": instance,
         }
         log = self._gateway.data_dir.with_name(f"{library}.log")
-        self._children[kind.name].append(Member(library, self._books[kind.name], options, log))
+        self._children[kind.name].append(Child(library, self._books[kind.name], options, log))
         self._report.count(f"members_of_{library}")
         return True
 
-    def _members(self, kind: Kind) -> list[Member]:
+    def _members(self, kind: Kind) -> list[Child]:
         """Return the members that live; those that have ended by themselves are put aside."""
         for child in [one for one in self._children[kind.name] if not one.alive]:
             self._children[kind.name].remove(child)
@@ -383,7 +373,7 @@ class Churn:
                 self._drop(kind, child, signal.SIGKILL)
                 self._report.count("replaced_without_noticing")
 
-    def _drop(self, kind: Kind, child: Member, number: signal.Signals) -> None:
+    def _drop(self, kind: Kind, child: Child, number: signal.Signals) -> None:
         child.send(number)
         self._children[kind.name].remove(child)
         self._gone.append(child)

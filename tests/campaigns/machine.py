@@ -45,3 +45,37 @@ class Others:
 
     def __str__(self) -> str:
         return f"other processes kept {self.cores:.1f} of {os.cpu_count()} cores busy"
+
+
+class RunQueueWaits:
+    """For how long the threads of this process could run and had no processor, by the kernel.
+
+    Each thread is followed by itself: what an ended one had waited is in no sum any more, and the
+    difference of two sums would take it from what the others waited.
+    """
+
+    def __init__(self, threads: Path = Path("/proc/self/task")) -> None:
+        self._threads = threads
+        self._waited_ns: dict[str, int] = {}
+        self.take_s()
+
+    def take_s(self) -> float:
+        """Return what all threads have waited since this was asked last."""
+        before, self._waited_ns = self._waited_ns, {}
+        added_ns = 0
+        for thread in self._threads.iterdir():
+            try:
+                waited_ns = int((thread / "schedstat").read_text().split()[1])
+            except OSError:
+                continue  # it has ended
+            self._waited_ns[thread.name] = waited_ns
+            known_ns = before.get(thread.name, 0)
+            # Less than before is another thread, with the id of one that has ended.
+            added_ns += waited_ns - known_ns if waited_ns >= known_ns else waited_ns
+        return added_ns / 1e9
+
+
+def waited_for_processors_s() -> float:
+    """Return for how long anything on the machine has waited for a processor, by the kernel."""
+    some = Path("/proc/pressure/cpu").read_text().split("\n", 1)[0]
+    return int(some.rsplit("total=", 1)[1]) / 1e6

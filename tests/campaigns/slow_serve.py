@@ -20,17 +20,11 @@ import os
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from kgw.backend.embedded.files.fs import RealFile, RealFs
-from kgw.backend.embedded.files.sync_batch import SyncBatch
 from kgw.cli.main import main
 from kgw.gateway import Gateway
-from kgw.state.sql.commit_note import CountedConnection
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+from tests.campaigns.machine import RunQueueWaits
+from tests.campaigns.serve_hooks import hook_syncs, replace_file
 
 DELAY_FILE = "KGW_CAMPAIGN_DELAY"
 SYNC = "KGW_CAMPAIGN_SYNC"
@@ -41,9 +35,7 @@ NOTED_LAG_S = 0.02
 
 def set_delay(path: Path, delay_ms: int, stalled_until_s: float = 0.0) -> None:
     """Have each sync that begins from now on take so long, and none end before that moment."""
-    new = path.with_suffix(".new")
-    new.write_text(f"{delay_ms} {stalled_until_s}")
-    new.replace(path)
+    replace_file(path, f"{delay_ms} {stalled_until_s}")
 
 
 class _SlowDisk:
@@ -103,59 +95,8 @@ def _sleep_until(when_s: float) -> None:
     time.sleep(max(0.0, when_s - time.monotonic()))
 
 
-class RunQueueWaits:
-    """For how long the threads of this process could run and had no processor, by the kernel.
-
-    Each thread is followed by itself: what an ended one had waited is in no sum any more, and the
-    difference of two sums would take it from what the others waited.
-    """
-
-    def __init__(self, threads: Path = Path("/proc/self/task")) -> None:
-        self._threads = threads
-        self._waited_ns: dict[str, int] = {}
-        self.take_s()
-
-    def take_s(self) -> float:
-        """Return what all threads have waited since this was asked last."""
-        before, self._waited_ns = self._waited_ns, {}
-        added_ns = 0
-        for thread in self._threads.iterdir():
-            try:
-                waited_ns = int((thread / "schedstat").read_text().split()[1])
-            except OSError:
-                continue  # it has ended
-            self._waited_ns[thread.name] = waited_ns
-            known_ns = before.get(thread.name, 0)
-            # Less than before is another thread, with the id of one that has ended.
-            added_ns += waited_ns - known_ns if waited_ns >= known_ns else waited_ns
-        return added_ns / 1e9
-
-
 def _slow_down(disk: _SlowDisk) -> None:
-    fdatasync, sync_directory = RealFile.fdatasync, RealFs.sync_directory
-    sync_some, commit = SyncBatch._sync, CountedConnection.commit
     start, aclose = Gateway.start, Gateway.aclose
-
-    def slow_fdatasync(self: RealFile) -> None:
-        fdatasync(self)
-        disk.wait("file")
-
-    def slow_directory(self: RealFs, path: str) -> None:
-        sync_directory(self, path)
-        disk.wait("directory")
-
-    def slow_some(
-        self: SyncBatch, descriptors: Sequence[int], operation: int
-    ) -> list[OSError | None]:
-        outcomes = sync_some(self, descriptors, operation)
-        disk.wait("batch")
-        return outcomes
-
-    def slow_commit(self: CountedConnection) -> None:
-        if self.in_transaction:
-            disk.wait("database")
-        commit(self)
-
     watching: list[asyncio.Task[None]] = []
 
     async def watched_start(self: Gateway) -> None:
@@ -168,16 +109,9 @@ def _slow_down(disk: _SlowDisk) -> None:
         disk.write_report()
         await aclose(self)
 
-    replacements: list[tuple[Any, str, Any]] = [
-        (RealFile, "fdatasync", slow_fdatasync),
-        (RealFs, "sync_directory", slow_directory),
-        (SyncBatch, "_sync", slow_some),
-        (CountedConnection, "commit", slow_commit),
-        (Gateway, "start", watched_start),
-        (Gateway, "aclose", watched_aclose),
-    ]
-    for owner, name, slow in replacements:
-        setattr(owner, name, slow)
+    hook_syncs(lambda kind, _: disk.wait(kind))
+    Gateway.start = watched_start  # type: ignore[method-assign]
+    Gateway.aclose = watched_aclose  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from tests.campaigns import (
     torn_tail,
     zombies,
 )
+from tests.campaigns.client_process import have_clients
 from tests.campaigns.traces import have_strace
 
 SEED = 20_261
@@ -126,7 +127,7 @@ class TestShort:
 
     @pytest.mark.interop
     @pytest.mark.skipif(
-        os.environ.get("INTEROP_CLIENTS") != "required" and not churn.have_clients(),
+        os.environ.get("INTEROP_CLIENTS") != "required" and not have_clients(churn.EAGER),
         reason="no environments for the client libraries; scripts/test makes them",
     )
     def test_churn(self) -> None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from tests.campaigns.history import records
 from tests.campaigns.history import (
     Anomaly,
     AnomalyKind,
@@ -24,6 +23,7 @@ from tests.campaigns.history import (
     Seek,
     Send,
     check_history,
+    records,
 )
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.campaigns.slow_serve import RunQueueWaits
+from tests.campaigns.machine import RunQueueWaits
 
 if TYPE_CHECKING:
     from pathlib import Path
