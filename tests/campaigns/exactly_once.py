@@ -283,8 +283,8 @@ class Pipeline:
             member.send(signal.SIGCONT)
             member.send(signal.SIGTERM)
         for member in those:
-            self._report.count("workers_that_did_not_leave", member.gone is None and member.alive)
             member.wait(15)
+            self._report.count("workers_that_did_not_leave", member.gone is None)
 
     def kill(self) -> None:
         """Leave no process behind."""
