@@ -273,7 +273,7 @@ async def test_restarts_forget_sequences(plant: Callable[[str], None], is_killed
 
 
 async def stopped(*, is_killed: bool, commit: bool | None) -> tuple[MemoryBackend, Producer]:
-    """Return what a gateway leaves after one transaction, or in the middle of it, and whose it is."""
+    """Return what a gateway leaves of a transaction that has ended or not, and whose it is."""
     backend = MemoryBackend()
     gateway = InProcessGateway(backend=backend)
     await gateway.gateway.start()

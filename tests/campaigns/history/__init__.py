@@ -1,15 +1,21 @@
-"""Judges what clients saw of a broker: sends, polls, bounds, and the logs as they are at the end.
+"""Judges what clients saw of a broker, and its logs as they are at the end.
 
 The model is that of the public Kafka workload of Jepsen, made stricter by what one node allows: at
 the end every partition is read from start to end, so that each acknowledged record can be looked up
 at its very offset. Each sent value must be unique. A send that got no definite answer is `INFO`:
-its record may be there once or not at all. Cost is linear in the history.
+its record may be there once or not at all; so are the records and offsets of a transaction of which
+nobody knows how it ended, all of them or none. Cost is linear in the history, but for sorting the
+offsets of transactional records.
+
+`events` says what a history is made of, `fates` what became of its transactions. `records`,
+`transactions` (with `cycles`) and `commits` judge a side of it each; `progress` judges times.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.campaigns.history.commits import CommitChecker
 from tests.campaigns.history.events import (
     NO_OFFSET,
     NO_PARTITION,
@@ -26,8 +32,10 @@ from tests.campaigns.history.events import (
     Send,
     TransactionEnd,
 )
+from tests.campaigns.history.fates import Fates, History
 from tests.campaigns.history.progress import check_progress
 from tests.campaigns.history.records import RecordChecker
+from tests.campaigns.history.transactions import TransactionChecker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -66,4 +74,12 @@ def check_history(
     acknowledged must have been polled. `ordered_sends` says that each process kept the order of its
     sends (idempotent producers do).
     """
-    return RecordChecker(final, drained, ordered_sends).check(events)
+    history = History.of(events)
+    fates = Fates(history, final)
+    anomalies: list[Anomaly] = []
+    RecordChecker(anomalies, fates, final, drained=drained, ordered_sends=ordered_sends).check(
+        history
+    )
+    TransactionChecker(anomalies, fates, final).check(history)
+    CommitChecker(anomalies, fates).check(history)
+    return anomalies

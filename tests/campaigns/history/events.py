@@ -133,6 +133,11 @@ class FinalLog(NamedTuple):
         """The offset after the last record."""
         return self.records[-1][0] + 1 if self.records else self.log_start_offset
 
+    @property
+    def stable_end(self) -> int:
+        """Where readers of committed records get no further."""
+        return self.high_watermark if self.last_stable_offset is None else self.last_stable_offset
+
 
 class AnomalyKind(Enum):
     """What must never be seen."""
