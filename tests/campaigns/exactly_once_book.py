@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from tests.campaigns.history import Event
     from tests.campaigns.support import Report
 
+_NEIGHBOURS = 10
+
 Place = tuple[int, int]
 """A partition and an offset."""
 
@@ -158,8 +160,20 @@ class PipelineBook:
                 if missing:
                     self._fail(
                         f"MISSING: {reader} has nothing of {len(missing)} records of the input: "
-                        f"{missing[:10]}"
+                        f"{missing[:10]}; around the first: {self._around(missing[0])}"
                     )
+
+    def _around(self, place: Place) -> list[str]:
+        """Return what was done with a record of the input, and with its neighbours."""
+        partition, offset = place
+        found = []
+        for one in self._transactions.values():
+            read = [output_of(text).read_at for _, text in one.records]
+            offsets = [at for number, at in read if number == partition]
+            if offsets and min(offsets) - _NEIGHBOURS <= offset <= max(offsets) + _NEIGHBOURS:
+                outcome = "unknown" if one.outcome is None else one.outcome.value
+                found.append(f"{one.name} {min(offsets)}-{max(offsets)} {outcome}")
+        return found
 
     def events(self, offsets: Mapping[int, int]) -> list[Event]:
         """Return the history, with the group's offsets at its end, for the checker."""

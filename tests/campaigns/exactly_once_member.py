@@ -52,6 +52,7 @@ BATCH = 60
 LEAVE_S = 2.0
 ABORT_SHARE = 0.08
 PLACES = ("sent", "offsets")
+ON_PURPOSE = "on purpose"
 
 Offsets = dict[int, int]
 
@@ -66,6 +67,10 @@ class Input(NamedTuple):
 
 class Fenced(Exception):  # noqa: N818 - it is no error of the worker's
     """Another process has this worker's transactional id now."""
+
+
+class Spent(Exception):  # noqa: N818 - the transaction was aborted as it should be
+    """The library's producer cannot be used again."""
 
 
 def say(at: str, **fields: object) -> None:
@@ -87,6 +92,9 @@ def transformed(transaction: str, one: Input) -> str:
 
 class Worker(Protocol):
     """A member of a group, and the producers of what it makes."""
+
+    survives_errors: bool
+    """Whether its producer can be used again once a transaction was aborted for an error."""
 
     def poll(self) -> list[list[Input]]:
         """Read what comes, in parts that are a transaction each."""
@@ -155,6 +163,8 @@ def confluent_consumer(options: Mapping[str, Any], group: str, **more: object) -
 
 class ConfluentWorker:
     """confluent-kafka."""
+
+    survives_errors = True
 
     def __init__(self, options: dict[str, Any]) -> None:
         from confluent_kafka import Producer
@@ -361,6 +371,9 @@ def kafka_python_consumer(options: Mapping[str, Any], **more: object) -> Any:
 class KafkaPythonWorker:
     """kafka-python 3."""
 
+    # 3.0.12 keeps offsets that the group has refused, and commits them with the next transaction's.
+    survives_errors = False
+
     def __init__(self, options: dict[str, Any]) -> None:
         from kafka import KafkaProducer
 
@@ -495,6 +508,8 @@ class AiokafkaWorker:
     transactional id, and whoever is given the partition fences its last owner before it asks how
     far the group is.
     """
+
+    survives_errors = True
 
     def __init__(self, options: dict[str, Any]) -> None:
         self._options = options
@@ -723,7 +738,7 @@ class Turns:
                     self._worker.end(commit=True)
                     say("ended", transaction=name, outcome="ok", why="")
                     return
-            why = "on purpose"
+            why = ON_PURPOSE
         except Exception as error:
             why = f"{type(error).__name__}: {error}"[:300]
             if is_fenced(error):
@@ -731,6 +746,7 @@ class Turns:
                 outcome = "info" if is_ending else "fail"
                 say("ended", transaction=name, outcome=outcome, why=why)
                 raise Fenced(why) from error
+        is_spent = why != ON_PURPOSE and not self._worker.survives_errors
         try:
             self._worker.end(commit=False)
         except Exception as error:
@@ -740,6 +756,8 @@ class Turns:
                 raise Fenced(again) from error
             raise
         say("ended", transaction=name, outcome="info" if is_ending else "fail", why=why)
+        if is_spent:
+            raise Spent(why)
         self._worker.rewind(offsets)
 
 
