@@ -18,6 +18,7 @@ from tests.campaigns import (
     group_model,
     group_scale,
     kill_loop,
+    mixed,
     nth_call,
     offset_rot,
     old_data,
@@ -36,6 +37,10 @@ SEED = 20_261
 # In continuous integration it is there, or the tests fail.
 needs_strace = pytest.mark.skipif(
     not os.environ.get("CI") and not have_strace(), reason="needs strace to record system calls"
+)
+needs_clients = pytest.mark.skipif(
+    os.environ.get("INTEROP_CLIENTS") != "required" and not have_clients(churn.EAGER),
+    reason="no environments for the client libraries; scripts/test makes them",
 )
 
 
@@ -126,13 +131,16 @@ class TestShort:
         group_kills.run(SEED, full=False).conclude()
 
     @pytest.mark.interop
-    @pytest.mark.skipif(
-        os.environ.get("INTEROP_CLIENTS") != "required" and not have_clients(churn.EAGER),
-        reason="no environments for the client libraries; scripts/test makes them",
-    )
+    @needs_clients
     def test_churn(self) -> None:
         """Members come, go, are killed and paused: no group is stuck, no record is skipped."""
         churn.run(SEED, full=False).conclude()
+
+    @pytest.mark.interop
+    @needs_clients
+    def test_mixed(self) -> None:
+        """Faults of all kinds at once leave every transaction whole and nobody stuck."""
+        mixed.run(SEED, full=False).conclude()
 
 
 @pytest.mark.campaign
@@ -222,6 +230,10 @@ class TestFull:
     def test_churn(self) -> None:
         """500 events among five groups of four client libraries."""
         churn.run(SEED, full=True).conclude()
+
+    def test_mixed(self) -> None:
+        """Ten clients of four libraries for five minutes."""
+        mixed.run(SEED, full=True).conclude()
 
     def test_group_kills(self) -> None:
         """20 kills in each of the five states of a group."""
