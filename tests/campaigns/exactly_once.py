@@ -26,9 +26,9 @@ from kgw.client.values import LATEST
 from tests.campaigns.client_process import ClientProcess
 from tests.campaigns.exactly_once_book import PipelineBook
 from tests.campaigns.exactly_once_member import SESSION_MS
-from tests.campaigns.history import Bounds, FinalLog, Outcome, Send, check_history
+from tests.campaigns.history import AnomalyKind, Bounds, FinalLog, Outcome, Send, check_history
 from tests.campaigns.machine import waited_for_processors_s
-from tests.campaigns.mixed_faults import KGW_SERVE, faults_around
+from tests.campaigns.mixed_faults import FAULTS, KGW_SERVE, faults_around
 from tests.campaigns.support import Report, checked_directory, main
 
 if TYPE_CHECKING:
@@ -383,11 +383,18 @@ class Campaign:
     """One run over some pipelines."""
 
     def __init__(
-        self, report: Report, random: Random, faults: Faults, directory: Path, kinds: Sequence[Kind]
+        self,
+        report: Report,
+        random: Random,
+        faults: Faults,
+        directory: Path,
+        kinds: Sequence[Kind],
+        patience_s: float = PATIENCE_S,
     ) -> None:
         self._report = report
         self._random = random
         self._faults = faults
+        self._patience_s = patience_s
         self._pipelines = [
             Pipeline(kind, faults.bootstrap, directory, random, report) for kind in kinds
         ]
@@ -454,7 +461,7 @@ class Campaign:
     def _await_progress(self, before: State, when: str) -> None:
         began_s, waited_s = time.monotonic(), waited_for_processors_s()
         behind = ["not looked at"]
-        while behind and time.monotonic() < began_s + PATIENCE_S:
+        while behind and time.monotonic() < began_s + self._patience_s:
             self._tend(0.2)
             behind = self._look().behind(before)
         took_s = time.monotonic() - began_s
@@ -532,7 +539,7 @@ class Campaign:
 
     def _await_end(self, ends: Mapping[int, int]) -> None:
         """Every group must come to the input's end."""
-        deadline_s = time.monotonic() + PATIENCE_S
+        deadline_s = time.monotonic() + (0.0 if self._is_lost else self._patience_s)
         committed: dict[str, Offsets] = {}
         while time.monotonic() < deadline_s:
             self._tend(0.2)
@@ -674,32 +681,56 @@ def run_pipelines(
     for_s: float,
     kinds: Sequence[Kind] = KINDS,
     faults: Sequence[str] | None = None,
-    serve: Sequence[str] = KGW_SERVE,
+    *,
+    bug: str = "",
+    patience_s: float = PATIENCE_S,
 ) -> Report:
-    """Run some pipelines for so long, under these faults or random ones."""
+    """Run some pipelines for so long, under these faults in each round or under random ones.
+
+    `bug` is one of broken_transactions_serve.py.
+    """
     report = Report("exactly-once", seed)
     random = Random(seed)
+    serve = ("tests.campaigns.broken_transactions_serve", bug, "serve") if bug else KGW_SERVE
     with (
         checked_directory() as directory,
         faults_around(directory, random, report, serve=serve) as around,
     ):
-        Campaign(report, random, around, directory, kinds).run(for_s, faults)
+        campaign = Campaign(report, random, around, directory, kinds, patience_s)
+        campaign.run(for_s, faults)
     return report
 
 
-def _main_trial() -> None:
-    seconds, kinds, faults = float(sys.argv[1]), sys.argv[2], sys.argv[3]
-    chosen = [one for one in (*KINDS, PLAIN) if kinds == "all" and one is not PLAIN or (one.library in kinds) and (one is PLAIN) == ("plain" in kinds)]
-    serve = ("tests.campaigns.broken_transactions_serve", sys.argv[4], "serve") if len(sys.argv) > 4 else KGW_SERVE
-    print(run_pipelines(int(time.time()), seconds, chosen, None if faults == "all" else faults.split(","), serve))
+CONTROLS = {
+    "aborted-offsets-count": "MISSING",
+    "markers-are-missing": "STUCK",
+    "commits-are-torn": AnomalyKind.TORN_TRANSACTION.value,
+    "restarts-forget-aborts": "DUPLICATE",
+}
 
 
 def run(seed: int, full: bool) -> Report:
     """Run the campaign."""
-    report = run_pipelines(seed, 180.0 if full else 12.0)
-    report.require("faults", 24 if full else 1)
+    if not full:
+        report = run_pipelines(seed, 12.0, KINDS[:1], ("kill",))
+        report.require("faults", 1)
+        return report
+    report = run_pipelines(seed, 180.0)
+    report.require("faults", 24)
+    for fault in FAULTS:
+        report.require(f"fault_{fault}", 1)
+    for event in EVENTS:
+        report.require(f"worker_{event}", 3)
+    report.require("fenced", 5)
+    report.require("zombies_in_transactions", 3)
+    for kind in KINDS:
+        report.require(f"workers_of_{kind.library}", 2 * WORKERS)
+    for bug, what in CONTROLS.items():
+        control = run_pipelines(seed, 20.0, KINDS[:1], ("kill",), bug=bug, patience_s=12.0)
+        report.expect_alarm(control, what)
+    report.expect_alarm(run_pipelines(seed, 20.0, (PLAIN,), ("kill",)), "DUPLICATE")
     return report
 
 
 if __name__ == "__main__":
-    _main_trial()
+    main(run)
