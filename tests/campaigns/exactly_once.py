@@ -703,7 +703,7 @@ def run_pipelines(
 
 CONTROLS = {
     "aborted-offsets-count": "MISSING",
-    "markers-are-missing": "STUCK",
+    "markers-are-missing": "HANGING",
     "commits-are-torn": AnomalyKind.TORN_TRANSACTION.value,
     "restarts-forget-aborts": "DUPLICATE",
 }

@@ -137,15 +137,6 @@ class PipelineBook:
         with self._lock:
             return len(self._found[reader])
 
-    def committed_by(self, processes: Iterable[str]) -> int:
-        """Return how many transactions of these are committed for certain."""
-        with self._lock:
-            wanted = set(processes)
-            return sum(
-                one.process in wanted and one.outcome is Outcome.OK
-                for one in self._transactions.values()
-            )
-
     def judge(self, source: Mapping[Place, str], readers: Iterable[str]) -> None:
         """Compare what each of these readers, who read to the end, has with the whole input."""
         with self._lock:

@@ -44,7 +44,9 @@ if TYPE_CHECKING:
 SESSION_MS = 3_000
 HEARTBEAT_MS = 300
 REBALANCE_MS = 4_000
-REQUEST_MS = 4_000
+REQUEST_MS = 12_000
+"""Longer than a fault lasts: an EndTxn that was given up and arrives late, and then once more, may
+end the next transaction, with the version of transactions that these libraries speak (KIP-890)."""
 PATIENCE_S = 20.0
 """How long a library may try again: longer than a fault lasts."""
 POLL_S = 0.1
@@ -140,6 +142,9 @@ def confluent_settings(options: Mapping[str, Any]) -> dict[str, Any]:
         "reconnect.backoff.max.ms": 300,
         "retry.backoff.ms": 50,
         "topic.metadata.refresh.fast.interval.ms": 100,
+        # When it has lost every connection, librdkafka 2.16 forgets the brokers to ask for them
+        # anew, and a send_offsets_to_transaction that is under way never returns.
+        "metadata.recovery.strategy": "none",
     }
 
 
