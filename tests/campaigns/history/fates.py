@@ -61,7 +61,7 @@ class Fates:
     """Which transactions are committed, and which records are acknowledged for good.
 
     A transaction of which nobody knows how it ended is committed when readers of committed records
-    have one of its records: in the end, or in a poll where nobody looked at the end.
+    get one of its records in the end.
     """
 
     def __init__(self, history: History, final: Mapping[int, FinalLog]) -> None:
@@ -74,18 +74,9 @@ class Fates:
         self._outcomes = dict(history.ends)
         for partition, log in final.items():
             for _, value in log.committed or ():
-                self._read_committed(partition, value)
-        for event in history.reads:
-            if isinstance(event, Poll) and event.read_committed:
-                last = final.get(event.partition)
-                if last is None or last.committed is None:
-                    for _, value in event.records:
-                        self._read_committed(event.partition, value)
-
-    def _read_committed(self, partition: int, value: bytes) -> None:
-        name = self.of_value.get((partition, value))
-        if name is not None and self.outcome(name) is Outcome.INFO:
-            self._outcomes[name] = Outcome.OK
+                name = self.of_value.get((partition, value))
+                if name is not None and self.outcome(name) is Outcome.INFO:
+                    self._outcomes[name] = Outcome.OK
 
     def outcome(self, transaction: str) -> Outcome:
         """Return whether a transaction is committed, aborted, or nobody knows."""

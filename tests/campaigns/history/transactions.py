@@ -35,14 +35,24 @@ class TransactionChecker(Judge):
             for number, log in final.items()
             if log.committed is not None
         }
-        self._torn: set[str] = set()
-        self._aborted: set[tuple[int, bytes]] = set()
+        self._torn: dict[str, tuple[int, str]] = {}
+        self._aborted: dict[tuple[int, bytes], str] = {}
 
     def check(self, history: History) -> None:
         """Report everything that is wrong with the transactions of a history."""
         self._check_final_logs(history.sends)
         self._check_polls(history.reads)
         self._check_tears(history)
+        for transaction, (partition, detail) in self._torn.items():
+            self._report(
+                AnomalyKind.TORN_TRANSACTION,
+                partition,
+                f"a part of {transaction} is visible, but {detail}",
+            )
+        for (partition, value), transaction in self._aborted.items():
+            self._report(
+                AnomalyKind.ABORTED_READ, partition, f"{value!r} of {transaction} was aborted"
+            )
         for partition, log in self._final.items():
             if log.stable_end < log.high_watermark:
                 self._report(
@@ -67,7 +77,9 @@ class TransactionChecker(Judge):
         for send in hidden:
             name = send.transaction
             if name in visible and self._fates.outcome(name) is Outcome.OK:
-                self._tear(name, send.partition, f"{send.value!r} is hidden at the end")
+                self._torn.setdefault(
+                    name, (send.partition, f"{send.value!r} is hidden at the end")
+                )
             elif self._fates.is_acknowledged(send):
                 self._report(
                     AnomalyKind.ACKED_LOST,
@@ -83,27 +95,12 @@ class TransactionChecker(Judge):
         offset = self._first_offsets[send.partition].get(send.value)
         return offset is not None and offset < log.stable_end
 
-    def _tear(self, transaction: str, partition: int, detail: str) -> None:
-        if transaction not in self._torn:
-            self._torn.add(transaction)
-            self._report(
-                AnomalyKind.TORN_TRANSACTION,
-                partition,
-                f"a part of {transaction} is visible, but {detail}",
-            )
-
     # --- what was read ---------------------------------------------------------------------------
 
     def _see(self, partition: int, value: bytes, transaction: str) -> None:
         """Take a record that was read as committed."""
-        if (
-            self._fates.outcome(transaction) is Outcome.FAIL
-            and (partition, value) not in self._aborted
-        ):
-            self._aborted.add((partition, value))
-            self._report(
-                AnomalyKind.ABORTED_READ, partition, f"{value!r} of {transaction} was aborted"
-            )
+        if self._fates.outcome(transaction) is Outcome.FAIL:
+            self._aborted.setdefault((partition, value), transaction)
 
     def _check_polls(self, reads: list[Poll | Seek]) -> None:
         """Look at each record that was read as committed, and at who reads from whom."""
@@ -156,14 +153,16 @@ class TransactionChecker(Judge):
                 if name is not None:
                     got.add((event.process, name))
                 after = positions.get(place, offset) + 1
-                positions[place] = offset
+                positions[place] = max(offset, after - 1)
                 if after < offset:
                     between = sends[bisect_left(offsets, after) : bisect_left(offsets, offset)]
                     for send in between:
                         missed[event.process, str(send.transaction)] = send
         for (process, name), send in missed.items():
             if (process, name) in got:
-                self._tear(name, send.partition, f"{process} passed over {send.value!r}")
+                self._torn.setdefault(
+                    name, (send.partition, f"{process} passed over {send.value!r}")
+                )
 
     def _placed(self, sends: list[Send]) -> dict[int, tuple[list[int], list[Send]]]:
         """Return where the records of committed transactions are, by partition and offset."""
