@@ -27,7 +27,15 @@ from kgw.client.values import LATEST
 from tests.campaigns.client_process import ClientProcess
 from tests.campaigns.exactly_once_book import PipelineBook
 from tests.campaigns.exactly_once_member import SESSION_MS
-from tests.campaigns.history import AnomalyKind, Bounds, FinalLog, Outcome, Send, check_history
+from tests.campaigns.history import (
+    NO_OFFSET,
+    AnomalyKind,
+    Bounds,
+    FinalLog,
+    Outcome,
+    Send,
+    check_history,
+)
 from tests.campaigns.machine import waited_for_processors_s
 from tests.campaigns.mixed_faults import FAULTS, KGW_SERVE, faults_around
 from tests.campaigns.support import Report, checked_directory, main
@@ -48,7 +56,7 @@ TARGET_PARTITIONS = 3
 RECORDS_PER_S = 100
 WRITERS = 2
 WORKERS = 2
-TRANSACTION_S = 8.0
+TRANSACTION_S = 12.0
 HANGING_S = TRANSACTION_S + 5
 PROGRESS_S = 10.0
 PATIENCE_S = 40.0
@@ -649,7 +657,8 @@ class Campaign:
             )
             for number, log in raw.items()
         }
-        events = [*pipeline.book.events(offsets), *self._bounds[topic]]
+        told = {number: offset or NO_OFFSET for number, offset in offsets.items()}
+        events = [*pipeline.book.events(told), *self._bounds[topic]]
         self._report.count("history_events", len(events))
         shown: Counter[str] = Counter()
         for anomaly in check_history(events, final, drained=True):
