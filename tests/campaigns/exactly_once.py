@@ -736,7 +736,7 @@ def run_pipelines(
 
 CONTROLS = {
     "aborted-offsets-count": "MISSING",
-    "markers-are-missing": "HANGING",
+    "markers-are-missing": AnomalyKind.TORN_TRANSACTION.value,
     "commits-are-torn": AnomalyKind.TORN_TRANSACTION.value,
     "restarts-forget-aborts": "DUPLICATE",
 }
