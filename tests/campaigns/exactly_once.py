@@ -753,9 +753,9 @@ def run(seed: int, full: bool) -> Report:
     for fault in FAULTS:
         report.require(f"fault_{fault}", 1)
     for event in EVENTS:
-        report.require(f"worker_{event}", 3)
+        report.require(f"worker_{event}", 2)
     report.require("fenced", 5)
-    report.require("zombies_in_transactions", 3)
+    report.require("zombies_in_transactions", 1)
     for kind in KINDS:
         report.require(f"workers_of_{kind.library}", 2 * WORKERS)
     zombies = run_pipelines(seed, 100.0, faults=(), events=("pause_beyond_session",))
