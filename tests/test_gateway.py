@@ -20,8 +20,11 @@ from kgw.state.memory import MemoryStateStore
 from kgw.testing.clock import ManualClock
 from kgw.testing.gateway import InProcessGateway
 from kgw.types import TopicId
+from tests.clocks import WrongClock
 from tests.handlers.support import batch, create_topic, produce
 from tests.simulated_fs import SimulatedFs
+
+YEAR_MS = 365 * 24 * 3_600_000
 
 if TYPE_CHECKING:
     from kgw.backend.base import Snapshot
@@ -108,6 +111,38 @@ async def test_producers_expire_at_checkpoints() -> None:
         gateway.manual_clock.advance(1)
         await gateway.gateway.checkpoint()
         assert 0 == len(topic.partitions[0].producers)
+
+
+@pytest.mark.parametrize("wrong_by_ms", [10 * YEAR_MS, -10 * YEAR_MS])
+async def test_a_jump_of_the_clock_expires_no_producer(wrong_by_ms: int) -> None:
+    """Neither there nor back: a retry is a retry, and is not stored once more."""
+    clock = WrongClock()
+    async with InProcessGateway(Config.of(producer_id_expiration_ms=1000), clock=clock) as gateway:
+        topic = await create_topic(gateway)
+        await produce(gateway, batch(producer_id=1, base_sequence=0))
+        for wrong_ms in (wrong_by_ms, 0):
+            clock.wrong_by_ms = wrong_ms
+            await gateway.gateway.checkpoint()
+            assert 1 == len(topic.partitions[0].producers)
+        clock.advance(1)
+        await gateway.gateway.checkpoint()
+        assert 0 == len(topic.partitions[0].producers)
+
+
+async def test_no_producer_expires_in_a_start_with_a_wrong_clock() -> None:
+    """How long nothing ran is not known: the time of each begins anew."""
+    backend = MemoryBackend()
+    config = Config.of(producer_id_expiration_ms=1000)
+    async with InProcessGateway(config, backend=backend) as gateway:
+        await create_topic(gateway)
+        await produce(gateway, batch(producer_id=1, base_sequence=0))
+    clock = WrongClock()
+    clock.wrong_by_ms = 10 * YEAR_MS
+    async with InProcessGateway(config, backend=backend, clock=clock) as gateway:
+        topic = gateway.gateway.catalog.get("orders")
+        assert topic is not None
+        await gateway.gateway.checkpoint()
+        assert 1 == len(topic.partitions[0].producers)
 
 
 async def test_close_survives_snapshots_that_cannot_be_saved(

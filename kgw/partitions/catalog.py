@@ -24,6 +24,7 @@ from kgw.errors import ErrorCode, KafkaError, KgwError, StorageError
 from kgw.partitions.appending import CheckThread
 from kgw.partitions.encoded_topics import EncodedTopics
 from kgw.partitions.partition import Partition, most_grown
+from kgw.partitions.steady_time import JumpWatch
 from kgw.partitions.topic import (
     Topic,
     TopicRow,
@@ -110,6 +111,7 @@ class TopicCatalog:
         self._lives_here = lives_here
         self._config = config
         self._clock = clock
+        self._jumps = JumpWatch(clock.wall_ms(), clock.monotonic_s())
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self._by_unified_name: dict[str, TopicName] = {}
@@ -225,8 +227,11 @@ class TopicCatalog:
                 Share(self._expiries_per_turn),
                 self._config.producer_id_expiration_ms,
             )
+            # By a wrong clock every producer is old: its retries would be stored once more.
+            has_jumped = self._jumps.has_jumped(self._clock.wall_ms(), self._clock.monotonic_s())
             for partition in self.partitions():
-                if share.spend(1 + await take_turns(partition.expire_producers(expiration_ms))):
+                work = partition.expire_producers(expiration_ms, has_jumped=has_jumped)
+                if share.spend(1 + await take_turns(work)):
                     await asyncio.sleep(0)
             dirty = [partition for partition in self.partitions() if partition.is_dirty]
             save = partial(Partition.save_snapshot, queue=asyncio.Lock())

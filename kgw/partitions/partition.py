@@ -213,6 +213,9 @@ class Partition:
         if snapshot is not None and snapshot.offset >= replay_from:
             try:
                 producers.load(*decode_snapshot(snapshot.data))
+                # By which clock its times are nobody knows: as what is replayed, all count from
+                # now on.
+                await take_turns(producers.count_anew(now_ms))
             except SnapshotError as error:
                 _log.warning("%r: a snapshot is left aside, the log is read: %s", self, error)
             else:
@@ -267,9 +270,15 @@ class Partition:
         data = yield from encode_snapshot(packed, b"" if aborted is None else aborted.pack())
         return Snapshot(offset, data), log_bytes
 
-    def expire_producers(self, expiration_ms: int) -> Turns[int]:
-        """Forget producers that have written nothing for that long; return how many."""
-        return self.producers.expire(self._clock.wall_ms(), expiration_ms)
+    def expire_producers(self, expiration_ms: int, *, has_jumped: bool = False) -> Turns[int]:
+        """Forget producers that have written nothing for that long; return how many.
+
+        Where the wall clock has jumped none is forgotten: the time of each begins anew.
+        """
+        now_ms = self._clock.wall_ms()
+        if has_jumped:
+            return self.producers.count_anew(now_ms)
+        return self.producers.expire(now_ms, expiration_ms)
 
     def describe_producers(self) -> Iterable[ProducerDescription]:
         """Return what is known of each producer (KIP-664): of many, some at a time."""

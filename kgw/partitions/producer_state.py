@@ -72,6 +72,7 @@ class ProducerState:
     __slots__ = (
         "_crowded_at",
         "_entries",
+        "_latest_ms",
         "_max_producers",
         "_stored_transactions",
         "aborted",
@@ -85,6 +86,7 @@ class ProducerState:
         self._max_producers = self._crowded_at = max_producers
         # The one that wrote longest ago first.
         self._entries: dict[int, ProducerEntry] = {}
+        self._latest_ms = 0
         self.open_transactions: dict[OpenTransaction, None] = {}
         """What is not stable yet, in the order of first offsets: the first one says up to where all
         is. Only a marker that is stored takes one out."""
@@ -466,6 +468,21 @@ class ProducerState:
             kept += looked - len(expired)
             yield
 
+    def count_anew(
+        self, now_ms: int, per_turn: int = EXPIRED_PER_TURN
+    ) -> Generator[None, None, int]:
+        """Have the time after which each producer is forgotten begin now; how many there are.
+
+        For when nobody knows how long ago they wrote. Yields where others may come between.
+        """
+        self._latest_ms = now_ms
+        entries = list(self._entries.values())
+        for number, entry in enumerate(entries, 1):
+            entry.last_update_ms = now_ms
+            if number % per_turn == 0:
+                yield
+        return len(entries)
+
     def load(self, entries: Iterable[LoadedProducer], aborted: AbortedIndex | None = None) -> None:
         """Take what a snapshot held; nothing is known yet."""
         opened: list[tuple[int, ProducerEntry]] = []
@@ -489,6 +506,7 @@ class ProducerState:
         """Take over all that another one knows, which is given up."""
         self._entries = other._entries
         self._crowded_at = other._crowded_at
+        self._latest_ms = other._latest_ms
         self.open_transactions = other.open_transactions
         self._stored_transactions = other._stored_transactions
         self.aborted = other.aborted
@@ -509,7 +527,8 @@ class ProducerState:
                 entry.coordinator_epoch = replaced.coordinator_epoch
                 entry.marker_offset = replaced.marker_offset
                 entry.transaction = replaced.transaction
-        entry.last_update_ms = now_ms
+        # A clock that is set back stands still: nobody becomes older by it.
+        entry.last_update_ms = self._latest_ms = max(self._latest_ms, now_ms)
         entries[producer_id] = entry
         if len(entries) > self._crowded_at:
             self._drop_oldest(producer_id)

@@ -65,5 +65,22 @@ class SteadyTime:
         return min(wall_ms, expected_ms)
 
 
+class JumpWatch:
+    """Tells whether the wall clock has jumped since somebody looked last."""
+
+    __slots__ = ("_monotonic_s", "_wall_ms")
+
+    def __init__(self, wall_ms: int, monotonic_s: float) -> None:
+        """Begin with a first reading."""
+        self._wall_ms = wall_ms
+        self._monotonic_s = monotonic_s
+
+    def has_jumped(self, wall_ms: int, monotonic_s: float) -> bool:
+        """Take another reading of both clocks."""
+        expected_ms = self._wall_ms + _elapsed_ms(self._monotonic_s, monotonic_s)
+        self._wall_ms, self._monotonic_s = wall_ms, monotonic_s
+        return abs(wall_ms - expected_ms) > TOLERANCE_MS
+
+
 def _elapsed_ms(since_s: float, now_s: float) -> int:
     return round((now_s - since_s) * 1000)

@@ -39,6 +39,8 @@ HIGHEST_EPOCH: Final = (1 << 15) - 1
 LAST_EPOCH: Final = HIGHEST_EPOCH - 1
 """The highest epoch that a producer is given."""
 
+_BELIEVED_AGE_MS: Final = 3_600_000
+
 _IDLE = frozenset(
     {TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
 )
@@ -163,7 +165,9 @@ class TransactionMachine:
     ) -> None:
         """Begin as a row says; without one, as an id that nobody has used.
 
-        No transaction is aborted for its age before `not_before_s`.
+        No transaction is aborted for its age before `not_before_s`. One that looks older than an
+        hour has its whole time once more: nobody knows whether the process was gone for so long or
+        the wall clock has jumped, and an abort would fence a producer that is alive.
         """
         self.row = row
         self._coordinator_epoch = coordinator_epoch
@@ -175,7 +179,9 @@ class TransactionMachine:
         if row is not None:
             self._idle_since_s -= max(0, now.wall_ms - row.updated_ms) / 1000
             if row.state is TransactionState.ONGOING:
-                age_ms = max(0, now.wall_ms - row.started_ms)
+                age_ms = now.wall_ms - row.started_ms
+                if not 0 <= age_ms <= _BELIEVED_AGE_MS:
+                    age_ms = 0
                 end_s = now.monotonic_s + max(0, row.timeout_ms - age_ms) / 1000
                 self._end_s = max(end_s, not_before_s)
 

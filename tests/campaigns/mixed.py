@@ -498,7 +498,8 @@ CONTROLS = (
     Control(("tests.campaigns.unsafe_serve", "serve"), ("kill",), AnomalyKind.ACKED_LOST),
     Control(broken("commits-are-torn"), ("delay",), AnomalyKind.TORN_TRANSACTION),
     Control(broken("open-records-are-stable"), ("delay",), AnomalyKind.ABORTED_READ),
-    Control(broken("restarts-forget-sequences"), ("kill", "reset"), AnomalyKind.DUPLICATE),
+    # The producer's next transaction ends what lacks its marker, and not always as was decided.
+    Control(broken("markers-are-missing"), ("delay",), AnomalyKind.TORN_TRANSACTION),
 )
 CONTROL_ROUNDS = 3
 SHORT_CLIENTS = (CLIENTS[0], CLIENTS[3], CLIENTS[7])

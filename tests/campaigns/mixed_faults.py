@@ -40,6 +40,8 @@ SYNC_MS: Final = (50, 200, 500)
 SETTINGS: Final = (
     # The server's clock is the one that is wrong: producers are not to be refused for it.
     "log.message.timestamp.after.max.ms=9223372036854775807",
+    # Producers expire at checkpoints: a wrong clock must find many.
+    "kgw.checkpoint.interval.ms=1000",
     "group.min.session.timeout.ms=1000",
     "group.initial.rebalance.delay.ms=0",
 )

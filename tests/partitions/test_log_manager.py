@@ -8,6 +8,7 @@ from kgw.errors import StorageError
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.clock import ManualClock
 from kgw.testing.gateway import InProcessGateway
+from tests.clocks import WrongClock
 from tests.handlers.support import (
     START_MS,
     batch,
@@ -26,15 +27,6 @@ if TYPE_CHECKING:
     from kgw.partitions.topic import Topic
 
 HOUR_MS = 3_600_000
-
-
-class WrongClock(ManualClock):
-    """A clock whose wall time can be set wrong."""
-
-    wrong_by_ms = 0
-
-    def wall_ms(self) -> int:
-        return super().wall_ms() + self.wrong_by_ms
 
 
 async def filled(gateway: InProcessGateway, name: str = "orders", **configs: str) -> Topic:

@@ -258,6 +258,29 @@ def test_producers_expire_by_their_last_append(driver: Driver) -> None:
     assert driver.state.check(batch_of(77, producer_id=1)) is None
 
 
+def test_a_clock_that_is_set_back_makes_nobody_older(driver: Driver) -> None:
+    """Who writes while it is wrong stays when it is right again."""
+    for producer_id, now_ms in ((1, 10_000), (2, 50)):
+        batch = batch_of(0, producer_id=producer_id)
+        driver.complete(driver.state.submit(batch, "token", now_ms))
+
+    assert at_once(driver.state.expire(now_ms=10_500, expiration_ms=1_000)) == 0
+
+
+def test_all_count_anew() -> None:
+    """After that each has its whole time, and who writes later has no less."""
+    state = ProducerState()
+    for producer_id in range(5):
+        state.complete(state.submit(batch_of(0, producer_id=producer_id), "token", 9_000), 0)
+
+    assert 5 == at_once(state.count_anew(100, per_turn=2))
+    state.complete(state.submit(batch_of(0, producer_id=5), "token", 200), 0)
+
+    assert 0 == at_once(state.expire(now_ms=1_099, expiration_ms=1_000))
+    assert 5 == at_once(state.expire(now_ms=1_100, expiration_ms=1_000))
+    assert [5] == state.ids()
+
+
 def test_many_expire_in_turns() -> None:
     """What stays is passed over once, and who writes between the turns is not let go."""
     state = ProducerState()

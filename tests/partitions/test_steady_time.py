@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgw.partitions.steady_time import TOLERANCE_MS, SteadyTime
+from kgw.partitions.steady_time import TOLERANCE_MS, JumpWatch, SteadyTime
 
 START_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -95,3 +95,12 @@ def test_time_is_never_ahead_of_both_clocks(steps: list[tuple[int, int]]) -> Non
         elapsed_s += step_s
         read_ms = time.read(START_MS + elapsed_s * 1000 + jump_ms, float(elapsed_s))
         assert read_ms <= START_MS + elapsed_s * 1000 + TOLERANCE_MS
+
+
+def test_a_jump_is_seen_once() -> None:
+    """In either direction, against the reading before; a clock that drifts has not jumped."""
+    watch = JumpWatch(START_MS, 0.0)
+    assert not watch.has_jumped(START_MS + HOUR_MS + TOLERANCE_MS, 3600.0)
+    assert watch.has_jumped(START_MS + 10 * YEAR_MS, 3601.0)
+    assert not watch.has_jumped(START_MS + 10 * YEAR_MS + 1_000, 3602.0)
+    assert watch.has_jumped(START_MS + HOUR_MS, 3603.0)

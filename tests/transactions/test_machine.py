@@ -319,6 +319,18 @@ def test_time_goes_on_through_a_restart() -> None:
     assert script.now_s + 60 == script.machine.next_deadline_s
 
 
+def test_an_age_that_a_jump_explains_is_not_believed() -> None:
+    """A transaction that looks older than an hour at a start has its whole time once more."""
+    script = ongoing()
+    script.now_s += 3_600
+    script.restart()
+    assert script.now_s == script.machine.next_deadline_s
+    script = ongoing()
+    script.now_s += 3_601
+    script.restart()
+    assert script.now_s + 60 == script.machine.next_deadline_s
+
+
 # --- the next transaction while one ends ---------------------------------------------------------
 
 
