@@ -248,6 +248,14 @@ class PartitionLog(ABC):
     def size_bytes(self) -> int:
         """Bytes of record batches held, without indexes."""
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether it takes no appends any more, until it is opened again.
+
+        What it refused, and never shows, may be there then.
+        """
+        return False
+
     def is_in_gap(self, offset: int) -> bool:
         """Whether `offset` was left out when the log went on after an unclean stop.
 

@@ -585,7 +585,10 @@ class Partition:
         if not self._in_flight_of_producers:
             self._lift_fence()  # the last attempt may have failed
         raise KafkaError(
-            ErrorCode.KAFKA_STORAGE_ERROR, "the producers' state is being read from the log"
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            "nothing is written until the next start"
+            if self.log.has_failed
+            else "the producers' state is being read from the log",
         )
 
     def _append_time(self, known: Duplicate) -> int:
@@ -615,7 +618,14 @@ class Partition:
             self._lift_fence()
 
     def _lift_fence(self) -> None:
-        """Make the producers' state true again, now that no append of theirs is in flight."""
+        """Make the producers' state true again, now that no append of theirs is in flight.
+
+        Not of a log that has failed: what it refused may be there at the next start. A client that
+        was told of a gap in its sequences meanwhile would take a new epoch and send it again, and
+        nobody would know it for the same.
+        """
+        if self.log.has_failed:
+            return
         if not self._in_flight_count and self.log.end_offset == self._stored_end:
             # The log holds what it has answered, and nothing else: a full disk, for instance.
             self.producers.roll_back()

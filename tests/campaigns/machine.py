@@ -73,3 +73,9 @@ class RunQueueWaits:
             # Less than before is another thread, with the id of one that has ended.
             added_ns += waited_ns - known_ns if waited_ns >= known_ns else waited_ns
         return added_ns / 1e9
+
+
+def waited_for_processors_s() -> float:
+    """Return for how long anything on the machine has waited for a processor, by the kernel."""
+    some = Path("/proc/pressure/cpu").read_text().split("\n", 1)[0]
+    return int(some.rsplit("total=", 1)[1]) / 1e6

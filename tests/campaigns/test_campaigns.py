@@ -13,6 +13,7 @@ from tests.campaigns import (
     crash_states,
     derived_files,
     disk_full,
+    exactly_once,
     failing_calls,
     group_kills,
     group_model,
@@ -241,6 +242,10 @@ class TestFull:
     def test_churn(self) -> None:
         """500 events among five groups of four client libraries."""
         churn.run(SEED, full=True).conclude()
+
+    def test_exactly_once(self) -> None:
+        """Pipelines of three client libraries for three minutes, and what they are worth."""
+        exactly_once.run(SEED, full=True).conclude()
 
     def test_mixed(self) -> None:
         """Ten clients of four libraries for five minutes."""

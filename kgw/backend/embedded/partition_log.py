@@ -85,6 +85,10 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
     def size_bytes(self) -> int:
         return self._log.size_bytes
 
+    @property
+    def has_failed(self) -> bool:
+        return self._store.failure is not None
+
     def is_in_gap(self, offset: int) -> bool:
         return self._log.is_in_gap(offset)
 
