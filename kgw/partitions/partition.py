@@ -92,7 +92,7 @@ class ProducerDescription(NamedTuple):
     producer_epoch: int
     last_sequence: int
     """NO_SEQUENCE when nothing of its epoch is known."""
-    last_update_ms: int
+    written_ms: int
     """When the server took something of it last, or read it again at a start."""
     coordinator_epoch: int
     """Of the last marker; -1: there was none."""
@@ -293,7 +293,7 @@ class Partition:
                     producer_id,
                     entry.producer_epoch,
                     entry.batches[-1].last_sequence if entry.batches else NO_SEQUENCE,
-                    entry.last_update_ms,
+                    entry.written_ms,
                     entry.coordinator_epoch,
                     producers.stored_transaction(producer_id),
                 )
