@@ -159,6 +159,8 @@ class Recompressed(NamedTuple):
     bytes_before: int = 0
     """Of the segments that were exchanged, those that have been removed since included."""
     bytes_after: int = 0
+    begun_end: int = 0
+    """Below it something may be in zstd that no producer sent so: known before it is done."""
 
     def add(self, end_offset: int, bytes_before: int = 0, bytes_after: int = 0) -> Recompressed:
         """Return this with more that was done."""
@@ -166,6 +168,7 @@ class Recompressed(NamedTuple):
             max(self.end_offset, end_offset),
             self.bytes_before + bytes_before,
             self.bytes_after + bytes_after,
+            max(self.begun_end, end_offset),
         )
 
 

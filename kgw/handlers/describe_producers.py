@@ -98,7 +98,7 @@ def _producers(partition: Partition) -> Iterator[ProducerState]:
             producer_id=one.producer_id,
             producer_epoch=one.producer_epoch,
             last_sequence=one.last_sequence,
-            last_timestamp=one.last_update_ms,
+            last_timestamp=one.written_ms,
             coordinator_epoch=one.coordinator_epoch,
             current_txn_start_offset=one.transaction_first_offset,
         )

@@ -38,6 +38,9 @@ BYTES_IN_LOOP = 65_536
 _COMPRESSED_BYTES_IN_LOOP = 4_096
 _RECOMPRESSED_BYTES_IN_LOOP = 4_096
 
+ENTERED_PER_TURN = 150
+"""Of what has waited, before others have their turns: an append each."""
+
 
 class Appended(NamedTuple):
     """What `append` did with a batch.
@@ -180,15 +183,17 @@ class CheckQueue:
         `check` is run in the thread, and raises what refuses the batch; `verified` is waited for.
         It comes to what `enter` does, or the KafkaError that refuses the batch.
         """
+        # First: where no thread can be started, nothing has come.
+        checked = None if check is None else self._thread.run(check)
         one = _Waiting(enter)
         if self._last is None:
             self._first = one
         else:
             self._last.behind = one
         self._last = one
-        if check is not None:
+        if checked is not None:
             one.due += 1
-            self._thread.run(check).add_done_callback(partial(self._checked, one))
+            checked.add_done_callback(partial(self._checked, one))
         if verified is not None and not verified.is_done:
             one.due += 1
             verified.when_done(partial(self._verified, one))
@@ -206,16 +211,22 @@ class CheckQueue:
 
     def _go_on(self) -> None:
         """Let in, in order, what waits for nothing any more."""
-        if self._is_entering:
-            return
-        self._is_entering = True
-        while self._first is not None and not self._first.due:
-            _enter(self._first)
+        if not self._is_entering:
+            self._is_entering = True
+            self._enter_some()
+
+    def _enter_some(self) -> None:
+        for _ in range(ENTERED_PER_TURN):
+            first = self._first
+            if first is None or first.due:
+                self._is_entering = False
+                return
+            _enter(first)
             # Not before: what comes meanwhile must not overtake those behind it.
-            self._first = self._first.behind
-        if self._first is None:
-            self._last = None
-        self._is_entering = False
+            self._first = first.behind
+            if self._first is None:
+                self._last = None
+        asyncio.get_running_loop().call_soon(self._enter_some)
 
 
 def _enter(one: _Waiting) -> None:

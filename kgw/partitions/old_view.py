@@ -68,7 +68,7 @@ class ViewWithoutZstd(PartitionView):
         unpack = partial(
             unpack_cold,
             result,
-            self._recompressed().end_offset,
+            self._recompressed().begun_end,
             max_bytes,
             self._limits,
             at_least_one=at_least_one,
@@ -77,7 +77,7 @@ class ViewWithoutZstd(PartitionView):
 
     def _is_concerned(self, offset: int, result: ReadResult) -> bool:
         """Whether something of what was read has to be unpacked."""
-        cold_end = self._recompressed().end_offset
+        cold_end = self._recompressed().begun_end
         return offset < cold_end and any(
             _is_cold(batch, cold_end) for batch in _batches(result.buffers)
         )

@@ -92,7 +92,7 @@ class ProducerDescription(NamedTuple):
     producer_epoch: int
     last_sequence: int
     """NO_SEQUENCE when nothing of its epoch is known."""
-    last_update_ms: int
+    written_ms: int
     """When the server took something of it last, or read it again at a start."""
     coordinator_epoch: int
     """Of the last marker; -1: there was none."""
@@ -152,7 +152,7 @@ class Partition:
         """Who is told of what becomes of the partition: to be changed by its views."""
         self.committed_listeners: dict[PartitionListener, None] = {}
         """Those of them who read no further than the last stable offset."""
-        self.is_recompressed = isinstance(log, Segmented) and log.recompressed.end_offset > 0
+        self.is_recompressed = isinstance(log, Segmented) and log.recompressed.begun_end > 0
         """Whether something in the log may be in zstd that no producer sent so."""
         self.skip_count = 0
         """Appends that began past the end of the one before: nothing here explains the hole."""
@@ -293,7 +293,7 @@ class Partition:
                     producer_id,
                     entry.producer_epoch,
                     entry.batches[-1].last_sequence if entry.batches else NO_SEQUENCE,
-                    entry.last_update_ms,
+                    entry.written_ms,
                     entry.coordinator_epoch,
                     producers.stored_transaction(producer_id),
                 )

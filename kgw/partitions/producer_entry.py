@@ -122,6 +122,7 @@ class ProducerEntry:
         "producer_id",
         "replaced",
         "transaction",
+        "written_ms",
     )
 
     def __init__(self, producer_id: int, producer_epoch: int) -> None:
@@ -132,6 +133,9 @@ class ProducerEntry:
         self.first_sequence = 0
         """What must come first as long as no batch is known; NO_SEQUENCE: anything."""
         self.last_update_ms = 0
+        """From when on it gets older, to be forgotten one day."""
+        self.written_ms = 0
+        """When it wrote last, as it is told."""
         self.is_stored = False
         """Whether the log knows this epoch; until then all of it is in flight."""
         self.replaced: ProducerEntry | None = None

@@ -114,7 +114,7 @@ def _pack(newest: ProducerEntry, transaction_first_offset: int) -> bytes | None:
         entry.coordinator_epoch,
         transaction_first_offset,
         entry.marker_offset,
-        entry.last_update_ms,
+        entry.written_ms,
         entry.first_sequence,
         len(stored),
     )
@@ -192,18 +192,18 @@ def _unpack(body: memoryview, position: int, version: int) -> tuple[LoadedProduc
     if version == 1:
         fields = _ENTRY_OF_VERSION_1.unpack_from(body, position)
         position += _ENTRY_OF_VERSION_1.size
-        producer_id, epoch, coordinator_epoch, first_offset, last_update_ms, count = fields
+        producer_id, epoch, coordinator_epoch, first_offset, written_ms, count = fields
     else:
         fields = _ENTRY.unpack_from(body, position)
         position += _ENTRY.size
         producer_id, epoch, coordinator_epoch, first_offset, *rest = fields
-        marker_offset, last_update_ms, first_sequence, count = rest
+        marker_offset, written_ms, first_sequence, count = rest
     entry = ProducerEntry(producer_id, epoch)
     entry.is_stored = True
     entry.coordinator_epoch = coordinator_epoch
     entry.marker_offset = marker_offset
     entry.first_sequence = first_sequence
-    entry.last_update_ms = last_update_ms
+    entry.last_update_ms = entry.written_ms = written_ms
     for _ in range(count):
         entry.batches.append(BatchEntry(entry, *_BATCH.unpack_from(body, position)))
         position += _BATCH.size

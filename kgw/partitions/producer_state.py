@@ -486,7 +486,7 @@ class ProducerState:
     def load(self, entries: Iterable[LoadedProducer], aborted: AbortedIndex | None = None) -> None:
         """Take what a snapshot held; nothing is known yet."""
         opened: list[tuple[int, ProducerEntry]] = []
-        for entry, first_offset in sorted(entries, key=lambda one: one.entry.last_update_ms):
+        for entry, first_offset in sorted(entries, key=lambda one: one.entry.written_ms):
             self._entries[entry.producer_id] = entry
             if first_offset != NO_OFFSET:
                 opened.append((first_offset, entry))
@@ -527,6 +527,7 @@ class ProducerState:
                 entry.coordinator_epoch = replaced.coordinator_epoch
                 entry.marker_offset = replaced.marker_offset
                 entry.transaction = replaced.transaction
+        entry.written_ms = now_ms
         # A clock that is set back stands still: nobody becomes older by it.
         entry.last_update_ms = self._latest_ms = max(self._latest_ms, now_ms)
         entries[producer_id] = entry

@@ -149,7 +149,7 @@ def forecast_log_start(
 def _bytes_a_ms(segments: Sequence[SegmentInfo], now_ms: int, recompressed: Recompressed) -> float:
     """Return how fast a log has grown since its oldest segment was begun."""
     begun_ms = next((one.begun_ms for one in segments if one.begun_ms != NO_TIMESTAMP_MS), now_ms)
-    cold_end, before, after = recompressed
+    cold_end, before, after, _ = recompressed
     factor = before / after if after else 1.0
     size_bytes = sum(
         one.size_bytes * (factor if one.end_offset <= cold_end else 1.0) for one in segments

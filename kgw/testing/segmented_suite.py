@@ -237,7 +237,7 @@ class SegmentedSuite(BackendHarness):
             assert (active, len(segments) - 1) == (report.recompressed_end, report.segments)
             assert report.segments == report.segments_exchanged
             assert size_bytes - log.size_bytes == report.bytes_before - report.bytes_after > 0
-            expected = Recompressed(active, report.bytes_before, report.bytes_after)
+            expected = Recompressed(active, report.bytes_before, report.bytes_after, active)
             assert expected == log.recompressed
             assert before == await _told(log)
             assert [one._replace(size_bytes=0) for one in segments] == [

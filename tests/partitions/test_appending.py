@@ -5,7 +5,9 @@ import threading
 
 import pytest
 
-from kgw.partitions.appending import CheckThread
+from kgw.completion import Completion
+from kgw.partitions.appending import ENTERED_PER_TURN, Appended, CheckQueue, CheckThread
+from kgw.types import NO_TIMESTAMP_MS
 
 
 async def test_walks_are_done_one_after_the_other_in_one_thread() -> None:
@@ -27,3 +29,55 @@ async def test_walks_are_done_one_after_the_other_in_one_thread() -> None:
     assert list(range(9)) == order
     assert 1 == len(set(threads))
     thread.close()
+
+
+class TestCheckQueue:
+    """What waits to enter a partition."""
+
+    def submit(
+        self, queue: CheckQueue, entered: list[int], number: int, verified: Completion[None] | None
+    ) -> None:
+        """Have a number entered, in its turn."""
+
+        def enter() -> Appended:
+            entered.append(number)
+            return Appended(None, number, NO_TIMESTAMP_MS)
+
+        queue.submit(enter, verified=verified)
+
+    async def test_others_have_turns_while_many_enter(self) -> None:
+        """A backlog enters in order, some at a time; what comes meanwhile goes behind it."""
+        queue, entered = CheckQueue(CheckThread()), list[int]()
+        verified = Completion[None]()
+        count = 3 * ENTERED_PER_TURN
+        for number in range(count):
+            self.submit(queue, entered, number, None if number else verified)
+        assert not entered
+        verified.set_result(None)
+        turns = 0
+        while queue.is_busy:
+            assert len(entered) <= (turns + 1) * ENTERED_PER_TURN
+            self.submit(queue, entered, count + turns, None)
+            await asyncio.sleep(0)
+            turns += 1
+        assert list(range(count + turns)) == entered
+        assert turns >= 3
+
+    async def test_it_goes_on_where_no_thread_could_be_started(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Who has something to be checked hears of it; nobody behind waits for it."""
+
+        def start(_: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        thread = CheckThread()
+        queue, entered = CheckQueue(thread), list[int]()
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", start)
+            with pytest.raises(RuntimeError, match="new thread"):
+                queue.submit(lambda: Appended(None, 0, NO_TIMESTAMP_MS), check=lambda: None)
+        assert not queue.is_busy
+        self.submit(queue, entered, 1, None)
+        assert [1] == entered
+        thread.close()

@@ -83,11 +83,13 @@ async def created(backend: MemoryBackend, **configs: str) -> Partition:
     ).partitions[0]
 
 
-async def reopened(backend: MemoryBackend) -> Partition:
+async def reopened(backend: MemoryBackend, *, after_s: float = 0) -> Partition:
     """Return the partition of another process."""
     await backend.crash()
     await backend.open()
-    catalog = TopicCatalog(backend, Config.of(), ManualClock())
+    clock = ManualClock()
+    clock.advance(after_s)
+    catalog = TopicCatalog(backend, Config.of(), clock)
     await catalog.open()
     topic = catalog.get("orders")
     assert topic is not None
@@ -541,7 +543,7 @@ async def test_an_open_transaction_survives_a_restart(
     assert (2, 3) == stable(partition)
     assert [AbortedRange(7, 0)] == [*partition.view().aborted(0, 3)]
     assert [ProducerDescription(7, 1, 0, 0, 4, 2)] == [
-        one._replace(last_update_ms=0) for one in partition.describe_producers()
+        one._replace(written_ms=0) for one in partition.describe_producers()
     ]
     assert ErrorCode.INVALID_TXN_STATE is refusal(
         lambda: send(partition, None, 1, epoch=1, is_transactional=False)
@@ -553,6 +555,17 @@ async def test_an_open_transaction_survives_a_restart(
     # How much it held back before the restart is not known: enough for whoever waits.
     assert committed.sizes[-1] > 1 << 40
     assert [(2, b"0"), (3, b"1")] == await committed_records(partition, 1)
+
+
+async def test_a_start_does_not_make_what_hangs_look_young(
+    backend: MemoryBackend, partition: Partition, coordinator: Coordinator
+) -> None:
+    """Of who has written long ago it is told so, although its expiry begins anew."""
+    await send(partition, coordinator, 0)
+    (before,) = partition.describe_producers()
+    await partition.save_snapshot()
+    partition = await reopened(backend, after_s=3_600)
+    assert [before] == [*partition.describe_producers()]
 
 
 async def test_an_open_transaction_never_expires(

@@ -388,15 +388,15 @@ class Store:
 
         `end_offset` and `bytes_before` are the old one's.
         """
-        before = log.recompressed
-        # First: below its end readers who know no zstd are served something else.
-        log.recompressed = before.add(end_offset, bytes_before, segment.size_bytes)
-        try:
-            paths = self.swap_segment(log, segment)
-        except StorageError:
-            log.recompressed = before
-            raise
-        self._save_recompressed(log)
+        # First, and whatever stop follows: below it readers who know no zstd are served something
+        # else.
+        if log.recompressed.begun_end < end_offset:
+            log.recompressed = log.recompressed._replace(begun_end=end_offset)
+            self._save_recompressed(log)
+        paths = self.swap_segment(log, segment)
+        if paths:
+            log.recompressed = log.recompressed.add(end_offset, bytes_before, segment.size_bytes)
+            self._save_recompressed(log)
         return paths
 
     def finish_recompression(self, log: SegmentedLog, recompressed_end: int) -> None:

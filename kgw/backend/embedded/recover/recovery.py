@@ -347,7 +347,9 @@ class LogRecovery:
         log.compacted_end = min(self._state.compacted_end, log.offsets.next_offset)
         recompressed = self._state.recompressed
         log.recompressed = recompressed._replace(
-            end_offset=min(recompressed.end_offset, log.offsets.next_offset)
+            end_offset=min(recompressed.end_offset, log.offsets.next_offset),
+            # What was done is not known any more: readers who know no zstd need it none the less.
+            begun_end=log.offsets.next_offset if self._state_is_lost else recompressed.begun_end,
         )
         log.state_is_stale = self._state_is_lost
         if leader_epoch > epochs[-1].leader_epoch:

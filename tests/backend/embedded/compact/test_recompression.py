@@ -110,7 +110,7 @@ def test_records_stay_and_take_less_room() -> None:
         if old.compression is Compression.ZSTD:
             assert old.buffer == new.buffer
     assert [] == check_directory(ROOT, driver.fs)
-    expected = Recompressed(bases[-1], report.bytes_before, report.bytes_after)
+    expected = Recompressed(bases[-1], report.bytes_before, report.bytes_after, bases[-1])
     for stop in (Driver.stop, Driver.kill, Driver.lose_power):
         stop(driver)
         assert told == records(driver.log())
@@ -298,6 +298,7 @@ def test_no_stop_loses_or_changes_anything(mode: CrashMode) -> None:
     fill(source, 5)
     source.checkpoint()
     told = records(source.log())
+    sent = {one.base_offset: one.compression for one in batches(source.log())}
     source.stop()
     modes = list(CrashMode)
     for number, driver in stopped_anywhere(source, recompress, at_least=50):
@@ -309,6 +310,13 @@ def test_no_stop_loses_or_changes_anything(mode: CrashMode) -> None:
         else:
             driver.lose_power(mode, number)
         assert told == records(driver.log()), number
+        # Readers who know no zstd ask the notes what has to be unpacked for them.
+        changed = [
+            one.base_offset
+            for one in batches(driver.log())
+            if one.compression is not sent[one.base_offset]
+        ]
+        assert driver.log().recompressed.begun_end > max(changed, default=-1), number
         assert () == driver.log().damaged
         assert [] == driver.store.problems
         recompress(driver)
