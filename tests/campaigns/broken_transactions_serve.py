@@ -74,10 +74,10 @@ def markers_are_missing() -> None:
     begin: Callable[..., Any] = Ender.begin
     commits = count(1)
 
-    def broken(self: Ender, name: str, ending: Ending, done: Any) -> Any:
+    def broken(self: Ender, name: str, ending: Ending, *rest: Any) -> Any:
         if is_victim(ending, commits):
             ending = ending._replace(places=ending.places - {max(ending.places)})
-        return begin(self, name, ending, done)
+        return begin(self, name, ending, *rest)
 
     plant(Ender, "begin", broken)
 
@@ -97,10 +97,10 @@ def commits_are_torn() -> None:
     tell: Callable[..., Any] = Ender.tell
     commits = count(1)
 
-    def broken_begin(self: Ender, name: str, ending: Ending, done: Any) -> Any:
+    def broken_begin(self: Ender, name: str, ending: Ending, *rest: Any) -> Any:
         if is_victim(ending, commits):
             ending = TornEnding(*ending)
-        return begin(self, name, ending, done)
+        return begin(self, name, ending, *rest)
 
     def broken_tell(self: Ender, where: PartitionKey | str, ending: Ending) -> Any:
         if isinstance(ending, TornEnding) and where == max(ending.places):

@@ -14,6 +14,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
@@ -54,9 +55,11 @@ _CUT: Final = Way(is_cut=True)
 class Faults:
     """Injects faults into one gateway and into the network in front of it, and counts them.
 
-    `begin` counts `faults` and, of each kind, `fault_KIND`; of "eio" only what has struck, when it
-    is healed. What the gateway must not do (end by itself, take no writes without a reason, not
-    answer) is a failure of the report.
+    `heal` counts `faults` and, of each kind, `fault_KIND`, but only of what has struck somebody: a
+    gateway that was killed or paused, bytes that were held or delayed, a connection that was ended,
+    a sync that was slow, a call that has failed, a look at the wrong clock. The others it counts
+    as `idle_KIND`. What the gateway must not do (end by itself, take no writes without a reason,
+    not answer) is a failure of the report.
     """
 
     def __init__(
@@ -69,7 +72,11 @@ class Faults:
         self._report = report
         self._control = control_of(gateway.data_dir)
         self._told = Told()
-        self._failures = 0
+        self._orders = 0
+        self._signalled: set[str] = set()
+        """Of a kill and a pause, what has met a gateway that ran."""
+        self._spoilt: Counter[str] = Counter()
+        """What the proxy had counted before."""
         self._drawn: list[str] = []
         self._timers: list[threading.Timer] = []
         self.active: tuple[str, ...] = ()
@@ -84,30 +91,32 @@ class Faults:
         """Begin these faults, or a random set; each kind comes once before one comes again.
 
         A kill is followed by a start at once, half of the time, and else by none before `heal`.
+        Together with other faults, which strike only who runs, it is mostly followed by one.
         """
         assert not self.active, "heal first"
         chosen = self._draw() if kinds is None else kinds
         self.active = tuple(kind for kind in FAULTS if kind in set(chosen))
+        self._orders += 1
+        told = Told(self._orders)
         if "slow_disk" in self.active:
-            self._tell(self._told._replace(sync_ms=self._random.choice(SYNC_MS)))
+            told = told._replace(sync_ms=self._random.choice(SYNC_MS))
         if "clock" in self.active:
-            self._tell(self._told._replace(clock_wrong_by_ms=self._random.choice(WRONG_BY_MS)))
+            told = told._replace(clock_wrong_by_ms=self._random.choice(WRONG_BY_MS))
         if "eio" in self.active:
-            self._failures += 1
-            fails = self._random.choice(FAILURES)
-            self._tell(self._told._replace(failure=self._failures, fails=fails))
+            told = told._replace(fails=self._random.choice(FAILURES))
+        self._tell(told)
+        self._spoilt = self._proxy.counts.copy()
         if "kill" in self.active:
+            if not self.gateway.ended:
+                self._signalled.add("kill")
             self.gateway.kill()
-            if self._random.random() < 0.5:
+            if self._random.random() < (0.8 if len(self.active) > 1 else 0.5):
                 self._start()
         self._spoil_network()
-        if "pause" in self.active and self.gateway.running:
-            self._signal(signal.SIGSTOP)
+        if "pause" in self.active and self._signal(signal.SIGSTOP):
+            self._signalled.add("pause")
             if self._random.random() < 0.5:
                 self._later(self._random.uniform(0.2, 2.0), self._resume)
-        for kind in self.active:
-            if kind != "eio" and not (kind == "pause" and not self.gateway.running):
-                self._count(kind)
         return self.active
 
     def heal(self) -> float:
@@ -117,13 +126,17 @@ class Faults:
             timer.join()
         self._timers.clear()
         self._proxy.heal()
-        fails = self._told.fails
+        told = self._told
         self._tell(Told())
         self._resume()
-        has_failed = self._has_struck()
+        struck = self._struck()
+        for kind in self.active:
+            self._report.count(f"fault_{kind}" if kind in struck else f"idle_{kind}")
+            self._report.count("faults", kind in struck)
+        has_failed = "eio" in struck
         if has_failed:
-            self._count("eio")
-            self._report.count(f"failed_{fails}s")
+            self._report.count(f"failed_{told.fails}s")
+        self._signalled.clear()
         self._restart_if_needed(has_failed=has_failed)
         self.active = ()
         if not asyncio.run(self._await_answer()):
@@ -141,19 +154,16 @@ class Faults:
             chosen.append(self._drawn.pop())
         return chosen
 
-    def _count(self, kind: str) -> None:
-        self._report.count("faults")
-        self._report.count(f"fault_{kind}")
+    def _struck(self) -> set[str]:
+        """Return the kinds of the present set that somebody has met."""
+        met = {what for what, number in self._proxy.counts.items() if number > self._spoilt[what]}
+        return met | self._signalled | faulty_serve.struck(self._control, self._orders)
 
     # --- disk and clock ---------------------------------------------------------------------------
 
     def _tell(self, told: Told) -> None:
         self._told = told
         faulty_serve.tell(self._control, told)
-
-    def _has_struck(self) -> bool:
-        """Whether the failure of the present set has struck."""
-        return "eio" in self.active and faulty_serve.last_struck(self._control) == self._failures
 
     # --- the process ------------------------------------------------------------------------------
 
@@ -162,7 +172,7 @@ class Faults:
         try:
             self.gateway.start(_START_S)
         except RuntimeError as error:
-            if not self._has_struck():
+            if "eio" not in self._struck():
                 self._report.fail(f"no unattended restart: {error}"[:2_000])
             self._report.count("starts_refused")
             self.gateway.start(_START_S)
@@ -211,12 +221,14 @@ class Faults:
         return False
 
     def _resume(self) -> None:
-        if self.gateway.running:
-            self._signal(signal.SIGCONT)
+        self._signal(signal.SIGCONT)
 
-    def _signal(self, number: signal.Signals) -> None:
-        if not self.gateway.ended:
+    def _signal(self, number: signal.Signals) -> bool:
+        """Send a signal, if the gateway is there."""
+        is_there = self.gateway.running and not self.gateway.ended
+        if is_there:
             os.kill(self.gateway.pid, number)
+        return is_there
 
     def _later(self, delay_s: float, action: Callable[[], object]) -> None:
         timer = threading.Timer(delay_s, action)

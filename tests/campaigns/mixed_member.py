@@ -432,10 +432,14 @@ class Writing:
             if sent.why:
                 raise BrokenProducerError(sent.why)
 
-    def _await_all(self, producer: Producer, for_s: float) -> None:
+    def _await_all(self, producer: Producer, for_s: float) -> bool:
+        """Wait until something has become of all records; False when that takes too long."""
         until_s = now_s() + for_s
-        while any(sent.ended_s is None for sent in self._pending) and now_s() < until_s:
+        while any(sent.ended_s is None for sent in self._pending):
+            if now_s() > until_s:
+                return False
             producer.serve(TICK_S / 2)
+        return True
 
     def _tell(self, transaction: str | None = None, *, is_over: bool = False) -> None:
         """Say what became of records; in the end of those, too, of which nobody knows."""
@@ -482,8 +486,9 @@ class Writing:
             producer.begin()
             for _ in range(self._random.randint(1, 4)):
                 self._write(producer)
-            if how != "commit":
-                self._await_all(producer, HUNG_S)
+            if how != "commit" and not self._await_all(producer, HUNG_S):
+                # Its end would hang, too, and nobody would go on for twice as long.
+                raise HungError(f"records not answered after {HUNG_S:g} s")
             if how == "left":
                 raise BrokenProducerError("left on purpose")
             began_s = now_s()

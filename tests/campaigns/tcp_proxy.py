@@ -9,6 +9,7 @@ import asyncio
 import socket
 import struct
 import threading
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 if TYPE_CHECKING:
@@ -49,11 +50,13 @@ class Link:
         self,
         number: int,
         rule: Rule,
+        counts: Counter[str],
         client: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         server: tuple[asyncio.StreamReader, asyncio.StreamWriter],
     ) -> None:
         self.number = number
         self._rule = rule
+        self._counts = counts
         self._changed = asyncio.Event()
         self._writers = {"to_server": server[1], "to_client": client[1]}
         self._pumps = {
@@ -73,34 +76,41 @@ class Link:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def reset(self) -> None:
-        """End it at once on both sides, with a reset."""
+    def reset(self) -> bool:
+        """End it at once on both sides, with a reset; whether one of them was open."""
+        is_open = False
         for way, writer in self._writers.items():
             self._pumps[way].cancel()
             if not writer.transport.is_closing():
+                is_open = True
                 plain = writer.get_extra_info("socket")
                 plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
                 writer.transport.abort()
+        return is_open
 
-    def half_close(self, way: str) -> None:
-        """End one direction: its reader is told that nothing more will come."""
+    def half_close(self, way: str) -> bool:
+        """End one direction, so that its reader is told of an end; whether it was open."""
         self._pumps[way].cancel()
-        if not self._writers[way].transport.is_closing():
+        is_open = not self._writers[way].transport.is_closing()
+        if is_open:
             self._writers[way].write_eof()
+        return is_open
 
     async def _pump(self, reader: asyncio.StreamReader, way: str) -> None:
         writer = self._writers[way]
         try:
             while data := await reader.read(_READ_BYTES):
-                await asyncio.sleep(self._way(way).delay_s)
+                await self._delay(way)
                 while data:
+                    if self._way(way).is_cut:
+                        self._counts["cut"] += 1
                     await self._uncut(way)
                     size_bytes = self._way(way).piece_bytes or len(data)
                     piece, data = data[:size_bytes], data[size_bytes:]
                     writer.write(piece)
                     await writer.drain()
                     if data:
-                        await asyncio.sleep(self._way(way).delay_s)
+                        await self._delay(way)
             await self._uncut(way)
             writer.write_eof()
         except OSError:
@@ -108,6 +118,12 @@ class Link:
 
     def _way(self, name: str) -> Way:
         return self._rule.to_server if name == "to_server" else self._rule.to_client
+
+    async def _delay(self, way: str) -> None:
+        delay_s = self._way(way).delay_s
+        if delay_s:
+            self._counts["delay"] += 1
+        await asyncio.sleep(delay_s)
 
     async def _uncut(self, way: str) -> None:
         while self._way(way).is_cut:
@@ -122,6 +138,8 @@ class Proxy:
         self.host = "127.0.0.1"
         self.port = 0
         self.accepted = 0
+        self.counts: Counter[str] = Counter()
+        """How often bytes met a "cut" or a "delay", and how many open connections a "reset"."""
         self._rule = HEALTHY
         self._links: dict[int, Link] = {}
         self._loop = asyncio.new_event_loop()
@@ -157,9 +175,7 @@ class Proxy:
 
         def change() -> int:
             some = self._some(links)
-            for link in some:
-                link.reset()
-            return len(some)
+            return self._ended([link.reset() for link in some])
 
         return self._call(change)
 
@@ -168,11 +184,13 @@ class Proxy:
 
         def change() -> int:
             some = self._some(links)
-            for link in some:
-                link.half_close(way)
-            return len(some)
+            return self._ended([link.half_close(way) for link in some])
 
         return self._call(change)
+
+    def _ended(self, were_open: list[bool]) -> int:
+        self.counts["reset"] += sum(were_open)
+        return sum(were_open)
 
     def _some(self, links: Iterable[int] | None) -> list[Link]:
         numbers = list(self._links) if links is None else links
@@ -193,7 +211,7 @@ class Proxy:
             writer.transport.abort()
             return
         self.accepted += 1
-        link = Link(self.accepted, self._rule, (reader, writer), server)
+        link = Link(self.accepted, self._rule, self.counts, (reader, writer), server)
         self._links[link.number] = link
         try:
             await link.run()

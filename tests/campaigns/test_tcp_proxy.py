@@ -101,6 +101,7 @@ def test_what_is_cut_comes_when_it_is_healed(
     assert is_silent(served)
     proxy.heal()
     assert b"held" == read(served, 4)
+    assert {"cut": 1} == proxy.counts
 
 
 def test_those_who_connect_in_a_cut_are_cut_too(proxy: Proxy, server: socket.socket) -> None:
@@ -158,6 +159,7 @@ def test_a_reset_ends_both_sides_at_once(
     for end in ends:
         with pytest.raises(ConnectionResetError):
             end.recv(1)
+    assert {"reset": 1} == proxy.counts
 
 
 def test_a_half_closed_connection_goes_on_in_the_other_direction(
