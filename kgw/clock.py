@@ -27,6 +27,10 @@ class Clock(ABC):
     def wall_ms(self) -> int:
         """Milliseconds since the Unix epoch, as record timestamps carry them."""
 
+    def running_ms(self) -> int:
+        """What ages of whatever outlives the process count by; see `RunningClock`."""
+        return self.wall_ms()
+
     @abstractmethod
     async def sleep_until(self, monotonic_s: float) -> None:
         """Return once `monotonic_s()` has reached the given time."""
@@ -63,6 +67,46 @@ class SystemClock(Clock):
 
         delay_s = monotonic_s - time.monotonic()
         return get_running_loop().call_later(max(0.0, delay_s), callback)
+
+
+class RunningClock(Clock):
+    """Another clock, with a running time that no jump of the wall clock moves.
+
+    It begins as wall time, passes as monotonic time does, and goes on after a restart from what was
+    noted before, so that nothing grows old by a wall clock that is wrong. A stop is part of it as
+    far as whoever calls `go_on` believes how long it was; so it may lag behind wall time.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.go_on(clock.wall_ms())
+
+    def go_on(self, running_ms: int) -> None:
+        """Have running time go on from here."""
+        self._begun_ms = running_ms
+        self._begun_s = self._clock.monotonic_s()
+
+    def running_ms(self) -> int:
+        return self._begun_ms + round((self._clock.monotonic_s() - self._begun_s) * 1000)
+
+    def wall_ms_of(self, running_ms: int) -> int:
+        """Return what the wall clock of now says of a running time that has passed."""
+        return self.wall_ms() - (self.running_ms() - running_ms)
+
+    def monotonic_s(self) -> float:
+        return self._clock.monotonic_s()
+
+    def wall_ms(self) -> int:
+        return self._clock.wall_ms()
+
+    async def sleep_until(self, monotonic_s: float) -> None:
+        await self._clock.sleep_until(monotonic_s)
+
+    def call_at(self, monotonic_s: float, callback: Callable[[], object]) -> Timer:
+        return self._clock.call_at(monotonic_s, callback)
+
+    def cpu_s(self) -> float:
+        return self._clock.cpu_s()
 
 
 def thread_cpu_s(thread: int) -> float:

@@ -11,6 +11,7 @@ from os import urandom
 from sys import modules
 from typing import TYPE_CHECKING
 
+from kgw.clock import RunningClock
 from kgw.config import SERVER_SETTINGS, ConfigError
 from kgw.errors import ErrorCode, KafkaError, KgwError, StorageError
 from kgw.lag.positions import ClientPositions
@@ -59,13 +60,15 @@ class Gateway:
         self.config = config
         self.backend = backend
         self.clock = clock
+        self.running_clock = RunningClock(clock)
+        """For what has to know its age after a restart."""
         self.metrics = Metrics()
         self.placement = OneProcess() if placement is None else placement
         self.catalog = TopicCatalog(backend, config, clock, self.placement.owns)
         self.log_manager = LogManager(
             self.catalog,
             backend,
-            clock,
+            self.running_clock,
             self.metrics,
             lambda: self.config,
             lambda error: self.report_internal_error("log manager", error),
@@ -114,6 +117,7 @@ class Gateway:
                 self.catalog.save_snapshots,
                 leave_bytes=_CHECKPOINTS_REPLAYED * self.config.checkpoint_bytes,
             )
+            await self.log_manager.open()
             await self._open_groups()
             await self._open_transactions()
             self._open_lag()
@@ -216,7 +220,7 @@ class Gateway:
         config = self.config
         groups = GroupCoordinator(
             self.backend.state,
-            self.clock,
+            self.running_clock,
             GroupSettings(
                 config.groups_max,
                 config.offsets_retention_minutes * 60.0,
@@ -265,7 +269,7 @@ class Gateway:
         config = self.config
         return TransactionCoordinator(
             self.backend.state,
-            self.clock,
+            self.running_clock,
             TransactionSettings(
                 config.transactional_ids_max,
                 config.transactional_id_expiration_ms / 1000,

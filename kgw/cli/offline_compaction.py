@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.embedded.layout import FORMAT_NAME
 from kgw.backend.registry import open_backend
-from kgw.clock import SystemClock
+from kgw.clock import RunningClock, SystemClock
 from kgw.errors import DataDirectoryError, StorageError
 from kgw.gateway import stored_config
 from kgw.metrics import Metrics
@@ -99,7 +99,8 @@ async def _opened(config: Config) -> AsyncIterator[tuple[TopicCatalog, LogManage
         def raise_bug(error: BaseException) -> None:
             raise error
 
-        yield catalog, LogManager(catalog, backend, clock, Metrics(), lambda: config, raise_bug)
+        running = RunningClock(clock)
+        yield catalog, LogManager(catalog, backend, running, Metrics(), lambda: config, raise_bug)
         await catalog.save_snapshots()
     finally:
         await backend.aclose()

@@ -122,8 +122,8 @@ class Write(NamedTuple):
 
     group: Group
     wanted: Persist
-    wall_ms: int
-    """The wall time at which it was submitted."""
+    running_ms: int
+    """The running time at which it was submitted."""
     answers: list[tuple[Reply[Any], object]]
     rounds: list[tuple[RoundFormed | RoundAssigned, float]]
     """Rounds whose answers wait for it, and since when."""

@@ -40,7 +40,7 @@ class GroupLoader:
         self._table = table
         self._kinds = kinds
         self._now_s = clock.monotonic_s()
-        self._wall_ms = clock.wall_ms()
+        self._running_ms = clock.running_ms()
         self._unreadable: list[str] = []
         """Keys of rows of groups that cannot be read."""
         self._gone_topics: set[TopicId] = set()
@@ -71,7 +71,7 @@ class GroupLoader:
                 empty_since_ms[found.group_id] = found.empty_since_ms
         for group_id, of_group in rows.items():
             since_ms = empty_since_ms[group_id]
-            age_s = max(0, self._wall_ms - since_ms) / 1000 if since_ms >= 0 else 0.0
+            age_s = max(0, self._running_ms - since_ms) / 1000 if since_ms >= 0 else 0.0
             self._table.create(group_id, group_type, of_group, self._now_s - age_s)
 
     async def _load_offsets(self, kind: str, topic_exists: Callable[[TopicId], bool]) -> None:
@@ -91,14 +91,14 @@ class GroupLoader:
     def _take(self, group_id: str, topic_id: TopicId, place: RowPlace, value: bytes) -> None:
         """Take over what a row says. Raises ValueError when it cannot be read."""
         if place[0] == PENDING_OFFSETS:
-            epoch, pending = decode_pending(value, self._wall_ms, self._now_s)
+            epoch, pending = decode_pending(value, self._running_ms, self._now_s)
             self._group(group_id).pending.load(topic_id, place, epoch, pending)
             return
         change: TopicChange
         if place[0] == OFFSET_BLOCK:
-            change = decode_block(value, self._wall_ms, self._now_s)
+            change = decode_block(value, self._running_ms, self._now_s)
         else:
-            change = decode_row(value, self._wall_ms, self._now_s)
+            change = decode_row(value, self._running_ms, self._now_s)
         self._group(group_id).offsets.apply({topic_id: change})
 
     async def _keep_damage(self, kind: str, key: str) -> None:
@@ -108,7 +108,7 @@ class GroupLoader:
         except ValueError:
             _log.error("a row of committed offsets has no readable key", kind=kind, key=key)
             return
-        mark = CommittedOffset(DAMAGED_OFFSET, -1, "", self._wall_ms, NO_EXPIRY_MS, self._now_s)
+        mark = CommittedOffset(DAMAGED_OFFSET, -1, "", self._running_ms, NO_EXPIRY_MS, self._now_s)
         if kind == PENDING_OFFSETS:
             self._group(group_id).pending.load_damage(topic_id, place, mark)
             return

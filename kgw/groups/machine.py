@@ -70,8 +70,8 @@ Event: TypeAlias = Asked | TimePassed | AllStored | Abandoned
 class StoredRow(Protocol):
     """The content of a row that a machine is restored from."""
 
-    def encode(self, wall_ms: int) -> bytes:
-        """Return what is stored of it when it is submitted at a wall time."""
+    def encode(self, running_ms: int) -> bytes:
+        """Return what is stored of it when it is submitted at a running time."""
 
 
 class Persist(NamedTuple):
@@ -194,7 +194,7 @@ class DecodedRow(NamedTuple):
     group_id: str
     row: StoredRow
     empty_since_ms: int
-    """Wall time since when the group is empty, -1 while there are members."""
+    """Running time since when the group is empty, -1 while there are members."""
 
 
 class GroupKind(NamedTuple):

@@ -42,7 +42,7 @@ class GroupRow(NamedTuple):
     leader_id: str
     members: tuple[MemberRow, ...]
 
-    def encode(self, wall_ms: int) -> bytes:
+    def encode(self, running_ms: int) -> bytes:
         """Return the stored form, which says of an empty group since when it is."""
         fields = {
             "state": self.state.value,
@@ -50,7 +50,7 @@ class GroupRow(NamedTuple):
             "protocol_type": self.protocol_type,
             "protocol_name": self.protocol_name,
             "leader_id": self.leader_id,
-            "empty_since_ms": wall_ms if self.state is GroupState.EMPTY else -1,
+            "empty_since_ms": running_ms if self.state is GroupState.EMPTY else -1,
             "members": [_fields(one) for one in self.members],
         }
         return _ENCODER.encode(fields).encode()

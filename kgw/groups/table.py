@@ -132,7 +132,7 @@ class GroupTable:
 
     def submit(self, group: Group, wanted: Persist) -> Write:
         """Have something stored, and return what answers can wait for."""
-        write = Write(group, wanted, self._clock.wall_ms(), [], [])
+        write = Write(group, wanted, self._clock.running_ms(), [], [])
         if wanted.rows:
             group.last_write = write
             for key, row in wanted.rows.items():

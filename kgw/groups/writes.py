@@ -110,7 +110,7 @@ def changes_of(batch: list[Write]) -> Turns[tuple[list[Change], list[MergedOffse
     for write in batch:
         wanted = write.wanted
         for key, row in wanted.rows.items():
-            rows[key] = (row, write.wall_ms)
+            rows[key] = (row, write.running_ms)
         if wanted.offsets or wanted.drops_offsets or wanted.pending is not None:
             one = merged.get(write.group)
             if one is None:
@@ -118,8 +118,8 @@ def changes_of(batch: list[Write]) -> Turns[tuple[list[Change], list[MergedOffse
             if share.spend(1 + one.add(wanted) // TOUCHED_PER_ROW):
                 yield
     changes = []
-    for (kind, row_id), (row, wall_ms) in rows.items():
-        changes.append(Change(kind, row_id, None if row is None else row.encode(wall_ms)))
+    for (kind, row_id), (row, running_ms) in rows.items():
+        changes.append(Change(kind, row_id, None if row is None else row.encode(running_ms)))
         if share.spend():
             yield
     for one in merged.values():

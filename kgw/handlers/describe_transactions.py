@@ -20,6 +20,7 @@ from kgw.protocol.messages.describe_transactions import (
     TransactionState,
 )
 from kgw.turns import Share, in_turns
+from kgw.types import NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
     from kgw.handlers.context import Answer, RequestContext
@@ -72,11 +73,14 @@ def _describe(transactional_id: str, context: RequestContext) -> TransactionStat
         topic = context.gateway.catalog.by_id(topic_id)
         if topic is not None:
             topics.setdefault(topic.name, []).append(index)
+    started_ms = row.started_ms
+    if started_ms != NO_TIMESTAMP_MS:
+        started_ms = context.gateway.running_clock.wall_ms_of(started_ms)
     return TransactionState(
         transactional_id=transactional_id,
         transaction_state=row.state.value,
         transaction_timeout_ms=row.timeout_ms,
-        transaction_start_time_ms=row.started_ms,
+        transaction_start_time_ms=started_ms,
         producer_id=row.producer.id,
         producer_epoch=row.producer.epoch,
         topics=[TopicData(topic=name, partitions=indexes) for name, indexes in topics.items()],

@@ -49,7 +49,7 @@ def _list(
     gateway = context.gateway
     states = {_STATES[name] for name in request.state_filters if name in _STATES}
     producer_ids = frozenset(request.producer_id_filters)
-    began_before_ms = gateway.clock.wall_ms() - request.duration_filter
+    began_before_ms = gateway.running_clock.running_ms() - request.duration_filter
     share = Share(_IDS_PER_TURN)
     found: list[TransactionState] = []
     for one in gateway.transactions.listed():

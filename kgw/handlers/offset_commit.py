@@ -193,8 +193,8 @@ def _accept_singly(
     share: Share,
 ) -> Turns[tuple[dict[int, CommittedOffset], list[OffsetCommitResponsePartition]]]:
     """Return the offsets of one topic that can be stored, and an answer for every partition."""
-    clock = context.gateway.clock
-    now_s, wall_ms = clock.monotonic_s(), clock.wall_ms()
+    clock = context.gateway.running_clock
+    now_s, running_ms = clock.monotonic_s(), clock.running_ms()
     limit = context.gateway.config.offset_metadata_max_bytes
     retention_ms = _retention_ms(request)
     by_id = context.api_version >= _TOPIC_IDS
@@ -212,8 +212,8 @@ def _accept_singly(
                 one.committed_offset,
                 one.committed_leader_epoch,
                 one.committed_metadata or "",
-                # v1 alone lets the client say when it committed.
-                one.commit_timestamp if one.commit_timestamp >= 0 else wall_ms,
+                # Whatever a client of v1 says: its clock is no better than ours.
+                running_ms,
                 retention_ms,
                 now_s,
             )
@@ -249,14 +249,12 @@ def _block(
     items = wanted.partitions
     if not isinstance(items, PackedItems):
         return None
-    clock = context.gateway.clock
+    clock = context.gateway.running_clock
     columns, count = items.columns, len(items)
     indexes = numbers_of(columns["partition_index"], count)
     offsets = numbers_of(columns["committed_offset"], count)
     if (
-        # v1 alone lets the client say when it committed.
-        "commit_timestamp" in columns
-        or min(offsets) < 0
+        min(offsets) < 0
         or not topic.has_partition(min(indexes))
         or not topic.has_partition(max(indexes))
         or len(set(indexes)) < count
@@ -268,7 +266,7 @@ def _block(
         columns["committed_offset"],
         columns.get("committed_leader_epoch", b"\xff" * 4 * count),
         items.text or "",
-        clock.wall_ms(),
+        clock.running_ms(),
         _retention_ms(request),
         clock.monotonic_s(),
     )

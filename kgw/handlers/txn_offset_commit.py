@@ -192,7 +192,8 @@ def error_response(
 def _accept(request: TxnOffsetCommitRequest, context: RequestContext) -> Turns[_Accepted]:
     """Return what can be stored. It is answered with NONE so far."""
     gateway = context.gateway
-    now_s, wall_ms = gateway.clock.monotonic_s(), gateway.clock.wall_ms()
+    clock = gateway.running_clock
+    now_s, running_ms = clock.monotonic_s(), clock.running_ms()
     limit = gateway.config.offset_metadata_max_bytes
     accepted = _Accepted({}, TxnOffsetCommitResponse())
     share = Share(PARTITIONS_PER_TURN)
@@ -209,7 +210,7 @@ def _accept(request: TxnOffsetCommitRequest, context: RequestContext) -> Turns[_
                     one.committed_offset,
                     one.committed_leader_epoch,
                     one.committed_metadata or "",
-                    wall_ms,
+                    running_ms,
                     NO_EXPIRY_MS,
                     now_s,
                 )

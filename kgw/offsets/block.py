@@ -130,7 +130,7 @@ class OffsetBlock:
         return b"".join((head, metadata, self.partitions, self.offsets, self.leader_epochs))
 
 
-def decode_block(value: bytes, wall_ms: int, now_s: float) -> OffsetBlock:
+def decode_block(value: bytes, running_ms: int, now_s: float) -> OffsetBlock:
     """Return what `encode` wrote, given what time it is on both clocks. Raises ValueError."""
     if len(value) < _HEAD.size:
         raise ValueError(f"not a block of committed offsets: {len(value)} bytes")
@@ -147,5 +147,5 @@ def decode_block(value: bytes, wall_ms: int, now_s: float) -> OffsetBlock:
         value[_HEAD.size : begin].decode(),
         commit_ms,
         retention_ms,
-        now_s - max(0, wall_ms - commit_ms) / 1000,
+        now_s - max(0, running_ms - commit_ms) / 1000,
     )

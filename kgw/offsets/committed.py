@@ -22,7 +22,7 @@ class CommittedOffset(NamedTuple):
     leader_epoch: int
     metadata: str
     commit_ms: int
-    """Wall time, for people and for the next start."""
+    """Running time (`kgw.clock.RunningClock`), for the next start."""
 
     retention_ms: int
     """How long it is kept at most, by the client's wish (OffsetCommit 2 to 4); NO_EXPIRY_MS."""

@@ -241,7 +241,7 @@ _OUTDATED: Final = PendingOffset(-1, None)
 
 
 def decode_pending(
-    value: bytes, wall_ms: int, now_s: float
+    value: bytes, running_ms: int, now_s: float
 ) -> tuple[int, dict[int, PendingOffset]]:
     """Return a row's producer epoch and offsets, given what time it is. Raises ValueError."""
     try:
@@ -251,7 +251,7 @@ def decode_pending(
             committed = None
             if fields:
                 offset, leader_epoch, commit_ms, metadata = fields
-                age_s = max(0, wall_ms - int(commit_ms)) / 1000
+                age_s = max(0, running_ms - int(commit_ms)) / 1000
                 committed = CommittedOffset(
                     int(offset),
                     int(leader_epoch),

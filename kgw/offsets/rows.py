@@ -82,7 +82,7 @@ def encode_row(offsets: Mapping[int, CommittedOffset]) -> bytes | None:
     return f"[{','.join(entries)}]".encode() if entries else None
 
 
-def decode_row(value: bytes, wall_ms: int, now_s: float) -> dict[int, CommittedOffset]:
+def decode_row(value: bytes, running_ms: int, now_s: float) -> dict[int, CommittedOffset]:
     """Return a row's offsets, given what time it is on both clocks. Raises ValueError."""
     try:
         return {
@@ -92,7 +92,7 @@ def decode_row(value: bytes, wall_ms: int, now_s: float) -> dict[int, CommittedO
                 str(metadata),
                 int(commit_ms),
                 int(retention_ms),
-                now_s - max(0, wall_ms - int(commit_ms)) / 1000,
+                now_s - max(0, running_ms - int(commit_ms)) / 1000,
             )
             for partition, offset, leader_epoch, commit_ms, retention_ms, metadata in json.loads(
                 value

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from kgw.backend.base import Backend
-    from kgw.clock import Clock
+    from kgw.clock import RunningClock
     from kgw.config import Config
     from kgw.metrics import Metrics
     from kgw.partitions.catalog import TopicCatalog
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 CLOCK = "clock"
-"""Kind of the row that holds the time that was believed last, in milliseconds."""
+"""Kind of the row that holds the time that was believed last and running time, in milliseconds."""
 
 
 class LogManager:
@@ -46,7 +46,7 @@ class LogManager:
         self,
         catalog: TopicCatalog,
         backend: Backend,
-        clock: Clock,
+        clock: RunningClock,
         metrics: Metrics,
         config: Callable[[], Config],
         report_bug: Callable[[BaseException], None],
@@ -110,19 +110,42 @@ class LogManager:
 
     # --- time ------------------------------------------------------------------------------------
 
+    async def open(self) -> None:
+        """Have running time go on: for what has to know its age before the schedule begins.
+
+        Where what was noted cannot be read it goes on as wall time.
+        """
+        try:
+            await self._load_time()
+        except StorageError as error:
+            _log.error("ages go by the wall clock, whatever it says: %s", error)
+
+    async def _load_time(self) -> SteadyTime:
+        """Go on from what was noted before a restart. Raises StorageError."""
+        if self._time is not None:
+            return self._time
+        row = (await self._backend.state.load(CLOCK)).get(CLOCK)
+        noted = [] if row is None else [int(text) for text in row.value.split()]
+        wall_ms = self._clock.wall_ms()
+        self._time = time = SteadyTime(
+            wall_ms,
+            self._clock.monotonic_s(),
+            hold_ms=self._config().clock_hold_ms,
+            last_known_ms=noted[0] if noted else None,
+        )
+        if noted:
+            # How long nothing ran, as far as the wall clock is believed at once. Rows of before
+            # there was a running time have one number.
+            stopped_ms = 0 if time.is_held else max(0, wall_ms - noted[0])
+            self._clock.go_on(noted[-1] + stopped_ms)
+        return time
+
     async def now_ms(self) -> int:
         """Return the time by which records are removed. Raises StorageError."""
-        wall_ms, monotonic_s = self._clock.wall_ms(), self._clock.monotonic_s()
-        if self._time is None:
-            row = (await self._backend.state.load(CLOCK)).get(CLOCK)
-            self._time = SteadyTime(
-                wall_ms,
-                monotonic_s,
-                hold_ms=self._config().clock_hold_ms,
-                last_known_ms=None if row is None else int(row.value),
-            )
-        now_ms = self._time.read(wall_ms, monotonic_s)
-        is_held = self._time.is_held
+        time = await self._load_time()
+        wall_ms = self._clock.wall_ms()
+        now_ms = time.read(wall_ms, self._clock.monotonic_s())
+        is_held = time.is_held
         if is_held and not self._was_held:
             _log.warning(
                 "the wall clock has jumped to %d ms, %d ms from where it should be: retention and "
@@ -137,6 +160,13 @@ class LogManager:
         self._metrics.clock_held = int(is_held)
         return now_ms
 
+    async def _note_time(self) -> int:
+        """Return `now_ms`, which is noted for the next start. Raises StorageError."""
+        now_ms = await self.now_ms()
+        noted = f"{now_ms} {self._clock.running_ms()}".encode()
+        await self._backend.state.apply([Change(CLOCK, CLOCK, noted)])
+        return now_ms
+
     # --- retention -------------------------------------------------------------------------------
 
     async def retain(self) -> None:
@@ -145,8 +175,7 @@ class LogManager:
         A partition that fails is logged and counted, and the next one has its turn. Raises
         StorageError when the time cannot be told.
         """
-        now_ms = await self.now_ms()
-        await self._backend.state.apply([Change(CLOCK, CLOCK, str(now_ms).encode())])
+        now_ms = await self._note_time()
         throttle = Throttle(self._clock)
         for partition in self._catalog.partitions():
             if _is_gone(partition):
@@ -229,8 +258,8 @@ class LogManager:
     async def _retain_regularly(self) -> None:
         config = self._config()
         interval_s = config.log_retention_check_interval_ms / 1000
-        # Watched from the beginning, so that a jump before the first run is seen.
-        await self._attempt(self.now_ms)
+        # From the beginning, so that a jump before the first run is seen, also by the next start.
+        await self._attempt(self._note_time)
         await self._rest(min(config.log_initial_task_delay_ms / 1000, interval_s))
         while True:
             await self._attempt(self.retain)

@@ -39,18 +39,16 @@ HIGHEST_EPOCH: Final = (1 << 15) - 1
 LAST_EPOCH: Final = HIGHEST_EPOCH - 1
 """The highest epoch that a producer is given."""
 
-_BELIEVED_AGE_MS: Final = 3_600_000
-
 _IDLE = frozenset(
     {TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
 )
 
 
 class Now(NamedTuple):
-    """A moment: what deadlines count by, and what is stored and told to people."""
+    """A moment: what deadlines count by, and what is stored (`kgw.clock.RunningClock`)."""
 
     monotonic_s: float
-    wall_ms: int
+    running_ms: int
 
 
 class TransactionLimits(NamedTuple):
@@ -169,9 +167,7 @@ class TransactionMachine:
     ) -> None:
         """Begin as a row says; without one, as an id that nobody has used.
 
-        No transaction is aborted for its age before `not_before_s`. One that looks older than an
-        hour has its whole time once more: nobody knows whether the process was gone for so long or
-        the wall clock has jumped, and an abort would fence a producer that is alive.
+        No transaction is aborted for its age before `not_before_s`.
         """
         self.row = row
         self._coordinator_epoch = coordinator_epoch
@@ -181,11 +177,9 @@ class TransactionMachine:
         self._idle_since_s = now.monotonic_s
         self._end_s = NEVER_S
         if row is not None:
-            self._idle_since_s -= max(0, now.wall_ms - row.updated_ms) / 1000
+            self._idle_since_s -= max(0, now.running_ms - row.updated_ms) / 1000
             if row.state is TransactionState.ONGOING:
-                age_ms = now.wall_ms - row.started_ms
-                if not 0 <= age_ms <= _BELIEVED_AGE_MS:
-                    age_ms = 0
+                age_ms = max(0, now.running_ms - row.started_ms)
                 end_s = now.monotonic_s + max(0, row.timeout_ms - age_ms) / 1000
                 self._end_s = max(end_s, not_before_s)
 
@@ -334,7 +328,7 @@ class TransactionMachine:
             now,
             places=row.places | request.places,
             groups=groups,
-            started_ms=row.started_ms if is_open else now.wall_ms,
+            started_ms=row.started_ms if is_open else now.running_ms,
         )
         return [Persist(row), Answer(asked, NO_ERROR)]
 
@@ -482,7 +476,7 @@ class TransactionMachine:
             state=next_state(row.state, event),
             last_producer_id=row.producer.id,
             coordinator_epoch=self._coordinator_epoch,
-            updated_ms=now.wall_ms,
+            updated_ms=now.running_ms,
             **fields,
         )
         return self.row

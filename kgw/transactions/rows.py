@@ -36,9 +36,10 @@ class TransactionRow(NamedTuple):
     places: frozenset[PartitionKey] = frozenset()
     groups: frozenset[str] = frozenset()
     started_ms: int = NO_TIMESTAMP_MS
-    """Wall time at which the transaction began, the last one's where none is open."""
+    """Running time (`kgw.clock.RunningClock`) at which the transaction began, the last one's where
+    none is open."""
     updated_ms: int = NO_TIMESTAMP_MS
-    """Wall time of the last change."""
+    """Running time of the last change."""
 
     @property
     def successor(self) -> Producer:

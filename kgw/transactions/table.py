@@ -172,7 +172,7 @@ class TransactionTable:
                 yield one
 
     def now(self) -> Now:
-        return Now(self._clock.monotonic_s(), self._clock.wall_ms())
+        return Now(self._clock.monotonic_s(), self._clock.running_ms())
 
     def create(self, transactional_id: str, row: TransactionRow | None = None) -> Transaction:
         """Add an id that is new, or as its row says."""

@@ -202,7 +202,7 @@ class TestProcess:
             assert 4 == code
             (line,) = errors.splitlines()
             said = json.loads(line)["error"] if option else line.removeprefix("error: ")
-            assert f"{tmp_path}/no\\nsuch\\x1b thing: File exists" == said
+            assert f"{tmp_path}/no\\nsuch\\x1b thing: Not a directory" == said
 
     def test_lost_database(self, tmp_path: Path, start: list[Serving]) -> None:
         """Partitions without their database are not served: clients would create them anew."""

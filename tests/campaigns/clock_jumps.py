@@ -1,6 +1,8 @@
 """D9: the wall clock of a real process jumps by an hour and by ten years, there and back.
 
-After each jump retention looks at the topic, and would remove all of it by the wrong time.
+After each jump retention looks at the topic, and would remove all of it by the wrong time. Committed
+offsets of groups without members, idle transactional ids and open transactions would go in a start
+that finds the clock wrong.
 Run as `python -m tests.campaigns.clock_jumps --full --seed N`.
 """
 
@@ -9,17 +11,18 @@ from __future__ import annotations
 import sys
 import time
 from random import Random
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kgw.testing.process import GatewayProcess
-from tests.campaigns.jumping_serve import CLOCK_FILE, last_retention, set_clock
+from tests.campaigns.jumping_serve import AGES, CLOCK_FILE, last_retention, set_clock
 from tests.campaigns.support import Report, checked_directory, main
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from confluent_kafka import Message
@@ -29,16 +32,28 @@ YEAR_MS = 365 * 24 * HOUR_MS
 YEARS_MS = (10 * YEAR_MS, -10 * YEAR_MS)
 WRONG_BY_MS = (HOUR_MS, -HOUR_MS, *YEARS_MS)
 TOPIC = "timed"
+LEFT_TOPIC = "left"
 STROBES = 100
 RECORDS_PER_STROBE = 20
+LEFT_EVERY = 20
+"""Strobes after which another group without members and more ids are left behind."""
 POLL_S = 0.02
-SERVE = ("env", f"{CLOCK_FILE}={{clock}}", sys.executable, "-m", "tests.campaigns.jumping_serve")
+SERVE = (
+    *("env", f"{CLOCK_FILE}={{clock}}", f"{AGES}={{ages}}"),
+    *(sys.executable, "-m", "tests.campaigns.jumping_serve"),
+)
+# Less than the smallest jump, and far more than the campaign takes.
+LIMIT_MS = HOUR_MS // 2
 SETTINGS = (
     "log.retention.check.interval.ms=20",
     "log.initial.task.delay.ms=0",
     "log.segment.bytes=4096",
-    # Less than the smallest jump, and far more than the campaign takes.
-    f"log.retention.ms={HOUR_MS // 2}",
+    f"log.retention.ms={LIMIT_MS}",
+    f"offsets.retention.minutes={LIMIT_MS // 60_000}",
+    "offsets.retention.check.interval.ms=20",
+    f"transactional.id.expiration.ms={LIMIT_MS}",
+    "transaction.remove.expired.transaction.cleanup.interval.ms=20",
+    f"transaction.max.timeout.ms={LIMIT_MS}",
     # The server's clock is the one that is wrong: producers are not to be refused for it.
     "log.message.timestamp.after.max.ms=9223372036854775807",
 )
@@ -77,6 +92,54 @@ class _Group:
         return taken
 
 
+class _Left:
+    """What nobody uses until the end: offsets of a group, an idle id, an open transaction."""
+
+    def __init__(self, bootstrap: str, number: int) -> None:
+        self._offset = number + 1
+        self._name = f"left-{number}"
+        common = {"bootstrap.servers": bootstrap, "log_level": 0}
+        self._consumer = Consumer({**common, "group.id": self._name})
+        place = TopicPartition(TOPIC, 0, self._offset)
+        self._consumer.commit(offsets=[place], asynchronous=False)
+        self._producers = {}
+        for state in ("idle", "open"):
+            producer = Producer(
+                {
+                    **common,
+                    "transactional.id": f"{self._name}-{state}",
+                    "transaction.timeout.ms": LIMIT_MS,
+                }
+            )
+            producer.init_transactions(30)
+            self._producers[state] = producer
+        self._begin("open")
+
+    def _begin(self, state: str) -> None:
+        producer = self._producers[state]
+        producer.begin_transaction()
+        producer.produce(LEFT_TOPIC, self._name.encode())
+        producer.flush(30)
+
+    def check(self, report: Report) -> None:
+        """Use all of it; each must be what it was."""
+        (found,) = self._consumer.committed([TopicPartition(TOPIC, 0)], timeout=30)
+        report.count("offsets_looked_up")
+        if found.offset != self._offset:
+            report.fail(f"{self._name}: committed offset {found.offset}, not {self._offset}")
+        for state, producer in self._producers.items():
+            report.count(f"{state}_ids_used")
+            try:
+                if state == "idle":
+                    self._begin(state)
+                producer.commit_transaction(30)
+            except KafkaException as error:
+                report.fail(f"{self._name}: the {state} id is not what it was: {error}")
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
 class _Run:
     """One process, its clock, and what was stored."""
 
@@ -87,10 +150,14 @@ class _Run:
         self._wrong_by_ms = 0
         common = {"bootstrap.servers": gateway.bootstrap, "log_level": 0}
         admin = AdminClient(common)
-        admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(timeout=30)
+        for creation in admin.create_topics(
+            [NewTopic(TOPIC, 1, 1), NewTopic(LEFT_TOPIC, 1, 1)]
+        ).values():
+            creation.result(timeout=30)
         self._producer = Producer({**common, "linger.ms": 0, "acks": "all"})
         self._reader = Consumer({**common, "group.id": "unused", "auto.offset.reset": "error"})
         self._group = _Group(gateway.bootstrap)
+        self._left: list[_Left] = []
         self.times: dict[int, int] = {}
 
     def _stored(self, error: object, message: Message) -> None:
@@ -107,9 +174,15 @@ class _Run:
         self._producer.flush(30)
         self._await_retention()
 
-    def restart(self) -> None:
-        """Kill and start, with the clock as wrong as it is."""
+    def leave(self) -> None:
+        """Leave something behind that must be there at the end."""
+        self._left.append(_Left(self._gateway.bootstrap, len(self._left)))
+
+    def restart(self, wrong_by_ms: int) -> None:
+        """Kill, set the clock, and start."""
         self._gateway.kill()
+        self._wrong_by_ms = wrong_by_ms
+        self._set_clock()
         self._gateway.start()
         # Before the next jump: a start that first looks at the clock after it would take an hour
         # for the time for which it was stopped.
@@ -130,6 +203,8 @@ class _Run:
 
     def check(self, report: Report) -> None:
         """Compare what is served with what was stored."""
+        for one in self._left:
+            one.check(report)
         place = TopicPartition(TOPIC, 0)
         # A client forgets where the leader is when the server is killed.
         self._reader.list_topics(TOPIC, timeout=20)
@@ -156,41 +231,54 @@ class _Run:
     def close(self) -> int:
         """End the clients; how often the group's member lost its partition."""
         self._reader.close()
+        for one in self._left:
+            one.close()
         return self._group.close()
 
 
 def run(seed: int, full: bool) -> Report:
-    """Jump a hundred times, and kill after one; with no hold, the control must lose records."""
+    """Jump a hundred times, and kill after one, with the clock ten years wrong at the start.
+
+    With no hold a control must lose records, and one whose ages go by the wall clock all the rest.
+    """
     report = Report("clock_jumps", seed)
     random = Random(seed)
     jumps = [0]
     while len(jumps) < STROBES * (10 if full else 1):
         jumps.append(random.choice([one for one in (*WRONG_BY_MS, 0) if one != jumps[-1]]))
     restarts = 5 if full else 1
-    restart_at = [len(jumps) * (one + 1) // (restarts + 1) for one in range(restarts)]
-    for number in restart_at:
-        # A start does not catch a jump of an hour: a stop of an hour would explain it.
-        jumps[number] = random.choice(YEARS_MS)
+    # A start does not catch a jump of an hour: a stop of an hour would explain it.
+    restart_at = {
+        len(jumps) * (one + 1) // (restarts + 1): YEARS_MS[one % 2] for one in range(restarts)
+    }
     _jump(report, jumps, restart_at)
     report.require("jumps", len(jumps) - 2 * restarts - 1)
     report.require("records", RECORDS_PER_STROBE * (len(jumps) + 1))
     report.require("restarts", restarts)
+    for what in ("offsets_looked_up", "idle_ids_used", "open_ids_used"):
+        report.require(what, len(jumps) // LEFT_EVERY)
     control = Report("clock_jumps (no hold)", seed)
     _jump(control, WRONG_BY_MS, settings=("kgw.clock.hold.ms=0",))
     report.expect_alarm(control, "records were removed")
+    control = Report("clock_jumps (ages by the wall clock)", seed)
+    _jump(control, (0, 0), {0: 10 * YEAR_MS}, ages="wall")
+    for what in ("committed offset", "the idle id", "the open id"):
+        report.expect_alarm(control, what)
     return report
 
 
 def _jump(
     report: Report,
     jumps: Iterable[int],
-    restart_at: Collection[int] = (),
+    restart_at: Mapping[int, int] = MappingProxyType({}),
     settings: tuple[str, ...] = (),
+    ages: str = "",
 ) -> None:
+    """Let the clock be wrong by each of these in turn, and at restarts by what they say."""
     with checked_directory() as parent:
         clock = parent / "clock"
         set_clock(clock, 0, 0)
-        command = [part.format(clock=clock) for part in SERVE]
+        command = [part.format(clock=clock, ages=ages) for part in SERVE]
         with GatewayProcess(
             parent / "data", *SETTINGS, *settings, command=[*command, "serve"]
         ) as gateway:
@@ -200,8 +288,11 @@ def _jump(
                 running.strobe(wrong_by_ms)
                 report.count("jumps", wrong_by_ms != before)
                 before = wrong_by_ms
+                if number % LEFT_EVERY == 0:
+                    running.leave()
                 if number in restart_at:
-                    running.restart()
+                    before = restart_at[number]
+                    running.restart(before)
                     report.count("restarts")
             running.strobe(0)
             running.check(report)

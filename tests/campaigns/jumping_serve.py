@@ -2,6 +2,8 @@
 
 `KGW_CAMPAIGN_CLOCK=FILE python -m tests.campaigns.jumping_serve serve ...`
 
+With KGW_CAMPAIGN_AGES=wall in the environment ages go by that clock, too: a bug, for the control.
+
 The file holds the number of its version and the milliseconds. A file beside it says which version
 the last completed run of retention has gone by.
 """
@@ -12,10 +14,12 @@ import os
 from pathlib import Path
 
 from kgw.cli.main import main
+from kgw.clock import RunningClock
 from kgw.partitions.log_manager import LogManager
 from tests.campaigns.serve_hooks import hook_clock, replace_file
 
 CLOCK_FILE = "KGW_CAMPAIGN_CLOCK"
+AGES = "KGW_CAMPAIGN_AGES"
 RETAINED = ".retained"
 """What the name of the file beside the clock's ends in."""
 
@@ -51,5 +55,7 @@ if __name__ == "__main__":
         replace_file(clock_file.with_suffix(RETAINED), str(version))
 
     hook_clock(lambda: read_clock(clock_file)[1])
+    if os.environ.get(AGES) == "wall":
+        RunningClock.running_ms = RunningClock.wall_ms  # type: ignore[method-assign]
     LogManager.retain = noted_retain  # type: ignore[method-assign]
     main(prog_name="kgw")
