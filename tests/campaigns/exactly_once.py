@@ -650,8 +650,8 @@ class Campaign:
         readers: Sequence[Member],
     ) -> None:
         pipeline.judge_zombies()
-        pipeline.book.judge(values, [one.name for one in readers])
         offsets = state.committed[pipeline.name]
+        pipeline.book.judge(values, [one.name for one in readers], offsets)
         if offsets != ends:
             self._report.fail(f"{pipeline.name}: OFFSETS are {offsets}, the input ends at {ends}")
         topic = pipeline.target
