@@ -20,7 +20,7 @@ v3: throttle time. v5: no retention time (KIP-211). v6: leader epochs (KIP-320).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from kgw.errors import ErrorCode
 from kgw.groups.requests import CommitRequest
@@ -79,28 +79,30 @@ def handle(request: OffsetCommitRequest, context: RequestContext) -> Answer:
 
 async def _commit_later(
     accepting: Rest[_Accepted], request: OffsetCommitRequest, context: RequestContext
-) -> OffsetCommitResponse:
+) -> Response:
     """Take the rest of many offsets in, commit all of them together, and answer."""
     gateway = context.gateway
     accepted = await accepting
     while not all(map(gateway.catalog.by_id, accepted.offsets)):
         # Deleted meanwhile: their offsets have been forgotten, and must not come back.
         accepted = await finish(_accept(request, context), gateway.answer_turns)
-    answer: Any = _commit(request, context, accepted)
-    if isinstance(answer, Later):
-        answer = await answer.made()
-    response: OffsetCommitResponse = answer
+    return await encoded_later(_commit(request, context, accepted), context)
+
+
+async def encoded_later(answer: Response | Later, context: RequestContext) -> Response:
+    """Return an answer for many partitions as soon as there is one, encoded in turns."""
+    response: Any = await answer.made() if isinstance(answer, Later) else answer
     response.topics = await finish(
         encode_topics(
-            OffsetCommitResponse,
+            type(response),
             response.topics,
             "partitions",
             context.api_version,
             Share(2 * PARTITIONS_PER_TURN),
         ),
-        gateway.answer_turns,
+        context.gateway.answer_turns,
     )
-    return response
+    return cast("Response", response)
 
 
 def _commit(

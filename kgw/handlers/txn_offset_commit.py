@@ -26,14 +26,13 @@ v2: leader epochs (KIP-320). v3: membership (KIP-447), flexible (KIP-482). v4: T
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.completion import Completion
 from kgw.errors import ErrorCode
 from kgw.groups.requests import TxnCommitRequest
 from kgw.handlers.context import Later, coordinator
-from kgw.handlers.encoding_turns import encode_topics
-from kgw.handlers.offset_commit import PARTITIONS_PER_TURN, offset_problem
+from kgw.handlers.offset_commit import PARTITIONS_PER_TURN, encoded_later, offset_problem
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
 from kgw.offsets.pending import PendingCommit
 from kgw.protocol.messages.txn_offset_commit import (
@@ -41,7 +40,7 @@ from kgw.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from kgw.turns import Rest, Share, finish, in_turns
+from kgw.turns import Rest, Share, in_turns
 
 if TYPE_CHECKING:
     from kgw.handlers.context import Answer, RequestContext
@@ -71,23 +70,9 @@ def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> Answer:
 
 async def _commit_later(
     accepting: Rest[_Accepted], request: TxnOffsetCommitRequest, context: RequestContext
-) -> TxnOffsetCommitResponse:
+) -> Response:
     """Take the rest of many offsets in, commit all of them together, and answer."""
-    answer: Any = _commit(request, context, await accepting)
-    if isinstance(answer, Later):
-        answer = await answer.made()
-    response: TxnOffsetCommitResponse = answer
-    response.topics = await finish(
-        encode_topics(
-            TxnOffsetCommitResponse,
-            response.topics,
-            "partitions",
-            context.api_version,
-            Share(2 * PARTITIONS_PER_TURN),
-        ),
-        context.gateway.answer_turns,
-    )
-    return response
+    return await encoded_later(_commit(request, context, await accepting), context)
 
 
 def _commit(

@@ -1,8 +1,8 @@
 """D9: the wall clock of a real process jumps by an hour and by ten years, there and back.
 
-After each jump retention looks at the topic, and would remove all of it by the wrong time. Committed
-offsets of groups without members, idle transactional ids and open transactions would go in a start
-that finds the clock wrong.
+After each jump retention looks at the topic, and would remove all of it by the wrong time. A start
+that finds the clock wrong would let committed offsets of groups without members, idle transactional
+ids and open transactions go.
 Run as `python -m tests.campaigns.clock_jumps --full --seed N`.
 """
 

@@ -137,8 +137,14 @@ class PipelineBook:
         with self._lock:
             return len(self._found[reader])
 
-    def judge(self, source: Mapping[Place, str], readers: Iterable[str]) -> None:
-        """Compare what each of these readers, who read to the end, has with the whole input."""
+    def judge(
+        self, source: Mapping[Place, str], readers: Iterable[str], offsets: Mapping[int, int]
+    ) -> None:
+        """Compare what each of these readers, who read to the end, has with the whole input.
+
+        MISSING is what the group will never read again, by its committed offsets; of what lies
+        behind these nothing is lost, and the pipeline is BEHIND.
+        """
         with self._lock:
             for place, value in self._values.items():
                 if place not in source:
@@ -146,8 +152,14 @@ class PipelineBook:
                 elif value != source[place][::-1]:
                     self._fail(f"WRONG: {source[place]} at {place} became {value}")
             for reader in readers:
-                missing = sorted(source.keys() - self._found[reader].keys())
+                unread = sorted(source.keys() - self._found[reader].keys())
+                missing = [place for place in unread if place[1] < offsets.get(place[0], 0)]
                 self._report.count("records_compared", len(source))
+                if len(missing) < len(unread):
+                    self._fail(
+                        f"BEHIND: {reader} has nothing of {len(unread) - len(missing)} records of "
+                        f"the input that the group has not read; it is at {offsets}"
+                    )
                 if missing:
                     self._fail(
                         f"MISSING: {reader} has nothing of {len(missing)} records of the input: "

@@ -128,8 +128,13 @@ class TransactionBroker(Planted):
                 or (transaction.written and self.strikes("drops-offsets", 0.5))
             ):
                 continue
-            if is_commit or self.strikes("counts-aborted-offsets", 0.8):
+            if is_commit or self._counts_aborted_offsets(transaction):
                 self.commit(partition, offset)
+
+    def _counts_aborted_offsets(self, transaction: Transaction) -> bool:
+        if self.bug == "counts-aborted-offsets-of-unknown-ones":
+            return not transaction.was_answered and bool(transaction.written)
+        return self.strikes("counts-aborted-offsets", 0.8)
 
     def crash(self) -> None:
         for transaction in self.deciding:
@@ -283,6 +288,7 @@ TRANSACTION_BUGS: dict[str, Findings] = {
     "drops-offsets-of-unknown-ones": found_by(COMMIT_LOST),
     "drops-a-plain-commit": found_by(COMMIT_LOST),
     "counts-aborted-offsets": found_by(ABORTED_READ),
+    "counts-aborted-offsets-of-unknown-ones": found_by(ABORTED_READ),
     "counts-refused-commits": found_by(COMMIT_INVENTED),
     "invents-an-offset": found_by(COMMIT_INVENTED),
     "loses-an-offset-in-a-crash": found_by(COMMIT_LOST),
@@ -290,7 +296,7 @@ TRANSACTION_BUGS: dict[str, Findings] = {
     "stable-offset-goes-back": found_by(BOUNDS_BACK),
     "stable-offset-above-the-end": found_by(BOUNDS_BACK, TWO_VALUES),
     "ends-without-a-plain-record": found_by(LOST, TIME_TRAVEL),
-    "ends-with-a-part-of-a-transaction": found_by(TORN, TIME_TRAVEL, may=(LOST,)),
+    "ends-with-a-part-of-a-transaction": found_by(TORN, TIME_TRAVEL, may=(LOST, ABORTED_READ)),
     "ends-with-an-aborted-record": found_by(ABORTED_READ, SKIP),
     "ends-with-two-readings": found_by(TWO_VALUES, DUPLICATE, may=(LOST, TORN)),
     "ends-with-committed-records-out-of-order": found_by(TWO_VALUES, SKIP),

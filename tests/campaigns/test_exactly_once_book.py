@@ -44,7 +44,12 @@ def again(book: PipelineBook) -> None:
 
 
 def unfinished(book: PipelineBook) -> None:
-    """A record of the input is in no output."""
+    """A record of the input is in no output, and the group has passed it."""
+    polled(book, (1, 7, SECOND), (0, 9, THIRD))
+
+
+def late(book: PipelineBook) -> None:
+    """A record of the input is in no output, and the group has not come to it."""
     polled(book, (0, 4, FIRST), (1, 7, SECOND))
 
 
@@ -71,6 +76,7 @@ def different(book: PipelineBook) -> None:
         (fine, []),
         (again, ["DUPLICATE"]),
         (unfinished, ["MISSING"]),
+        (late, ["BEHIND"]),
         (invented, ["INVENTED"]),
         (spoilt, ["WRONG"]),
         (different, ["WRONG"]),
@@ -83,7 +89,7 @@ def test_each_fault_has_its_name(
     report = Report("book", 1)
     book = PipelineBook("pipeline", report)
     story(book)
-    book.judge(SOURCE, ["reader"])
+    book.judge(SOURCE, ["reader"], {0: 2, 1: 1} if story is not late else {0: 2})
     assert expected == [failure.split(": ")[1] for failure in report.failures]
 
 

@@ -74,7 +74,7 @@ class CommitChecker(Judge):
                 continue
             place = (event.group, event.partition)
             name = event.transaction
-            if name is not None and self._fates.outcome(name) is Outcome.FAIL:
+            if name is not None and self._fates.is_undone(name):
                 self._aborted[place][event.offset] = name
             else:
                 self._may_count[place][event.offset] += 1

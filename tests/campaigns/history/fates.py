@@ -18,7 +18,7 @@ from tests.campaigns.history.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tests.campaigns.history.events import Event, FinalLog
 
@@ -61,7 +61,7 @@ class Fates:
     """Which transactions are committed, and which records are acknowledged for good.
 
     A transaction of which nobody knows how it ended is committed when readers of committed records
-    get one of its records in the end.
+    get one of its records in the end. It is aborted when they get none, and have passed one.
     """
 
     def __init__(self, history: History, final: Mapping[int, FinalLog]) -> None:
@@ -77,10 +77,31 @@ class Fates:
                 name = self.of_value.get((partition, value))
                 if name is not None and self.outcome(name) is Outcome.INFO:
                     self._outcomes[name] = Outcome.OK
+        self._undone = {
+            name
+            for partition, log in final.items()
+            if log.committed is not None
+            for name in self._hidden(partition, log, log.committed)
+            if self.outcome(name) is Outcome.INFO
+        }
+
+    def _hidden(
+        self, partition: int, log: FinalLog, committed: Sequence[tuple[int, bytes]]
+    ) -> Iterator[str]:
+        """Return whose records readers of committed records have passed by the end."""
+        visible = {value for _, value in committed}
+        for offset, value in log.records:
+            name = self.of_value.get((partition, value))
+            if name is not None and offset < log.stable_end and value not in visible:
+                yield name
 
     def outcome(self, transaction: str) -> Outcome:
         """Return whether a transaction is committed, aborted, or nobody knows."""
         return self._outcomes.get(transaction, Outcome.INFO)
+
+    def is_undone(self, transaction: str) -> bool:
+        """Whether a transaction is aborted, by its client or by what is left of it at the end."""
+        return self.outcome(transaction) is Outcome.FAIL or transaction in self._undone
 
     def is_acknowledged(self, send: Send) -> bool:
         """Whether a record must be there, and readers of committed records must get it."""
