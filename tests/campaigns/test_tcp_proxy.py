@@ -162,6 +162,13 @@ def test_a_reset_ends_both_sides_at_once(
     assert {"reset": 1} == proxy.counts
 
 
+def test_without_a_connection_nothing_is_reset(proxy: Proxy) -> None:
+    """What nobody meets is not counted."""
+    assert 0 == proxy.reset()
+    assert 0 == proxy.half_close("to_client")
+    assert 0 == proxy.counts["reset"]
+
+
 def test_a_half_closed_connection_goes_on_in_the_other_direction(
     proxy: Proxy, ends: tuple[socket.socket, socket.socket]
 ) -> None:
