@@ -163,11 +163,16 @@ class TransactionMachine:
         coordinator_epoch: int,
         limits: TransactionLimits,
         now: Now,
+        *,
+        begun_ms: int = 0,
         not_before_s: float = 0.0,
     ) -> None:
         """Begin as a row says; without one, as an id that nobody has used.
 
-        No transaction is aborted for its age before `not_before_s`.
+        A transaction is no older than the start of the process, at the running time `begun_ms`: how
+        long nothing ran is known from the wall clock alone, which may be wrong, and an abort would
+        fence a producer that could do nothing meanwhile. None is aborted for its age before
+        `not_before_s`.
         """
         self.row = row
         self._coordinator_epoch = coordinator_epoch
@@ -179,7 +184,7 @@ class TransactionMachine:
         if row is not None:
             self._idle_since_s -= max(0, now.running_ms - row.updated_ms) / 1000
             if row.state is TransactionState.ONGOING:
-                age_ms = max(0, now.running_ms - row.started_ms)
+                age_ms = max(0, now.running_ms - max(row.started_ms, begun_ms))
                 end_s = now.monotonic_s + max(0, row.timeout_ms - age_ms) / 1000
                 self._end_s = max(end_s, not_before_s)
 

@@ -153,6 +153,7 @@ class TransactionTable:
         """`need_producer_id` is to ask again, with a fresh producer id in the request."""
         self._state = state
         self._clock = clock
+        self._begun_ms = clock.running_ms()
         self._limits = limits
         self._metrics = metrics
         self._report_bug = report_bug
@@ -287,7 +288,12 @@ class TransactionTable:
 
     def _machine(self, row: TransactionRow | None, not_before_s: float = 0.0) -> TransactionMachine:
         return TransactionMachine(
-            row, self.coordinator_epoch, self._limits, self.now(), not_before_s
+            row,
+            self.coordinator_epoch,
+            self._limits,
+            self.now(),
+            begun_ms=self._begun_ms,
+            not_before_s=not_before_s,
         )
 
     def _abandon(self, one: Transaction, error: ErrorCode) -> None:

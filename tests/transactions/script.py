@@ -77,10 +77,11 @@ class Script:
     def __init__(self, row: TransactionRow | None = None, **limits: int) -> None:
         self.now_s = 1_000.0
         self.limits = TransactionLimits(**{"groups_max": 10, **limits})
+        self.begun_ms = 0
         self.machine = self._machine(row)
 
     def _machine(self, row: TransactionRow | None) -> TransactionMachine:
-        return TransactionMachine(row, EPOCH, self.limits, self.now)
+        return TransactionMachine(row, EPOCH, self.limits, self.now, begun_ms=self.begun_ms)
 
     @property
     def now(self) -> Now:
@@ -93,6 +94,7 @@ class Script:
 
     def restart(self) -> None:
         """Begin again with what would be stored."""
+        self.begun_ms = self.now.running_ms
         self.machine = self._machine(self.machine.row)
 
     def tell(self, event: Event) -> list[str]:

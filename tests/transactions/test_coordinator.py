@@ -693,12 +693,15 @@ async def test_restart_when_nothing_is_open(driver: Driver) -> None:
 
 
 async def test_restart_while_a_transaction_is_open(driver: Driver) -> None:
-    """It goes on, and its time with it."""
+    """It goes on, and has its whole time once more."""
     producer = await begun(driver, 0)
     driver.clock.advance(30)
     await driver.crash()
     assert "NONE" == await driver.add(producer, 1)
-    driver.clock.advance(30)
+    driver.clock.advance(59)
+    await settle()
+    assert "Ongoing" == driver.state
+    driver.clock.advance(1)
     await settle()
     assert "CompleteAbort" == driver.state
     assert {0, 1} == {one.where for one in driver.listeners.told}
