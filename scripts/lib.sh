@@ -59,8 +59,12 @@ ensure_kgw() {
 clients=(kafka-python-2 kafka-python-3 aiokafka confluent-kafka)
 
 ensure_clients() {
-    local client
+    local client environment environments=()
     for client in "${clients[@]}"; do
-        ensure_environment ".venv-clients/$client" "$client"
+        ensure_environment ".venv-clients/$client" "$client" &
+        environments+=($!)
+    done
+    for environment in "${environments[@]}"; do
+        wait "$environment"
     done
 }

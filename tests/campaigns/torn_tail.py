@@ -167,8 +167,8 @@ def _believe_crc(window: Any, start: int, end: int) -> int:
 def run(seed: int, full: bool) -> Report:
     """Run the campaign."""
     report = Report("torn-tail", seed)
-    wanted = 5_000 if full else 250
-    tear(report, seed, wanted, 1 if full else 24, 400 if full else 30)
+    wanted = 5_000 if full else 160
+    tear(report, seed, wanted, 1 if full else 40, 400 if full else 20)
     report.require("cuts", wanted)
     report.require("cuts_at_each_byte", wanted // 3)
     for what in ("nothing", "zeros", "garbage"):

@@ -23,9 +23,12 @@ TRANSACTIONAL = [name for name in NAMES if limits_by_name(name).has_transactions
 
 
 def with_kills(*moments: str) -> pytest.MarkDecorator:
-    """Each library without a kill, and with one at each of the moments."""
+    """Each library without a kill, and with one at each of the moments.
+
+    The short tests have the kills in the campaign of mixed faults (J1).
+    """
     cases = [
-        (name, kill)
+        pytest.param(name, kill, marks=[pytest.mark.full] if kill else [])
         for name in TRANSACTIONAL
         for kill in ("", *moments)
         if not kill or limits_by_name(name).ends_transactions_after_restarts
