@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from kgw.config.listeners import Listener, parse_admin_listener, parse_listener
 from kgw.config.refused import why_refused
 from kgw.config.server_settings import SERVER_ALIASES, SERVER_SETTINGS
-from kgw.config.setting import ConfigError, Setting, Value, suggest
+from kgw.config.setting import LONG_MAX, ConfigError, Setting, Value, suggest
 from kgw.config.topic_settings import TOPIC_SETTINGS
 
 if TYPE_CHECKING:
@@ -249,6 +249,12 @@ class Config:
     def data_dir(self) -> str:
         """The data directory as given."""
         return self.log_dirs
+
+    @property
+    def cleaner_bytes_per_s(self) -> int | None:
+        """What compaction and recompression may read and write together in a second, if limited."""
+        bytes_per_s = self.log_cleaner_io_max_bytes_per_second
+        return int(bytes_per_s) if bytes_per_s < LONG_MAX else None
 
     @property
     def backend_url(self) -> str:

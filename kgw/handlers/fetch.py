@@ -296,10 +296,10 @@ def _parts(request: FetchRequest, context: RequestContext) -> Turns[list[Partiti
                     else why_missing(topic, place.partition)
                 )
                 view = None
-            elif partition.is_recompressed and context.api_version < _ZSTD:
-                view = partition.view_without_zstd(request.isolation_level)
-            else:
+            elif context.api_version >= _ZSTD:
                 view = partition.view(request.isolation_level)
+            else:
+                view = partition.view_without_zstd(request.isolation_level)
             parts.append(
                 PartitionRead(
                     view,

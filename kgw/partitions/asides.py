@@ -8,6 +8,8 @@ from kgw.backend.base import Segmented
 from kgw.errors import CorruptionError, DiskFullError, KgwError, ProcessEndedError, StorageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kgw.clock import Clock
     from kgw.partitions.partition import Partition
 
@@ -23,33 +25,47 @@ class _Aside(NamedTuple):
 class Asides:
     """What has failed, and until when it is left alone."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(
+        self, clock: Clock, report_bug: Callable[[BaseException], None], what_is_not_done: str
+    ) -> None:
+        """`what_is_not_done` follows a partition's name: "is not compacted", or what else."""
         self._clock = clock
+        self._report_bug = report_bug
+        self._what_is_not_done = what_is_not_done
         self._asides: dict[Partition, _Aside] = {}
 
     def __len__(self) -> int:
         return len(self._asides)
 
-    def problems(self, what_is_not_done: str) -> tuple[str, ...]:
-        """Say of each partition that it "is not compacted", or what else, and why."""
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What is not done of each partition, and why."""
         return tuple(
-            f"{partition_name(partition)} {what_is_not_done}: {aside.problem}"
+            f"{partition_name(partition)} {self._what_is_not_done}: {aside.problem}"
             for partition, aside in self._asides.items()
             if not partition.topic.is_deleted
         )
 
-    def has(self, partition: Partition) -> bool:
-        """Whether a partition is left alone now."""
+    def passes_over(self, partition: Partition) -> bool:
+        """Whether a partition is not looked at: it is gone, empty, or left alone now."""
+        log = partition.log
+        if partition.topic.is_deleted or log.end_offset == log.log_start_offset:
+            return True
         aside = self._asides.get(partition)
         return aside is not None and self._clock.monotonic_s() < aside.until_s
 
-    def put(self, partition: Partition, error: Exception) -> None:
-        """Leave a partition alone from now on."""
+    def put(self, partition: Partition, error: Exception) -> bool:
+        """Leave a partition alone from now on, and report a bug; False when its topic is gone."""
+        if partition.topic.is_deleted:
+            return False
+        if not isinstance(error, KgwError):
+            self._report_bug(error)
         self._asides = {
             one: aside for one, aside in self._asides.items() if not one.topic.is_deleted
         }
         until_s = self._clock.monotonic_s() + ASIDE_S
         self._asides[partition] = _Aside(until_s, str(error) or repr(error))
+        return True
 
     def take_back(self, partition: Partition) -> None:
         """Forget that a partition has failed; one that has not is no error."""

@@ -10,7 +10,6 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from kgw.backend.base import CompactionJob
-from kgw.config.setting import LONG_MAX
 from kgw.errors import KgwError, StorageError
 from kgw.metrics import count
 from kgw.partitions.asides import ASIDE_S, Asides, failure_reason, partition_name, segmented
@@ -50,13 +49,12 @@ class Compactor:
         self._clock = clock
         self._metrics = metrics
         self._config = config
-        self._report_bug = report_bug
-        self._asides = Asides(clock)
+        self._asides = Asides(clock, report_bug, "is not compacted")
 
     @property
     def problems(self) -> tuple[str, ...]:
         """What could not be compacted, and why."""
-        return self._asides.problems("is not compacted")
+        return self._asides.problems
 
     async def find_due(self, now_ms: int) -> list[Partition]:
         """Return the partitions that are to be compacted, the one that needs it most first."""
@@ -105,7 +103,6 @@ class Compactor:
         """Have one partition compacted below a bound. Raises StorageError."""
         log = segmented(partition)
         config = self._config()
-        bytes_per_s = config.log_cleaner_io_max_bytes_per_second
         began_s = self._clock.monotonic_s()
         # Before the markers go of what has been compacted.
         partition.forget_aborted()
@@ -118,7 +115,7 @@ class Compactor:
                 kept_batches=frozenset(partition.producers.stored_offsets()),
                 aborted=() if aborted is None else tuple(aborted.ranges()),
                 key_memory_bytes=config.log_cleaner_dedupe_buffer_size,
-                bytes_per_s=int(bytes_per_s) if bytes_per_s < LONG_MAX else None,
+                bytes_per_s=config.cleaner_bytes_per_s,
                 is_dry_run=is_dry_run,
                 limits=partition.topic.config.decompression_limits,
             )
@@ -138,12 +135,7 @@ class Compactor:
 
         An active segment is closed in time to be compacted itself.
         """
-        log = partition.log
-        if (
-            partition.topic.is_deleted
-            or log.end_offset == log.log_start_offset
-            or self._asides.has(partition)
-        ):
+        if self._asides.passes_over(partition):
             return None
         try:
             log_of_segments = segmented(partition)
@@ -159,11 +151,8 @@ class Compactor:
         return _dirtiness(partition, log_of_segments, segments, now_ms)
 
     def _put_aside(self, partition: Partition, error: Exception) -> None:
-        if partition.topic.is_deleted:
+        if not self._asides.put(partition, error):
             return
-        if not isinstance(error, KgwError):
-            self._report_bug(error)
-        self._asides.put(partition, error)
         metrics = self._metrics
         metrics.compactions_put_aside = len(self._asides)
         count(metrics.compactions, "failed")

@@ -129,7 +129,6 @@ class Partition:
         "_visible_bytes",
         "committed_listeners",
         "index",
-        "is_recompressed",
         "listeners",
         "log",
         "producers",
@@ -152,8 +151,6 @@ class Partition:
         """Who is told of what becomes of the partition: to be changed by its views."""
         self.committed_listeners: dict[PartitionListener, None] = {}
         """Those of them who read no further than the last stable offset."""
-        self.is_recompressed = isinstance(log, Segmented) and log.recompressed.begun_end > 0
-        """Whether something in the log may be in zstd that no producer sent so."""
         self.skip_count = 0
         """Appends that began past the end of the one before: nothing here explains the hole."""
         self.producers = ProducerState()

@@ -10,7 +10,6 @@ import logging
 from typing import TYPE_CHECKING
 
 from kgw.backend.base import RecompressionJob
-from kgw.config.setting import LONG_MAX
 from kgw.errors import KgwError
 from kgw.metrics import count
 from kgw.partitions.asides import ASIDE_S, Asides, failure_reason, partition_name, segmented
@@ -45,13 +44,12 @@ class Recompressor:
         self._clock = clock
         self._metrics = metrics
         self._config = config
-        self._report_bug = report_bug
-        self._asides = Asides(clock)
+        self._asides = Asides(clock, report_bug, "keeps its cold segments as they are")
 
     @property
     def problems(self) -> tuple[str, ...]:
         """What could not be recompressed, and why."""
-        return self._asides.problems("keeps its cold segments as they are")
+        return self._asides.problems
 
     async def find_due(self, now_ms: int) -> list[Partition]:
         """Return the partitions that have cold segments which have not been tried."""
@@ -72,15 +70,12 @@ class Recompressor:
         cold = partition.topic.config.cold
         if end_offset is None or cold is None:
             return
-        bytes_per_s = self._config().log_cleaner_io_max_bytes_per_second
-        # From the first exchange on readers have to know.
-        partition.is_recompressed = True
         try:
             report = await segmented(partition).recompress(
                 RecompressionJob(
                     upper_bound=end_offset,
                     level=cold.level,
-                    bytes_per_s=int(bytes_per_s) if bytes_per_s < LONG_MAX else None,
+                    bytes_per_s=self._config().cleaner_bytes_per_s,
                     limits=partition.topic.config.decompression_limits,
                 )
             )
@@ -93,17 +88,12 @@ class Recompressor:
 
     async def _cold_end(self, partition: Partition, now_ms: int) -> int | None:
         """Return up to where a partition is to be recompressed now; None for nothing to do."""
-        config, log = partition.topic.config, partition.log
-        if (
-            config.cold is None
-            or partition.topic.is_deleted
-            or log.end_offset == log.log_start_offset
-            or self._asides.has(partition)
-        ):
+        config = partition.topic.config
+        if config.cold is None or self._asides.passes_over(partition):
             return None
         try:
             of_segments = segmented(partition)
-            done_end = max(of_segments.recompressed.end_offset, log.log_start_offset)
+            done_end = max(of_segments.recompressed.end_offset, partition.log.log_start_offset)
             end_offset = find_cold_end(
                 await of_segments.segments(),
                 config.cold,
@@ -117,11 +107,8 @@ class Recompressor:
         return end_offset if end_offset > done_end else None
 
     def _put_aside(self, partition: Partition, error: Exception) -> None:
-        if partition.topic.is_deleted:
+        if not self._asides.put(partition, error):
             return
-        if not isinstance(error, KgwError):
-            self._report_bug(error)
-        self._asides.put(partition, error)
         self._metrics.cold_put_aside = len(self._asides)
         count(self._metrics.cold_failures, failure_reason(error))
         _log.error(

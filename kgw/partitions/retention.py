@@ -149,10 +149,12 @@ def forecast_log_start(
 def _bytes_a_ms(segments: Sequence[SegmentInfo], now_ms: int, recompressed: Recompressed) -> float:
     """Return how fast a log has grown since its oldest segment was begun."""
     begun_ms = next((one.begun_ms for one in segments if one.begun_ms != NO_TIMESTAMP_MS), now_ms)
-    cold_end, before, after, _ = recompressed
-    factor = before / after if after else 1.0
+    factor = 1.0
+    if recompressed.bytes_after:
+        factor = recompressed.bytes_before / recompressed.bytes_after
     size_bytes = sum(
-        one.size_bytes * (factor if one.end_offset <= cold_end else 1.0) for one in segments
+        one.size_bytes * (factor if one.end_offset <= recompressed.end_offset else 1.0)
+        for one in segments
     )
     # What was written in a moment says nothing about an hour.
     return size_bytes / max(_SHORTEST_PACE_MS, now_ms - begun_ms)

@@ -25,7 +25,8 @@ TRANSACTIONAL = [name for name in NAMES if limits_by_name(name).has_transactions
 def with_kills(*moments: str) -> pytest.MarkDecorator:
     """Each library without a kill, and with one at each of the moments.
 
-    The short tests have the kills in the campaign of mixed faults (J1).
+    The kills are in the long run: in the short one the campaign of mixed faults (J1) kills under
+    confluent-kafka alone.
     """
     cases = [
         pytest.param(name, kill, marks=[pytest.mark.full] if kill else [])

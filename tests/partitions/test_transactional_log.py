@@ -65,6 +65,8 @@ class Producer:
     is_writing: bool = False
     last: tuple[int, int, int] | None = None
     """Epoch, sequence and offset of the last batch that was stored, if that is still known."""
+    hides_last: bool = False
+    """Whether an abort came after it, which has the partition find nothing before it again."""
     refused: list[tuple[int, int]] = field(default_factory=list)
     """Epochs and sequences of batches that failed, of which it has not heard yet."""
 
@@ -274,7 +276,7 @@ class TransactionalLog(RuleBasedStateMachine):
                 producer.refused.append((epoch, sequence))
                 return
             offset = append.result.base_offset
-            producer.last = (epoch, sequence, offset)
+            producer.last, producer.hides_last = (epoch, sequence, offset), False
             if transaction is not None and transaction.first_offset is None:
                 transaction.first_offset = offset
             self.model.entries.append(Entry(offset, value, transaction))
@@ -339,7 +341,9 @@ class TransactionalLog(RuleBasedStateMachine):
                 ErrorCode.INVALID_TXN_STATE,
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
             }
-            assert stored.transaction is not None or epoch != producer.epoch
+            # No client library writes outside of transactions under an id that has them.
+            is_hidden = producer.hides_last or epoch != producer.epoch
+            assert stored.transaction is not None or is_hidden
             assert stored.transaction is None or stored.transaction.is_commit is not None
         else:
             assert (None, offset) == (result, found)
@@ -392,6 +396,7 @@ class TransactionalLog(RuleBasedStateMachine):
             if append.error is not None:
                 return
             transaction.is_commit = marker.is_commit
+            producer.hides_last |= not marker.is_commit
             producer.transaction = producer.marker = None
             if marker.transaction_version == 2:
                 producer.sequence = 0
