@@ -44,7 +44,7 @@ from tests.campaigns.mixed_faults import FAULTS, KGW_SERVE, Faults, faults_aroun
 from tests.campaigns.support import Report, checked_directory, main
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from tests.campaigns.history import Event
 
@@ -128,6 +128,8 @@ NOT_TO_HAPPEN = {"fenced", "sequence", "epoch", "unknown-id", "state"}
 """Why no producer has to be made anew: each has its id for itself, and no fault outlasts what the
 gateway remembers."""
 LOST_POSITION = re.compile("(?i)out_?of_?range|no_?offset|auto_offset_reset")
+PUT_OUT = re.compile("(?i)unknown_?member|commit_?failed|illegal_?generation")
+"""How a member hears that its group has gone on without it."""
 
 
 def reason_of(why: str) -> str:
@@ -443,22 +445,39 @@ class Mixed:
         for anomaly in check_history([event for _, event in said], final, drained=True):
             report.count(anomaly.kind.value)
             report.fail(f"{anomaly.kind.value} in partition {anomaly.partition}: {anomaly.detail}")
-        began = [quiet.healed_s for quiet in self._quiet]
         done: Counter[str] = Counter()
         failed: Counter[str] = Counter()
         for book in self._books:
-            for one in book.operations:
-                phase = bisect_right(began, one.began_s) - 1
-                if phase < 0 or one.ended_s > self._quiet[phase].until_s:
-                    continue
+            for one, healed_s in in_quiet_phases(book.operations, self._quiet):
                 done[one.what] += 1
                 if one.outcome is not Outcome.OK:
                     failed[one.what] += 1
-                    since_s = one.began_s - began[phase]
+                    since_s = one.began_s - healed_s
                     print(f"quiet: {one} {since_s:.1f} s after the healing", flush=True)
         report.count("quiet_operations", done.total())
         report.count("quiet_not_ok", failed.total())
         judge_rates(report, done, failed)
+
+
+def in_quiet_phases(
+    operations: Iterable[Operation], phases: Sequence[Quiet]
+) -> Iterator[tuple[Operation, float]]:
+    """Yield a client's operations that lie in a quiet phase, each with the healing before it.
+
+    Without a member's first commit in the phase that its group refuses: a fault has put the member
+    out, and this is how it hears of it.
+    """
+    began = [phase.healed_s for phase in phases]
+    heard_of = -1
+    for one in operations:
+        phase = bisect_right(began, one.began_s) - 1
+        if phase < 0 or one.ended_s > phases[phase].until_s:
+            continue
+        if one.what == "commit-offsets" and phase > heard_of:
+            heard_of = phase
+            if one.outcome is not Outcome.OK and PUT_OUT.search(one.why):
+                continue
+        yield one, began[phase]
 
 
 def judge_rates(report: Report, done: Counter[str], failed: Counter[str]) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.campaigns.mixed import Book, Client, judge_rates
+from tests.campaigns.history import Outcome
+from tests.campaigns.mixed import Book, Client, Operation, Quiet, in_quiet_phases, judge_rates
 from tests.campaigns.support import Report
 
 SEND = ["p", 0, "value", "ok", 0, None, 5.0, 5.1]
@@ -69,3 +70,23 @@ def test_failed_commits_do_not_hide_among_records(report: Report) -> None:
     assert [] == report.failures
     judge_rates(report, done, Counter({"commit": 2}))
     assert ["OK-RATE: 2 of 500 times commit did not succeed"] == report.failures
+
+
+def test_a_member_hears_once_that_a_fault_has_put_it_out() -> None:
+    """Its first commit in a quiet phase may tell it so; a second one is a finding."""
+
+    def commit(began_s: float, why: str) -> Operation:
+        outcome = Outcome.FAIL if why else Outcome.OK
+        return Operation("member", "commit-offsets", began_s, began_s + 0.1, outcome, why)
+
+    phases = [Quiet(10.0, 15.0), Quiet(20.0, 25.0)]
+    put_out = "UnknownMemberIdError"
+    during, first, second, timed_out, third = (
+        commit(9.0, put_out),
+        commit(10.3, put_out),
+        commit(11.0, put_out),
+        commit(20.0, "KafkaTimeoutError"),
+        commit(21.0, "CommitFailedError"),
+    )
+    judged = in_quiet_phases([during, first, second, timed_out, third], phases)
+    assert [(second, 10.0), (timed_out, 20.0), (third, 20.0)] == list(judged)
