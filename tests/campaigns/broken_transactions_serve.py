@@ -172,25 +172,20 @@ def open_records_are_stable() -> None:
 
 def restarts_forget_aborts() -> None:
     """Forget in a restart which transactions were aborted."""
-    load, replay = ProducerState.load, ProducerState.replay
 
-    def broken_load(
-        self: ProducerState,
-        entries: Iterable[LoadedProducer],
-        aborted: AbortedIndex | None = None,
-    ) -> None:
-        load(self, entries, None)
+    def forget(state: ProducerState, _: int) -> None:
+        state.aborted = None
 
-    def broken_replay(self: ProducerState, batch: RecordBatch, now_ms: int) -> None:
-        replay(self, batch, now_ms)
-        self.aborted = None
-
-    plant(ProducerState, "load", broken_load)
-    plant(ProducerState, "replay", broken_replay)
+    plant_in_restarts(forget)
 
 
 def restarts_forget_sequences() -> None:
     """Forget in a restart which batches of a producer are stored: their retries are stored, too."""
+    plant_in_restarts(forget_sequences)
+
+
+def plant_in_restarts(forget: Callable[[ProducerState, int], None]) -> None:
+    """Have something forgotten of each producer that a start finds, in a snapshot or the log."""
     load, replay = ProducerState.load, ProducerState.replay
 
     def broken_load(
@@ -200,11 +195,11 @@ def restarts_forget_sequences() -> None:
     ) -> None:
         load(self, entries, aborted)
         for producer_id in self.ids():
-            forget_sequences(self, producer_id)
+            forget(self, producer_id)
 
     def broken_replay(self: ProducerState, batch: RecordBatch, now_ms: int) -> None:
         replay(self, batch, now_ms)
-        forget_sequences(self, batch.producer_id)
+        forget(self, batch.producer_id)
 
     plant(ProducerState, "load", broken_load)
     plant(ProducerState, "replay", broken_replay)

@@ -136,6 +136,15 @@ class Driver:
         self.store.abandon()
         self.store = self._open_store()
 
+    def lose_notes(self) -> None:
+        """Start on a log of which nothing but the batches is left."""
+        self.store.abandon()
+        for name in self.fs.listdir(self.path("")[:-1]):
+            if name.endswith((".checksums", ".json", ".index", ".timeindex")):
+                self.fs.unlink(self.path(name))
+        self.checkpoints.clear()
+        self.store = self._open_store()
+
     def lose_power(self, mode: CrashMode = CrashMode.NOTHING, seed: int = 0) -> None:
         """Stop as a power loss does; with NOTHING, only what was synced survives."""
         self.fs = self.fs.power_loss(Random(seed), mode)

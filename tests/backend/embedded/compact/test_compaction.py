@@ -136,12 +136,7 @@ def test_a_log_whose_notes_are_lost_is_read_again() -> None:
     fill(driver, 60, 7)
     compact(driver)
     before = records(driver.log())
-    driver.store.abandon()
-    for name in driver.fs.listdir(driver.path("")[:-1]):
-        if name.endswith((".checksums", ".json", ".index", ".timeindex")):
-            driver.fs.unlink(driver.path(name))
-    driver.checkpoints.clear()
-    driver.kill()
+    driver.lose_notes()
     log = driver.log()
     assert before == records(log)
     assert () == log.damaged
