@@ -85,13 +85,21 @@ class RunningClock(Clock):
         """Have running time go on from here."""
         self._begun_ms = running_ms
         self._begun_s = self._clock.monotonic_s()
+        self._wall_lead_ms = self._clock.wall_ms() - running_ms
 
     def running_ms(self) -> int:
         return self._begun_ms + round((self._clock.monotonic_s() - self._begun_s) * 1000)
 
     def wall_ms_of(self, running_ms: int) -> int:
-        """Return what the wall clock of now says of a running time that has passed."""
-        return self.wall_ms() - (self.running_ms() - running_ms)
+        """Return what the wall clock of now says of a running time that has passed.
+
+        The same until the wall clock has moved: both are rounded, so that they differ by 1 ms now
+        and then.
+        """
+        lead_ms = self.wall_ms() - self.running_ms()
+        if abs(lead_ms - self._wall_lead_ms) > 1:
+            self._wall_lead_ms = lead_ms
+        return running_ms + self._wall_lead_ms
 
     def monotonic_s(self) -> float:
         return self._clock.monotonic_s()

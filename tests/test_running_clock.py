@@ -187,3 +187,17 @@ def test_running_time_goes_on_from_where_it_is_told() -> None:
     clock.wrong_by_ms = YEARS_MS
     assert 3_000 == running.running_ms()
     assert YEARS_MS + 5_500 == running.wall_ms_of(2_500)
+
+
+def test_a_time_is_told_alike_however_it_is_rounded() -> None:
+    """Wall time and running time pass a millisecond at different moments."""
+    clock = WrongClock(wall_ms=5_000)
+    running = RunningClock(clock)
+    begun_ms = running.running_ms()
+    for wrong_by_ms in (0, 1, 0, -1, 0):
+        clock.wrong_by_ms = wrong_by_ms
+        assert 5_000 == running.wall_ms_of(begun_ms)
+    clock.wrong_by_ms = 2
+    assert 5_002 == running.wall_ms_of(begun_ms)
+    clock.wrong_by_ms = 1
+    assert 5_002 == running.wall_ms_of(begun_ms)
