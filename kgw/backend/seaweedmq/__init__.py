@@ -1,0 +1,12 @@
+"""A SeaweedFS underneath: SMQ's own files, written through the filer, with Kafka's promises.
+
+The gateway keeps nothing on its own disk. In the order in which one builds on the other:
+
+1. `filer`: the seam. Entries that are changed under a condition, and chunks that hold bytes.
+2. `channel`: the filer and the volume servers, reached over gRPC and HTTP.
+3. `chain`: files that one writer extends, and that another takes over for good.
+4. `entries`: what stands in the files: batches or records, as SMQ's log entries. Pure.
+5. `state_store`: the small state, in a chain of its own.
+6. `partition_log`, `topics` and `backend`: what the gateway sees.
+7. `lease`: which gateway serves a namespace, and until when.
+"""

@@ -1,0 +1,157 @@
+"""The seam to SeaweedFS: entries of a filer, changed under a condition, and chunks that hold bytes.
+
+`kgw.testing.filer` has one in memory, and the suite that says when something is one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, NamedTuple
+
+from kgw.errors import CorruptionError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+
+    from kgw.types import Buffer
+
+
+class FilerError(StorageError):
+    """The filer or a volume server did not do what it was asked for, and never will."""
+
+
+class OutcomeUnknownError(FilerError):
+    """Nobody knows whether a change was made, or will be: its answer did not come."""
+
+
+class ConditionFailedError(FilerError):
+    """An attribute of an entry is not what was expected. Nothing was changed."""
+
+
+class EntryExistsError(FilerError):
+    """Another has made the entry first. Nothing was changed."""
+
+
+class EntryMissingError(FilerError):
+    """There is no such entry. Nothing was changed."""
+
+
+class ChunkMissingError(CorruptionError):
+    """A chunk that an entry names is gone, or shorter than the entry says."""
+
+
+class Chunk(NamedTuple):
+    """A piece of a file, written once, on a volume server."""
+
+    file_id: str
+    position: int
+    """Where it begins in the file."""
+    size_bytes: int
+    modified_ns: int = 0
+    """When it was uploaded."""
+
+
+class Entry(NamedTuple):
+    """What a directory has under a name: a file, with its chunks or inline, or a directory."""
+
+    name: str
+    chunks: tuple[Chunk, ...] = ()
+    content: bytes = b""
+    """What is kept inline, of a small file without chunks."""
+    extended: Mapping[str, bytes] = {}
+    is_directory: bool = False
+    modified_s: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """How long the file is."""
+        if not self.chunks:
+            return len(self.content)
+        last = self.chunks[-1]
+        return last.position + last.size_bytes
+
+
+class Filer(ABC):
+    """A filer and the volume servers behind it.
+
+    A call may be given a deadline, by the monotonic clock; it covers the call with its retries and
+    fall-backs. Without one the filer's own time-out counts. Each raises FilerError when it knows
+    that nothing was done, OutcomeUnknownError when a change may have been.
+    """
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Connect. Raises DataDirectoryError when nothing answers that can be a filer."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Let go of every connection. Closing twice is harmless."""
+
+    @abstractmethod
+    async def look_up(
+        self, directory: str, name: str, *, deadline_s: float | None = None
+    ) -> Entry | None:
+        """Return an entry with all its chunks, None when there is none."""
+
+    @abstractmethod
+    def list_entries(
+        self, directory: str, *, prefix: str = "", after: str = "", chunks: bool = True
+    ) -> AsyncIterator[Entry]:
+        """Yield the entries of a directory by name, however many; none when it does not exist."""
+
+    @abstractmethod
+    async def create(
+        self, directory: str, entry: Entry, *, deadline_s: float | None = None
+    ) -> None:
+        """Make an entry, and the directories above it. Raises EntryExistsError."""
+
+    @abstractmethod
+    async def put(self, directory: str, entry: Entry, *, deadline_s: float | None = None) -> None:
+        """Make an entry or replace it, whatever it is: for mirrors, which nobody relies on."""
+
+    @abstractmethod
+    async def update(
+        self,
+        directory: str,
+        entry: Entry,
+        expected: Mapping[str, bytes],
+        *,
+        deadline_s: float | None = None,
+    ) -> None:
+        """Replace an entry whose extended attributes have the expected values, all of them.
+
+        Chunks that it no longer names are removed by the filer. Values expected must not be empty:
+        one that is absent would pass for it. It is never sent again by itself: a repetition may
+        arrive after something that followed. Raises ConditionFailedError, EntryMissingError.
+        """
+
+    @abstractmethod
+    async def delete(
+        self,
+        directory: str,
+        name: str,
+        *,
+        is_recursive: bool = False,
+        deadline_s: float | None = None,
+    ) -> None:
+        """Remove an entry with its chunks; one that is not there is no error."""
+
+    @abstractmethod
+    async def upload(self, pieces: Sequence[Buffer], *, deadline_s: float | None = None) -> Chunk:
+        """Store bytes as a chunk that belongs to no entry yet; its position is 0.
+
+        On return it is as safe as the replication asked for makes it. What failed half-way is
+        tried again elsewhere, under another id, while there is time.
+        """
+
+    @abstractmethod
+    async def read_chunk(
+        self, chunk: Chunk, start: int, size_bytes: int, *, deadline_s: float | None = None
+    ) -> bytes:
+        """Return bytes of a chunk, from a place within it. Raises ChunkMissingError."""
+
+    @abstractmethod
+    async def delete_chunks(
+        self, chunks: Iterable[Chunk], *, deadline_s: float | None = None
+    ) -> None:
+        """Remove chunks that no entry names, and none will; those that are gone are no error."""
