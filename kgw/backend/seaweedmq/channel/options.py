@@ -1,4 +1,4 @@
-"""What a filer is reached by and asked for, and the credentials, as SeaweedFS's own clients have them."""
+"""What a filer is reached by and asked for, and the credentials, as SeaweedFS has them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class ChannelOptions:
     disk_type: str = ""
     """As `hdd` or `ssd`; empty takes the filer's choice."""
     ttl_s: int = 0
-    """After how long SeaweedFS itself forgets a chunk: for what is removed much sooner. 0: never."""
+    """After how long SeaweedFS itself forgets a chunk: only for what goes much sooner. 0: never."""
     is_synced: bool = False
     """Whether volume servers sync each chunk to their disks before they answer."""
     timeout_s: float = 10.0
@@ -83,7 +83,7 @@ class ChannelOptions:
     ids_at_once: int = 64
     """How many file ids are asked for in one request."""
     id_lifetime_s: float = 5.0
-    """For how long they are used: volumes fill up, and tokens hold for 10 s unless told otherwise."""
+    """For how long they are used: volumes fill up, and tokens hold for 10 s by default."""
     connections: int = 64
     """To one volume server at most."""
     security: Security = Security()
@@ -116,12 +116,8 @@ def load_security(path: Path) -> Security:
     try:
         with path.open("rb") as file:
             toml = tomllib.load(file)
-        grpc, read, https = (
-            _table(toml, "grpc"),
-            _table(toml, "jwt", "signing", "read"),
-            _table(toml, "https", "client"),
-        )
-        client = _table(grpc, "client")
+        grpc, client = _table(toml, "grpc"), _table(toml, "grpc", "client")
+        https, read = _table(toml, "https", "client"), _table(toml, "jwt", "signing", "read")
         return Security(
             grpc_ca=_content(grpc.get("ca")),
             grpc_certificate=_content(client.get("cert")),

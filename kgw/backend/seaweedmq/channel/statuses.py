@@ -15,7 +15,7 @@ from kgw.backend.seaweedmq.protos import filer_pb2
 
 
 class PassingError(FilerError):
-    """Nothing was done, and what stood in the way may pass: worth another try while there is time."""
+    """Nothing was done; what stood in the way may pass, so another try is worth the time."""
 
 
 # How the details of UNAVAILABLE begin when gRPC had no connection to send anything on: the name was
@@ -88,7 +88,7 @@ def deletion_error(what: str, answer: filer_pb2.DeleteEntryResponse) -> FilerErr
 
 
 def trouble_at_start(address: str, target: str, code: StatusCode, details: str | None) -> str:
-    """Return what is wrong when a filer does not answer its first question, for whoever set it up."""
+    """Return what is wrong when a filer does not answer its first question."""
     details = details or ""
     place = f"no filer of SeaweedFS answers at {address} (gRPC {target})"
     if code is StatusCode.UNIMPLEMENTED:

@@ -14,7 +14,6 @@ from kgw.backend.seaweedmq.channel.options import GRPC_PORT_ABOVE_HTTP
 from kgw.backend.seaweedmq.channel.statuses import PassingError
 from kgw.backend.seaweedmq.filer import Chunk, ChunkMissingError, FilerError
 from kgw.backend.seaweedmq.protos import filer_pb2, volume_server_pb2, volume_server_pb2_grpc
-from kgw.errors import StorageError
 from kgw.logs import EventLogger
 from kgw.metrics import count
 
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from kgw.backend.seaweedmq.channel.options import ChannelOptions
     from kgw.backend.seaweedmq.protos import filer_pb2_grpc
     from kgw.clock import Clock
+    from kgw.errors import StorageError
     from kgw.metrics import Metrics
     from kgw.types import Buffer
 
