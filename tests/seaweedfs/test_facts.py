@@ -50,8 +50,9 @@ class Directory:
         self, name: str, expected: dict[str, bytes], **extended: bytes
     ) -> tuple[grpc.StatusCode, str]:
         """Replace its attributes under a condition, and return what gRPC says."""
+        entry = _entry(name, extended).SerializeToString()
         request = filer_pb2.UpdateEntryRequest(
-            directory=self.path, entry=_entry(name, extended), expected_extended=expected
+            directory=self.path, entry=entry, expected_extended=expected
         )
         try:
             self.stub.UpdateEntry(request)
