@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -144,9 +145,7 @@ class ChainOfWriters(RuleBasedStateMachine):
                     self.told(writer, chain, number, completion)
                     break
                 writer.next_offset += 1
-                completion.when_done(
-                    lambda done, number=number: self.told(writer, chain, number, done)
-                )
+                completion.when_done(partial(self.told, writer, chain, number))
 
         self.wait(append())
         self.go_on()
@@ -381,7 +380,7 @@ class ChainOfWriters(RuleBasedStateMachine):
 
 
 TestChainOfWriters = ChainOfWriters.TestCase
-TestChainOfWriters.settings = settings(max_examples=60, stateful_step_count=60)
+TestChainOfWriters.settings = settings(stateful_step_count=60)
 
 CONTROLS = settings(
     max_examples=2_000,
