@@ -18,7 +18,7 @@ from kgw.backend.embedded.files.pool import check_descriptors
 from kgw.backend.embedded.files.read_buffers import ReadBuffers
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
-from kgw.backend.embedded.read.cache import HotCache
+from kgw.backend.hot_cache import HotCache
 from kgw.backend.embedded.read.read_ahead import ReadAhead
 from kgw.backend.embedded.read.reading import Reader
 from kgw.backend.embedded.read.source import Files
