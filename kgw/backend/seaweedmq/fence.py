@@ -33,7 +33,6 @@ async def check_fence(filer: Filer, directory: str, name: str) -> None:
     Raises DataDirectoryError when the filer cannot be relied on, or when nobody knows.
     """
     try:
-        await filer.create(directory, _entry(name, _BEFORE))
         try:
             await _try(filer, directory, name)
         finally:
@@ -47,6 +46,7 @@ async def check_fence(filer: Filer, directory: str, name: str) -> None:
 
 
 async def _try(filer: Filer, directory: str, name: str) -> None:
+    await filer.create(directory, _entry(name, _BEFORE))
     try:
         await filer.create(directory, _entry(name, _AFTER))
     except EntryExistsError:
