@@ -99,6 +99,9 @@ class LogSettings(NamedTuple):
     """So many records are not left without being made durable."""
     delete_delay_ms: int = 60_000
     """How long the files of a dropped segment stay."""
+    layout: str = ""
+    """How batches stand in files that others read, too, by the backend's own names; "" as it has
+    it for all."""
 
 
 class SegmentInfo(NamedTuple):
