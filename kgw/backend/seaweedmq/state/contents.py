@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kgw.backend.seaweedmq.state.items import Item, ItemError, Tag, append_item, item_bytes
 from kgw.backend.seaweedmq.state.samples import SampleBlocks, pack
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from kgw.state.base import Change, RowKey
     from kgw.state.history import LagSample
     from kgw.state.table import WrittenRows
+
+ItemFields: TypeAlias = tuple[Tag, str, str, "bytes | None", int]
+"""An `Item` that nobody keeps."""
 
 _RUN_BYTES: Final = 64 << 10
 """How much of a snapshot is encoded in one turn of the loop: some 200 rows."""
@@ -58,7 +61,7 @@ class StateContents:
                 if row is None:
                     raise ItemError(f"{item.kind} {item.key!r} is deleted in a snapshot")
                 self.table.rows.setdefault(item.kind, {})[item.key] = row
-                self._row_bytes += item_bytes(item)
+                self._row_bytes += item_bytes(item.kind, item.key, item.value)
             elif item.tag == Tag.CHANGE:
                 change = WatchedChange(item.number, item.kind, item.key, item.value)
                 if change.version != self.table.newest_change + 1:
@@ -75,14 +78,14 @@ class StateContents:
         rows = [(kind, list(rows.items())) for kind, rows in self.table.rows.items()]
         changes, blocks = list(self.table.changes), self.samples.blocks()
 
-        def items() -> Iterator[Item]:
+        def items() -> Iterator[ItemFields]:
             for kind, kept in rows:
                 for key, row in kept:
-                    yield Item(Tag.ROW, kind, key, row.value, row.version)
-            for change in changes:
-                yield Item(Tag.CHANGE, change.kind, change.key, change.value, change.version)
+                    yield Tag.ROW, kind, key, row.value, row.version
+            for version, kind, key, value in changes:
+                yield Tag.CHANGE, kind, key, value, version
             for sampled_at_ms, packed in blocks:
-                yield Item(Tag.SAMPLES, "", "", packed, sampled_at_ms)
+                yield Tag.SAMPLES, "", "", packed, sampled_at_ms
 
         return _runs(items())
 
@@ -97,7 +100,7 @@ class StateContents:
         elif item.tag == Tag.PRUNE:
             self.samples.prune(item.number)
         else:
-            raise ItemError(f"an item has the tag {item.tag}, which this program does not know")
+            raise ItemError(f"an item of the tag {item.tag.name} does not belong here")
 
 
 class Commit:
@@ -119,10 +122,8 @@ class Commit:
     def add_changes(self, changes: Sequence[Change]) -> None:
         """Add one set. Raises ConflictError, and nothing of the set counts."""
         self._decided.add(changes)
-        self.size_bytes += sum(
-            item_bytes(Item(Tag.ROW, change.kind, change.key, change.value, 0))
-            for change in changes
-        )
+        for change in changes:
+            self.size_bytes += item_bytes(change.kind, change.key, change.value)
 
     def add_samples(self, samples: Sequence[LagSample]) -> None:
         """Add samples of lag."""
@@ -138,23 +139,23 @@ class Commit:
 
     def _add(self, item: Item) -> None:
         self.others.append(item)
-        self.size_bytes += item_bytes(item)
+        self.size_bytes += item_bytes(item.kind, item.key, item.value)
 
     def encode(self) -> bytes:
         """Return its items; nothing when there is nothing to store."""
         output = bytearray()
         for (kind, key), row in self.rows.items():
             value, version = (None, 0) if row is None else row
-            append_item(output, Item(Tag.ROW, kind, key, value, version))
+            append_item(output, Tag.ROW, kind, key, value, version)
         for item in self.others:
-            append_item(output, item)
+            append_item(output, *item)
         return bytes(output)
 
 
-def _runs(items: Iterator[Item]) -> Iterator[bytes]:
+def _runs(items: Iterator[ItemFields]) -> Iterator[bytes]:
     run = bytearray()
-    for item in items:
-        append_item(run, item)
+    for fields in items:
+        append_item(run, *fields)
         if len(run) >= _RUN_BYTES:
             yield bytes(run)
             run.clear()
@@ -167,6 +168,4 @@ def _row_of(item: Item) -> Row | None:
 
 
 def _size_of(row_key: RowKey, row: Row | None) -> int:
-    if row is None:
-        return 0
-    return item_bytes(Item(Tag.ROW, *row_key, row.value, row.version))
+    return 0 if row is None else item_bytes(*row_key, row.value)

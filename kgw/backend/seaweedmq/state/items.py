@@ -7,11 +7,11 @@ belongs here.
 
 from __future__ import annotations
 
+import struct
 from enum import IntEnum
-from struct import Struct
-from struct import error as StructError
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kgw.backend.seaweedmq.entries import append_around, walk
 from kgw.errors import KgwError
 from kgw.records.crc import crc32c
 
@@ -24,10 +24,10 @@ ENTRY_KEY: Final = b"kgw.state"
 """Marks the log entries, for whoever reads the files with SMQ's tools."""
 
 _FORMAT: Final = 1
-_HEAD: Final = Struct(">BBqII")
+_HEAD: Final = struct.Struct(">BBqII")
 """Format, sort, offset, part, checksum of the head before it and of the items."""
 _CHECKED: Final = _HEAD.size - 4
-_ITEM: Final = Struct(">BBIIq")
+_ITEM: Final = struct.Struct(">BBIIq")
 """Tag, bytes of the kind, of the key and of the value, number; then the three."""
 _NO_VALUE: Final = (1 << 32) - 1
 
@@ -55,10 +55,13 @@ class Tag(IntEnum):
     """Samples of lag before a moment, which is the number, are gone."""
 
 
+_TAGS: Final = {int(tag): tag for tag in Tag}
+
+
 class Item(NamedTuple):
     """One thing that a payload says."""
 
-    tag: int
+    tag: Tag
     kind: str
     key: str
     value: bytes | None
@@ -69,22 +72,18 @@ class ItemError(KgwError):
     """Bytes that are not the payload that belongs here."""
 
 
-def item_bytes(item: Item) -> int:
-    """Return about how long an item is: exactly, where its key is ASCII."""
-    return _ITEM.size + len(item.kind) + len(item.key) + len(item.value or b"")
+def item_bytes(kind: str, key: str, value: bytes | None) -> int:
+    """Return about how long an item is: exactly, where its texts are ASCII."""
+    return _ITEM.size + len(kind) + len(key) + (0 if value is None else len(value))
 
 
-def append_item(output: bytearray, item: Item) -> None:
+def append_item(
+    output: bytearray, tag: Tag, kind: str, key: str, value: bytes | None, number: int
+) -> None:
     """Append an item's bytes."""
-    tag, kind, key, value, number = item
     kind_bytes, key_bytes = kind.encode(), key.encode()
-    output += _ITEM.pack(
-        tag,
-        len(kind_bytes),
-        len(key_bytes),
-        _NO_VALUE if value is None else len(value),
-        number,
-    )
+    value_bytes = _NO_VALUE if value is None else len(value)
+    output += _ITEM.pack(tag, len(kind_bytes), len(key_bytes), value_bytes, number)
     output += kind_bytes
     output += key_bytes
     if value is not None:
@@ -109,18 +108,42 @@ def read_items(items: Buffer) -> Iterator[Item]:
                 value = bytes(view[value_at:position])
             if position > end:
                 raise ItemError("an item is cut off")
-            yield Item(tag, kind, key, value, number)
-    except (StructError, UnicodeDecodeError) as error:
+            yield Item(_TAGS[tag], kind, key, value, number)
+    except KeyError:
+        raise ItemError(f"an item has the tag {tag}, which this program does not know") from None
+    except (struct.error, UnicodeDecodeError) as error:
         raise ItemError(f"an item cannot be read: {error}") from None
 
 
-def payload_head(items: Buffer, sort: Sort, offset: int, part: int = 0) -> bytes:
-    """Return what stands before the items of a payload."""
+def encode_entry(
+    items: Buffer, sort: Sort, offset: int, ts_ns: int, *, part: int = 0
+) -> list[Buffer]:
+    """Return the log entry with these items, as pieces."""
     head = bytearray(_HEAD.size)
     _HEAD.pack_into(head, 0, _FORMAT, sort, offset, part, 0)
     checksum = crc32c(items, crc32c(bytes(head[:_CHECKED])))
     _HEAD.pack_into(head, 0, _FORMAT, sort, offset, part, checksum)
-    return bytes(head)
+    before, behind = bytearray(), bytearray()
+    append_around(
+        before,
+        behind,
+        offset=offset,
+        ts_ns=ts_ns,
+        data_bytes=len(head) + len(items),
+        key=ENTRY_KEY,
+    )
+    return [bytes(before + head), items, bytes(behind)]
+
+
+def decode_entry(data: Buffer, sort: Sort, offset: int, part: int = 0) -> memoryview:
+    """Return the items of the only log entry in these bytes, which must belong here.
+
+    Raises EntryError, ItemError.
+    """
+    found = list(walk(data))
+    if len(found) != 1:
+        raise ItemError(f"there are {len(found)} log entries, not one")
+    return open_payload(found[0].data, sort, offset, part)
 
 
 def open_payload(data: Buffer, sort: Sort, offset: int, part: int = 0) -> memoryview:
