@@ -43,9 +43,7 @@ class PartitionDetail(NamedTuple):
             for epoch, following in zip(self.epochs, self.epochs[1:], strict=False)
             if following.start_offset > log_start_offset
         ]
-        return self._replace(
-            log_start_offset=log_start_offset, epochs=(*kept, self.epochs[-1])
-        )
+        return self._replace(log_start_offset=log_start_offset, epochs=(*kept, self.epochs[-1]))
 
     def encode(self) -> bytes:
         """Return it as JSON: what `weed shell` shows of the entry, a person can read."""

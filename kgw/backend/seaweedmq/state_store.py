@@ -135,24 +135,23 @@ class ChainStateStore(StateStore):
 
         Raises DamagedStateError, which names file and position, and StorageError.
         """
-        self._failure, self._is_lost = None, False
-        self._problems, self._is_closing = (), False
+        self._failure, self._is_lost, self._is_closing = None, False, False
         began_s = self._clock.monotonic_s()
         chain = await self._take_over()
         try:
             self._notes = decode_detail(chain.detail)
-            contents, note = await self._read_snapshot()
+            contents, note, problems = await self._read_snapshot()
             self._cost = 0
             await self._replay(chain, contents, note.offset)
         except BaseException:
             await chain.aclose()
             raise
-        if self._problems:
-            # What is damaged must not be the next to last.
+        if problems:
+            # What is damaged must not be the older one of two.
             self._notes = [note]
             self._cost = max(self._cost, self._due(contents))
         chain.on_lost = self._lose
-        self._chain, self._contents = chain, contents
+        self._chain, self._contents, self._problems = chain, contents, problems
         _log.info(
             "state opened",
             directory=self._directory,
@@ -178,20 +177,20 @@ class ChainStateStore(StateStore):
                 continue  # Another gateway was faster: it is taken over.
         raise StorageError(f"{self._directory} is made and removed by others")
 
-    async def _read_snapshot(self) -> tuple[StateContents, SnapshotNote]:
-        """Return the newest state that a snapshot tells. Raises DamagedStateError, FilerError."""
+    async def _read_snapshot(self) -> tuple[StateContents, SnapshotNote, tuple[str, ...]]:
+        """Return the newest state that a snapshot tells, which one, and what is wrong with others.
+
+        Raises DamagedStateError when all are damaged, FilerError.
+        """
         problems: list[str] = []
         for note in reversed(self._notes):
             try:
-                contents = await self._snapshots.read(note)
+                return await self._snapshots.read(note), note, tuple(problems)
             except CorruptionError as error:
-                problems.append(f"a snapshot of the state is damaged: {error}")
+                problems.append(
+                    f"a snapshot of the state is damaged, what came before it was read: {error}"
+                )
                 _log.warning("state snapshot damaged", reason=str(error))
-                continue
-            self._problems = tuple(
-                f"{problem}; the state was read from what came before it" for problem in problems
-            )
-            return contents, note
         raise DamagedStateError("; ".join(problems))
 
     async def _replay(self, chain: Chain, contents: StateContents, offset: int) -> None:

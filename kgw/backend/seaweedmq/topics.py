@@ -147,9 +147,7 @@ class TopicDirectories:
         place = await self.find_by_id(key.topic_id)
         if place is None:
             return
-        await self._filer.delete(
-            place.directory, partition_name(key.partition), is_recursive=True
-        )
+        await self._filer.delete(place.directory, partition_name(key.partition), is_recursive=True)
         async with self._lock(place.topic):
             if await self.partitions(place):
                 return
