@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kgw.backend.seaweedmq.chain import Chain, NotWriterError, Payload
 from kgw.backend.seaweedmq.entries import EntryError, walk
 from kgw.backend.seaweedmq.filer import EntryExistsError, EntryMissingError
-from kgw.backend.seaweedmq.state.contents import Commit
+from kgw.backend.seaweedmq.state.contents import RUN_BYTES, Commit
 from kgw.backend.seaweedmq.state.in_order import in_order
 from kgw.backend.seaweedmq.state.items import (
     ItemError,
@@ -209,6 +209,7 @@ class ChainStateStore(StateStore):
                     async for data in chunks:
                         offset = self._replay_chunk(contents, data, offset)
                         number += 1
+                chain.unload(file)
             except (CorruptionError, EntryError, ItemError) as error:
                 position = file.chunks[number].position
                 raise DamagedStateError(
@@ -311,6 +312,8 @@ class ChainStateStore(StateStore):
             count = count or len(batch)
             if isinstance(error, NotWriterError):
                 self._lose(error)
+            elif self._chain is not None and self._chain.failure is not None:
+                self._fail(str(error))
         except Exception as error:  # noqa: BLE001 - the callers raise it
             # Whether it is stored is known after the next open.
             outcome = error
@@ -363,8 +366,9 @@ class ChainStateStore(StateStore):
             return
         if is_due:
             cost, self._cost = self._cost, 0
+            runs = contents.freeze(min(RUN_BYTES, self._options.part_bytes))
             self._snapshot_task = asyncio.get_running_loop().create_task(
-                self._write_snapshot(chain, contents.freeze(), chain.end_offset, cost)
+                self._write_snapshot(chain, runs, chain.end_offset, cost)
             )
 
     async def _write_snapshot(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ItemFields: TypeAlias = tuple[Tag, str, str, "bytes | None", int]
 """An `Item` that nobody keeps."""
 
-_RUN_BYTES: Final = 64 << 10
+RUN_BYTES: Final = 64 << 10
 """How much of a snapshot is encoded in one turn of the loop: some 200 rows."""
 
 
@@ -70,8 +70,8 @@ class StateContents:
             else:
                 self._take_other(item)
 
-    def freeze(self) -> Iterator[bytes]:
-        """Return everything as it is now, as runs of whole items that `restore` takes.
+    def freeze(self, run_bytes: int = RUN_BYTES) -> Iterator[bytes]:
+        """Return everything as it is now, in runs of whole items that `restore` takes.
 
         Rows are never changed, so that to hold on to them is enough, whatever comes later.
         """
@@ -87,7 +87,7 @@ class StateContents:
             for sampled_at_ms, packed in blocks:
                 yield Tag.SAMPLES, "", "", packed, sampled_at_ms
 
-        return _runs(items())
+        return _runs(items(), run_bytes)
 
     def _take_rows(self, written: WrittenRows) -> None:
         for row_key, row in written.items():
@@ -152,11 +152,11 @@ class Commit:
         return bytes(output)
 
 
-def _runs(items: Iterator[ItemFields]) -> Iterator[bytes]:
+def _runs(items: Iterator[ItemFields], run_bytes: int) -> Iterator[bytes]:
     run = bytearray()
     for fields in items:
         append_item(run, *fields)
-        if len(run) >= _RUN_BYTES:
+        if len(run) >= run_bytes:
             yield bytes(run)
             run.clear()
     if run:

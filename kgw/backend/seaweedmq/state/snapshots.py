@@ -24,7 +24,8 @@ from kgw.backend.seaweedmq.state.items import (
     encode_entry,
     read_items,
 )
-from kgw.errors import CorruptionError
+from kgw.errors import CorruptionError, StorageError
+from kgw.logs import EventLogger
 from kgw.state.base import DamagedStateError
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 _DETAIL_VERSION: Final = 1
 _PARTS_AT_ONCE: Final = 4
+
+_log = EventLogger(__name__)
 
 
 class SnapshotNote(NamedTuple):
@@ -126,10 +129,20 @@ class SnapshotFiles:
                     raise DamagedStateError(f"{self.directory}/{note.name} was not stored")
         except OutcomeUnknownError:
             raise  # The entry may be there, or come: `remove_others` finds it.
-        except BaseException:
-            await self._filer.delete_chunks(chunks)
+        except Exception:
+            await self._give_up(chunks)
             raise
         return note
+
+    async def _give_up(self, chunks: Sequence[Chunk]) -> None:
+        try:
+            await self._filer.delete_chunks(chunks)
+        except StorageError as error:
+            _log.warning(
+                "chunks that no file names were left behind; volume.fsck finds them",
+                chunks=len(chunks),
+                reason=str(error),
+            )
 
     async def _parts(self, runs: Iterator[bytes]) -> AsyncIterator[bytes]:
         part = bytearray()

@@ -91,6 +91,7 @@ async def killed_at(
     request = await gateway.answer(task, calls)
     if request is not None and is_done:
         request.deliver()
+    gateway.filer.is_away = True  # nobody hears what a process asks for that is not there
     await end_others()
     return request is not None
 

@@ -40,7 +40,7 @@ async def fill(store: StateStore, commits: int, first: int = 0) -> None:
 
 async def settled() -> None:
     """Let what runs behind the commits come to its end."""
-    for _ in range(500):
+    for _ in range(100):
         await asyncio.sleep(0)
 
 
@@ -127,6 +127,7 @@ async def test_state_outlives_the_process() -> None:
     await gateway.aclose()
 
 
+@pytest.mark.slow
 async def test_snapshots_bound_what_is_read_and_kept() -> None:
     """Two snapshots and the commits since the older one are all that is there."""
     filers = FilerStore()
@@ -193,9 +194,7 @@ async def filled() -> tuple[FilerStore, dict[str, dict[str, Row]]]:
 
 @pytest.mark.parametrize("how", ["altered", "chunk gone", "gone"])
 async def test_a_damaged_snapshot_costs_nothing(how: str) -> None:
-    """The one before it and the commits since then are read; the problem is named until the next
-    snapshot is there.
-    """
+    """The one before it is read, and named is the problem until the next snapshot is there."""
     filers, rows = await filled()
     newest = snapshots_in(filers)[-1]
     if how == "altered":
@@ -263,20 +262,26 @@ async def test_a_damaged_commit_is_an_error(*, is_gone: bool) -> None:
     await gateway.aclose()
 
 
+@pytest.mark.slow
 async def test_a_refused_append_takes_back_what_was_decided() -> None:
     """Who shared it is told; nothing of it is seen, and the store goes on."""
     filers = FilerStore()
     gateway = Gateway(filers, LARGE)
     store = await gateway.open()
     await store.apply([Change("group", "a", b"1")])
-    gateway.filer.fail_next(CallKind.UPLOAD)
+    gateway.filer.is_away = True
 
-    outcomes = await asyncio.gather(
+    waiting = asyncio.gather(
         store.apply([Change("group", "a", b"2", 1)]),
         store.apply([Change("group", "a", b"3", 2)]),
         store.apply([Change("group", "a", b"3", 7)]),
         return_exceptions=True,
     )
+    while not waiting.done():
+        await settled()
+        gateway.clock.advance(1)
+    outcomes = await waiting
+    gateway.filer.is_away = False
 
     assert [True] * 3 == [
         isinstance(outcome, StorageError) and not isinstance(outcome, ConflictError)
@@ -289,12 +294,12 @@ async def test_a_refused_append_takes_back_what_was_decided() -> None:
     assert {"group": {"a": Row(b"2", 2)}} == await reopened(filers)
 
 
+@pytest.mark.slow
 async def test_a_failed_snapshot_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     """Commits go on meanwhile; what was uploaded is removed."""
     filers = FilerStore()
     gateway = Gateway(filers)
     store = await gateway.open()
-    gateway.filer.fail_next(CallKind.CREATE, times=0)
     with caplog.at_level(logging.WARNING):
         for first in range(0, 100, 10):
             gateway.filer.fail_next(CallKind.READ_CHUNK, times=1 if first < 30 else 0)
@@ -332,19 +337,23 @@ async def test_a_gateway_that_was_replaced_stores_nothing() -> None:
     assert {"group": {"a": Row(b"1", 1), "b": Row(b"1", 1)}} == await reopened(filers)
 
 
+@pytest.mark.slow
 async def test_a_snapshot_of_a_gateway_that_was_replaced_counts_for_nothing() -> None:
     """It is written beside the successor's, is never named, and goes with the next one."""
     filers, _ = await filled()
     old, new = Gateway(filers), Gateway(filers)
     store = await old.open()
-    old.filer.hold_next(CallKind.CREATE)
-    await store.apply([Change("group", str(n), bytes(100)) for n in range(20)])
-    while not old.filer.held:
-        await fill(store, 1)
+    old.filer.hold_all(CallKind.CREATE)
+    filling = asyncio.ensure_future(fill(store, 40))
+    while not (held := [one for one in old.filer.held if one.call.directory == SNAPSHOTS]):
         await settled()
+        for request in old.filer.held:
+            if request.call.directory == DIRECTORY:
+                request.answer()
+    old.filer.hold_all()
+    await filling
     successor = await new.open()
-    (request,) = old.filer.held
-    request.answer()
+    held[0].answer()
     await settled()
     assert store.failure is not None
 
@@ -382,11 +391,10 @@ async def test_two_that_begin_together_make_one_state() -> None:
     assert 1 == len((await reopened(filers))["group"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_done", [False, True])
 async def test_a_kill_at_any_call_loses_nothing(*, is_done: bool) -> None:
-    """Commits, files and snapshots under way: what was acknowledged is there, and at the most the
-    commit that nobody was told of.
-    """
+    """What was acknowledged is there, and at the most the commit that nobody was told of."""
     calls = 0
     is_killed = True
     while is_killed:
@@ -397,7 +405,7 @@ async def test_a_kill_at_any_call_loses_nothing(*, is_done: bool) -> None:
         async def work(gateway: Gateway = gateway) -> None:
             nonlocal acknowledged
             store = await gateway.open()
-            for number in range(30):
+            for number in range(12):
                 await store.apply([Change("group", str(number), b"%d" % number)])
                 acknowledged += 1
 
@@ -406,19 +414,16 @@ async def test_a_kill_at_any_call_loses_nothing(*, is_done: bool) -> None:
         assert list(map(str, range(len(rows)))) == list(rows)
         assert acknowledged <= len(rows) <= acknowledged + 1
         calls += 1
-    assert calls > 80
+    assert calls > 60
 
 
+@pytest.mark.slow
 async def test_a_kill_while_opening_loses_nothing() -> None:
     """Whatever call it is at, and whether the filer does what it asks for."""
     filers, rows = await filled()
     calls = 0
     is_killed = True
     while is_killed:
-
-        async def work() -> None:
-            await Gateway(filers).open()
-
         gateway = Gateway(filers)
 
         async def opening(gateway: Gateway = gateway) -> None:
