@@ -255,9 +255,7 @@ async def test_a_damaged_commit_is_an_error(*, is_gone: bool) -> None:
 
     gateway = Gateway(filers, LARGE)
     await gateway.filer.open()
-    with pytest.raises(
-        DamagedStateError, match=f"{DIRECTORY}/{name} at position {chunk.position}"
-    ):
+    with pytest.raises(DamagedStateError, match=f"{DIRECTORY}/{name} at position {chunk.position}"):
         await gateway.store.open()
     await gateway.aclose()
 
@@ -373,9 +371,7 @@ async def test_two_that_begin_together_make_one_state() -> None:
     filers = FilerStore()
     gateways = [Gateway(filers, LARGE), Gateway(filers, LARGE)]
     stores = [gateway.store for gateway in gateways]
-    opened = await asyncio.gather(
-        *(gateway.open() for gateway in gateways), return_exceptions=True
-    )
+    opened = await asyncio.gather(*(gateway.open() for gateway in gateways), return_exceptions=True)
     outcomes = await asyncio.gather(
         *(
             store.apply([Change("group", str(number), b"1")])
