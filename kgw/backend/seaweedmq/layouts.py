@@ -71,6 +71,8 @@ class DecodedChunk(NamedTuple):
 
     batches: list[RecordBatch]
     base_offsets: list[int]
+    times_ns: list[int]
+    """SMQ's, of the first entry of each batch."""
     damages: tuple[Damage, ...]
     last_ts_ns: int
     size_bytes: int
@@ -149,6 +151,7 @@ def decode(data: Buffer, base_offset: int, end_offset: int) -> DecodedChunk:
     return DecodedChunk(
         batches,
         [batch.base_offset for batch in batches],
+        decoding.times_ns,
         tuple(decoding.damages),
         decoding.last_ts_ns,
         size_bytes + decoding.built_bytes,
@@ -159,11 +162,13 @@ class _Decoding:
     def __init__(self, base_offset: int) -> None:
         self.batches: list[RecordBatch] = []
         self.damages: list[Damage] = []
+        self.times_ns: list[int] = []
         self.last_ts_ns = 0
         self.built_bytes = 0
         self.position = 0
         self._next_offset = base_offset
         self._building: BatchUnderConstruction | None = None
+        self._began_ns: int | None = None
         self._damaged_at: tuple[int, str] | None = None
 
     def take(self, entry: LogEntry) -> None:
@@ -183,6 +188,8 @@ class _Decoding:
             return
         self._note_damage(batch.base_offset, entry.position, "entries are missing")
         self.batches.append(batch)
+        self.times_ns.append(entry.ts_ns if self._began_ns is None else self._began_ns)
+        self._began_ns = None
         self._next_offset = batch.next_offset
         self.last_ts_ns = entry.ts_ns
 
@@ -200,6 +207,7 @@ class _Decoding:
         """Return the batch that ends with an entry. Raises EntryError, RecordError."""
         if entry.extension:
             return self._with_record(entry)
+        self._began_ns = None
         if self._building is not None:
             raise EntryError("records of a batch are missing")
         if len(entry.key) != _MARK_AND_CRC.size:
@@ -224,6 +232,7 @@ class _Decoding:
                 reason = "records of a batch are missing"
                 self._damaged_at = self._damaged_at or (entry.position, reason)
             self._building = BatchUnderConstruction(extension.batch)
+            self._began_ns = entry.ts_ns
         if self._building is None:
             raise EntryError("a record without the beginning of its batch")
         batch = self._building.add(entry, extension)

@@ -60,7 +60,10 @@ def a_batch(draw: st.DrawFn) -> RecordBatch:
     )
     for _ in range(draw(st.integers(1, 4))):
         builder.add(
-            key=draw(nullable), value=draw(nullable), timestamp_ms=draw(times), headers=draw(headers)
+            key=draw(nullable),
+            value=draw(nullable),
+            timestamp_ms=draw(times),
+            headers=draw(headers),
         )
     return read_batch(builder.build())
 
@@ -69,13 +72,26 @@ def a_batch(draw: st.DrawFn) -> RecordBatch:
 def test_what_is_read_says_what_was_written(cases: list[tuple[RecordBatch, Layout]]) -> None:
     """Of batches and records, in either layout, also side by side in one chunk."""
     batches = _placed([batch for batch, _ in cases], 7)
-    data = b"".join(_encoded([batch], layout) for batch, (_, layout) in zip(batches, cases, strict=True))
+    data = b"".join(
+        _encoded([batch], layout) for batch, (_, layout) in zip(batches, cases, strict=True)
+    )
     decoded = _decoded(data, batches)
     assert ((), len(batches)) == (decoded.damages, len(decoded.batches))
     for batch, found, (_, layout) in zip(batches, decoded.batches, cases, strict=True):
         assert list(read_records(batch)) == list(read_records(found))
         assert found.crc_matches()
-        for name in ["base_offset", "last_offset", "leader_epoch", "base_timestamp_ms", "max_timestamp_ms", "producer_id", "producer_epoch", "base_sequence", "is_transactional", "uses_log_append_time"]:
+        for name in [
+            "base_offset",
+            "last_offset",
+            "leader_epoch",
+            "base_timestamp_ms",
+            "max_timestamp_ms",
+            "producer_id",
+            "producer_epoch",
+            "base_sequence",
+            "is_transactional",
+            "uses_log_append_time",
+        ]:
             assert getattr(batch, name) == getattr(found, name), name
         if layout is Layout.BATCHES:
             assert batch.buffer == found.buffer
@@ -89,14 +105,13 @@ def test_no_flipped_bit_is_served(
     batches = _placed(given_batches, 5)
     written = bytearray(_encoded(batches, layout))
     expected = {
-        batch.base_offset: bytes(batch.buffer) for batch in _decoded(bytes(written), batches).batches
+        batch.base_offset: bytes(batch.buffer)
+        for batch in _decoded(bytes(written), batches).batches
     }
     place = data.draw(st.integers(0, len(written) * 8 - 1))
     written[place // 8] ^= 1 << place % 8
     decoded = _decoded(bytes(written), batches)
-    covered: list[tuple[int, int]] = [
-        (one.start_offset, one.end_offset) for one in decoded.damages
-    ]
+    covered: list[tuple[int, int]] = [(one.start_offset, one.end_offset) for one in decoded.damages]
     for batch in decoded.batches:
         assert expected[batch.base_offset] == batch.buffer
         covered.append((batch.base_offset, batch.next_offset))
