@@ -8,11 +8,12 @@ import pytest
 
 from tests.conftest import DATABASES
 from tests.state.support import (
-    FilerDatabase,
     MemoryDatabase,
     ServerDatabase,
     SqliteDatabase,
+    memory_filer_database,
     opened,
+    seaweedfs_database,
 )
 
 if TYPE_CHECKING:
@@ -30,7 +31,10 @@ def server(database_server: DatabaseServer) -> DatabaseServer:
     return database_server
 
 
-@pytest.fixture(params=["memory", "sqlite", "filer", *DATABASES])
+SEAWEEDFS = pytest.param("seaweedfs", marks=[pytest.mark.slow, pytest.mark.timeout(60)])
+
+
+@pytest.fixture(params=["memory", "sqlite", "filer", SEAWEEDFS, *DATABASES])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
     """Return an empty database of each kind."""
     if request.param == "memory":
@@ -38,7 +42,9 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
     if request.param == "sqlite":
         return SqliteDatabase(tmp_path / "meta.sqlite")
     if request.param == "filer":
-        return FilerDatabase()
+        return memory_filer_database()
+    if request.param == "seaweedfs":
+        return seaweedfs_database(request.getfixturevalue("seaweedfs"))
     return ServerDatabase(request.getfixturevalue(f"{request.param}_server"))
 
 
