@@ -10,7 +10,7 @@ from kgw.types import PartitionKey
 if TYPE_CHECKING:
     from kgw.handlers.context import RequestContext
     from kgw.partitions.topic import Topic
-    from kgw.placement import Node
+    from kgw.config import Node
     from kgw.protocol.messages import fetch, produce
 
 EndpointT = TypeVar("EndpointT", "fetch.NodeEndpoint", "produce.NodeEndpoint")
