@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from kgw.errors import StorageError
+from kgw.errors import ErrorCode, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 class NotWriterError(StorageError):
     """Another writer has taken the chain over. Nothing of what waited was stored."""
 
+    # Clients look for the new leader and send it again.
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
 
 class ChunkNote(NamedTuple):
     """What a file's attributes say of each chunk, so that a reader need not open it."""
@@ -33,6 +36,8 @@ class ChunkNote(NamedTuple):
     base_offset: int
     """Of its first entry, in the owner's count."""
     largest_timestamp_ms: int
+    content_bytes: int = 0
+    """What the owner counts of it: without the framing."""
 
 
 @dataclass(slots=True)
@@ -43,6 +48,8 @@ class ChainFile:
     base_offset: int
     begun_ms: int
     size_bytes: int = 0
+    content_bytes: int = 0
+    """Of its chunks together; known of every file of the list."""
     largest_timestamp_ms: int = -1
     chunks: list[Chunk] = field(default_factory=list)
     """Empty, with `notes`, until `load` has been called on a file of another writer's time."""
@@ -58,6 +65,8 @@ class Payload(NamedTuple):
     base_offset: int
     end_offset: int
     largest_timestamp_ms: int
+    content_bytes: int = 0
+    """What the owner counts of it; it comes back in the chunk's note and in the file's sum."""
 
 
 class Chain:
