@@ -1,0 +1,324 @@
+"""The two stages of an append: its bytes are uploaded, then its chunk is entered.
+
+One upload runs while the chunk before it is being entered. What is submitted meanwhile gathers, and
+becomes the chunk after: the slower the filer, the larger the chunks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from kgw.backend.seaweedmq.chain.files import ChunkNote, NotWriterError, Payload
+from kgw.backend.seaweedmq.chain.settling import NotStoredError
+from kgw.backend.seaweedmq.filer import FilerError, OutcomeUnknownError
+from kgw.completion import Completion
+from kgw.errors import StorageError
+from kgw.logs import EventLogger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
+
+    from kgw.backend.seaweedmq.chain.files import ChainOptions
+    from kgw.backend.seaweedmq.chain.ledger import Ledger
+    from kgw.backend.seaweedmq.filer import Chunk
+
+_log = EventLogger(__name__)
+
+
+class _Waiting(NamedTuple):
+    """An append, or a roll, that is not done."""
+
+    what: Payload | int
+    """A payload, or the base offset of the file to begin."""
+    completion: Completion[None]
+    since_s: float
+
+
+@dataclass(slots=True)
+class _Group:
+    """What is uploaded and entered together: payloads, or one roll."""
+
+    items: list[_Waiting]
+    payloads: list[Payload] = field(default_factory=list)
+    chunk: Chunk | None = None
+    is_given_up: bool = False
+    """Whether everything in it has been refused."""
+
+
+class Appender:
+    """What waits for a chain's file, in the order in which it was submitted."""
+
+    def __init__(
+        self, ledger: Ledger, options: ChainOptions, on_failure: Callable[[StorageError], None]
+    ) -> None:
+        """Take what is called once, when nothing is appended any more and all have been told."""
+        ledger.on_failure = self._stop
+        self._ledger = ledger
+        self._options = options
+        self._on_failure = on_failure
+        self._clock = ledger.settler.clock
+        self._end_offset = ledger.end_offset
+        """Behind everything that was submitted and not refused."""
+        self._waiting: deque[_Waiting] = deque()
+        self._uploading: _Group | None = None
+        self._entering: _Group | None = None
+        self._uploaded: _Group | None = None
+        self._taken = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._upload_task: asyncio.Task[None] | None = None
+        self._enter_task: asyncio.Task[None] | None = None
+        self._is_closed = False
+        self._is_abandoned = False
+        self._has_told = False
+        self.waiting_bytes = 0
+        """Of everything that is not done."""
+
+    @property
+    def since_s(self) -> float | None:
+        """When what waits longest was submitted, by the monotonic clock; None when nothing does."""
+        oldest = next(self._all_items(), None)
+        return None if oldest is None else oldest.since_s
+
+    def append(self, payload: Payload) -> Completion[None]:
+        """Queue a payload. The completion is done already when it is refused at once."""
+        if payload.end_offset < payload.base_offset or payload.base_offset < self._end_offset:
+            message = (
+                f"offsets {payload.base_offset} to {payload.end_offset} do not follow"
+                f" {self._end_offset}"
+            )
+            raise ValueError(message)
+        too_many = self.waiting_bytes + payload.size_bytes > self._options.waiting_bytes
+        if too_many and self.waiting_bytes:
+            return _failed(
+                StorageError(f"{self.waiting_bytes} bytes wait for SeaweedFS; no more is taken")
+            )
+        completion = self._submit(payload)
+        if not completion.is_done:
+            self._end_offset = payload.end_offset
+            self.waiting_bytes += payload.size_bytes
+        return completion
+
+    def roll(self, base_offset: int) -> Completion[None]:
+        """Let what is submitted from now on go into another file."""
+        if base_offset < self._end_offset:
+            raise ValueError(f"a file cannot begin at {base_offset}, before {self._end_offset}")
+        self._end_offset = base_offset
+        return self._submit(base_offset)
+
+    async def aclose(self, deadline_s: float | None = None) -> None:
+        """Wait until everything is settled, until a time at most, and take nothing any more."""
+        self._is_closed = True
+        timer = None
+        if deadline_s is not None:
+            timer = self._clock.call_at(deadline_s, self._abandon)
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        if timer is not None:
+            timer.cancel()
+
+    def _submit(self, what: Payload | int) -> Completion[None]:
+        if self._ledger.failure is not None:
+            return _failed(self._ledger.failure)
+        if self._is_closed:
+            return _failed(StorageError(f"{self._ledger.settler.directory} is closed"))
+        completion: Completion[None] = Completion()
+        self._waiting.append(_Waiting(what, completion, self._clock.monotonic_s()))
+        if self._upload_task is None:
+            self._upload_task = self._start(self._upload_all())
+        return completion
+
+    # --- the stages ---
+
+    async def _upload_all(self) -> None:
+        try:
+            while self._waiting:
+                if self._uploaded is not None:
+                    self._taken.clear()
+                    await self._taken.wait()
+                    continue
+                group = self._uploading = self._gather()
+                if group.payloads:
+                    group.chunk = await self._upload(group)
+                self._uploading = None
+                if group.is_given_up:
+                    self._remove(group)
+                    continue
+                self._uploaded = group
+                if self._enter_task is None:
+                    self._enter_task = self._start(self._enter_all())
+        finally:
+            self._upload_task = None
+
+    async def _enter_all(self) -> None:
+        try:
+            while self._uploaded is not None:
+                group = self._entering = self._uploaded
+                self._uploaded = None
+                self._taken.set()
+                try:
+                    await self._enter(group)
+                except StorageError as error:
+                    self._refuse(error)
+                    if isinstance(error, NotStoredError | NotWriterError):
+                        self._remove(group)
+                else:
+                    self._entering = None
+                    self._finish(group)
+                    if self._ledger.failure is not None:
+                        self._refuse(self._ledger.failure)
+        finally:
+            self._enter_task = None
+
+    def _gather(self) -> _Group:
+        """Take what becomes the next chunk, up to about its size; a roll stands by itself."""
+        first = self._waiting.popleft()
+        if not isinstance(first.what, Payload):
+            return _Group([first])
+        items, payloads = [first], [first.what]
+        size_bytes = first.what.size_bytes
+        while self._waiting:
+            payload = self._waiting[0].what
+            if not isinstance(payload, Payload):
+                break
+            size_bytes += payload.size_bytes
+            if size_bytes > self._options.chunk_bytes:
+                break
+            items.append(self._waiting.popleft())
+            payloads.append(payload)
+        return _Group(items, payloads)
+
+    async def _upload(self, group: _Group) -> Chunk | None:
+        """Upload a group's bytes, again and again; None when it was given up."""
+        pieces = [piece for payload in group.payloads for piece in payload.pieces]
+        attempt = 0
+        while not group.is_given_up:
+            attempt += 1
+            try:
+                return await self._ledger.settler.filer.upload(pieces)
+            except FilerError as error:
+                self._ledger.settler.note(error)
+                # What was submitted before is told first.
+                is_first = self._entering is None and self._uploaded is None
+                if is_first and self._clock.monotonic_s() >= self._refuse_at_s(group):
+                    place = self._ledger.settler.directory
+                    self._refuse(NotStoredError(f"{place}: nothing could be uploaded: {error}"))
+                else:
+                    await self._ledger.settler.pause(attempt)
+        return None
+
+    async def _enter(self, group: _Group) -> None:
+        refuse_at_s = self._refuse_at_s(group)
+        if group.chunk is None:
+            (item,) = group.items
+            assert isinstance(item.what, int)  # noqa: S101 - for the type checker
+            await self._ledger.roll(item.what, refuse_at_s)
+            return
+        payloads = group.payloads
+        note = ChunkNote(
+            payloads[0].base_offset, max(payload.largest_timestamp_ms for payload in payloads)
+        )
+        await self._ledger.enter(
+            group.chunk,
+            note,
+            payloads[-1].end_offset,
+            file_chunks=self._options.file_chunks,
+            refuse_at_s=refuse_at_s,
+        )
+
+    def _refuse_at_s(self, group: _Group) -> float:
+        return group.items[0].since_s + self._options.refuse_after_s
+
+    # --- ends ---
+
+    def _finish(self, group: _Group) -> None:
+        for payload in group.payloads:
+            self.waiting_bytes -= payload.size_bytes
+        for item in group.items:
+            item.completion.set_result(None)
+
+    def _refuse(self, error: StorageError, entering: StorageError | None = None) -> None:
+        """Fail everything that is not done, in order: what is behind a refused one fails with it.
+
+        What is being entered may fail with another error.
+        """
+        doubtful = self._entering
+        failed = list(self._all_items())
+        for group in (self._entering, self._uploaded, self._uploading):
+            if group is not None:
+                group.is_given_up = True
+        if self._uploaded is not None:
+            self._remove(self._uploaded)
+        self._entering = self._uploaded = None
+        self._waiting.clear()
+        self._taken.set()
+        self.waiting_bytes = 0
+        self._end_offset = self._ledger.end_offset
+        for item in failed:
+            is_doubtful = doubtful is not None and item in doubtful.items
+            item.completion.error = entering if is_doubtful and entering is not None else error
+            item.completion.finish()
+        if self._ledger.failure is not None and not self._has_told:
+            self._has_told = True
+            self._on_failure(self._ledger.failure)
+
+    def _stop(self) -> None:
+        """Fail what waits, unless something is being entered: that is settled first."""
+        if self._entering is None and self._ledger.failure is not None:
+            self._refuse(self._ledger.failure)
+
+    def _remove(self, group: _Group) -> None:
+        """Remove a chunk that no entry names, and of which that is certain."""
+        if group.chunk is not None and not self._is_abandoned:
+            self._start(self._delete(group.chunk))
+
+    async def _delete(self, chunk: Chunk) -> None:
+        try:
+            await self._ledger.settler.filer.delete_chunks([chunk])
+        except StorageError as error:
+            _log.warning(
+                "a chunk that no file names was left behind; volume.fsck finds it",
+                chunk=chunk.file_id,
+                reason=str(error),
+            )
+
+    def _abandon(self) -> None:
+        """Wait no more: what is being entered may have been stored, or may yet be."""
+        for task in self._tasks:
+            task.cancel()
+        directory = self._ledger.settler.directory
+        closed = StorageError(f"{directory} was closed before it was stored")
+        unknown = OutcomeUnknownError(f"{directory} was closed before it was known to be stored")
+        self._is_abandoned = self._has_told = True
+        self._refuse(closed, unknown)
+        self._ledger.fail(closed)
+
+    def _all_items(self) -> Iterator[_Waiting]:
+        for group in (self._entering, self._uploaded, self._uploading):
+            if group is not None and not group.is_given_up:
+                yield from group.items
+        yield from self._waiting
+
+    def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            _log.error("a bug has ended a chain", error=error)
+            failure = StorageError(f"{self._ledger.settler.directory}: {error!r}")
+            self._ledger.fail(failure)
+            self._refuse(failure)
+
+
+def _failed(error: StorageError) -> Completion[None]:
+    completion: Completion[None] = Completion()
+    completion.error = error
+    completion.is_done = True
+    return completion

@@ -1,0 +1,353 @@
+"""A chain: its files, how they grow, and how they are read."""
+
+from __future__ import annotations
+
+import asyncio
+from secrets import token_bytes
+from typing import TYPE_CHECKING, TypeVar
+
+from kgw.backend.seaweedmq.chain import taking_over
+from kgw.backend.seaweedmq.chain.appending import Appender
+from kgw.backend.seaweedmq.chain.files import (
+    ChainFile,
+    ChainOptions,
+    ChunkNote,
+    NotWriterError,
+    Payload,
+)
+from kgw.backend.seaweedmq.chain.marks import read_file, read_marks
+from kgw.backend.seaweedmq.chain.settling import Settler
+from kgw.errors import CorruptionError, StorageError
+from kgw.logs import EventLogger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+
+    from kgw.backend.seaweedmq.chain.ledger import Ledger
+    from kgw.backend.seaweedmq.filer import Chunk, Filer
+    from kgw.clock import Clock
+    from kgw.completion import Completion
+
+ResultT = TypeVar("ResultT")
+
+DEFAULT_OPTIONS = ChainOptions()
+
+_log = EventLogger(__name__)
+
+
+class Chain:
+    """The writer of a chain, and who reads it. All in the event loop.
+
+    Appends are stored in the order in which they were submitted. What gathers while one update is
+    on its way becomes the next chunk; a chunk is uploaded while the one before it is entered.
+    What could not be sent for `refuse_after_s` is refused, with all that is behind it; what may
+    have been sent waits until its outcome is known, however long that takes.
+    """
+
+    on_lost: Callable[[NotWriterError], None] | None = None
+    """Called once when another writer is known to have taken over, after what waited was told."""
+
+    def __init__(self, ledger: Ledger, options: ChainOptions) -> None:
+        """Take what `create` and `take_over` have found."""
+        self._ledger = ledger
+        self._settler = ledger.settler
+        self._options = options
+        self._appender = Appender(ledger, options, self._failed)
+        self._changes: set[asyncio.Task[object]] = set()
+
+    @classmethod
+    async def create(
+        cls,
+        filer: Filer,
+        clock: Clock,
+        directory: str,
+        identity: bytes,
+        detail: bytes,
+        *,
+        options: ChainOptions = DEFAULT_OPTIONS,
+        writer: bytes | None = None,
+    ) -> Chain:
+        """Make an empty chain with epoch 1, whose first file begins with its first append.
+
+        `writer` is a token that no other writer has; a random one unless it is given. Raises
+        EntryExistsError, StorageError when the filer could not be asked for `refuse_after_s`.
+        """
+        settler, token, refuse_at_s = _begin(filer, clock, directory, identity, options, writer)
+        return cls(await taking_over.begin(settler, identity, token, detail, refuse_at_s), options)
+
+    @classmethod
+    async def take_over(
+        cls,
+        filer: Filer,
+        clock: Clock,
+        directory: str,
+        identity: bytes,
+        *,
+        options: ChainOptions = DEFAULT_OPTIONS,
+        writer: bytes | None = None,
+    ) -> Chain:
+        """Become the writer: from the return on, nobody else's update is taken.
+
+        Raises the epoch of the leader entry and then of the active file, which is loaded; creates
+        that file when the leader entry names one that was never made. Raises EntryMissingError
+        when there is no chain, CorruptionError when it is another's or cannot be understood or its
+        active file is gone, NotWriterError when another took over at the same time, StorageError
+        when the filer could not be asked for `refuse_after_s`. It may be cancelled: then the old
+        writer may have been put out, and the next one to take over begins anew.
+        """
+        settler, token, refuse_at_s = _begin(filer, clock, directory, identity, options, writer)
+        return cls(await taking_over.take_over(settler, identity, token, refuse_at_s), options)
+
+    @property
+    def directory(self) -> str:
+        return self._settler.directory
+
+    @property
+    def identity(self) -> bytes:
+        """Whose chain it is: a topic's id and partition. Part of every condition."""
+        return self._ledger.identity
+
+    @property
+    def epoch(self) -> int:
+        """Of this writer. Never 0."""
+        return self._ledger.epoch
+
+    @property
+    def detail(self) -> bytes:
+        """What the owner keeps in the leader entry."""
+        return self._ledger.leader.detail
+
+    @property
+    def files(self) -> Sequence[ChainFile]:
+        """In order; the last one is active, if there is one. Not to be changed."""
+        return self._ledger.files
+
+    @property
+    def end_offset(self) -> int:
+        """Behind everything that is stored."""
+        return self._ledger.end_offset
+
+    @property
+    def failure(self) -> StorageError | None:
+        """Why nothing is taken any more: another is the writer, an entry is damaged or gone."""
+        return self._ledger.failure
+
+    @property
+    def trouble(self) -> str | None:
+        """What SeaweedFS answered last when something had to be repeated; None when all is well."""
+        return self._settler.trouble
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Of payloads that are not stored yet."""
+        return self._appender.waiting_bytes
+
+    @property
+    def waiting_since_s(self) -> float | None:
+        """When what waits longest was submitted, by the monotonic clock; None when nothing does."""
+        return self._appender.since_s
+
+    # --- appends ---
+
+    def append(self, payload: Payload) -> Completion[None]:
+        """Have a payload stored; done once the filer has entered its chunk.
+
+        Its error is NotWriterError, or StorageError when it was refused for certain and nothing
+        behind it was stored either: a payload whose outcome nobody knows waits until it is known.
+        It is refused at once, and the completion done on return, where too much waits. Raises
+        ValueError when its offsets do not follow those before it.
+        """
+        return self._appender.append(payload)
+
+    async def roll(self, base_offset: int) -> None:
+        """Let what is appended from now on go into another file. Nothing for an empty one.
+
+        Raises NotWriterError, StorageError when it was refused for certain: then what was submitted
+        behind it was, too.
+        """
+        await self._appender.roll(base_offset)
+
+    # --- the leader entry ---
+
+    async def save_detail(self, detail: bytes) -> None:
+        """Keep other words of the owner in the leader entry, durably. Raises NotWriterError."""
+        await self._change(
+            self._ledger.change_leader(lambda leader: leader._replace(detail=detail))
+        )
+
+    async def drop_files(self, count: int, detail: bytes) -> None:
+        """Forget the first files, with a new detail in the same change; then remove them.
+
+        What cannot be removed is, with the next files. Raises ValueError when the active file is
+        among them: roll first. Raises NotWriterError.
+        """
+        await self.replace_files(0, count, (), detail)
+
+    async def replace_files(
+        self, first: int, count: int, written: Sequence[ChainFile], detail: bytes
+    ) -> None:
+        """Put files written by `write_file`, or none, in the place of sealed ones, in one change.
+
+        Those are removed afterwards. Raises ValueError when they are not there or the active file
+        is among them, NotWriterError.
+        """
+        await self._change(self._ledger.replace(first, count, written, detail))
+        await self._change(self._ledger.remove_unwanted())
+
+    async def write_file(self, payloads: Sequence[Payload], begun_ms: int) -> ChainFile:
+        """Write a whole file that nothing names yet: for `replace_files`, or `discard_files`.
+
+        Payloads become chunks of about `chunk_bytes`. Raises ValueError when there are none, or too
+        many for a file; NotWriterError, StorageError.
+        """
+        groups = _grouped(payloads, self._options.chunk_bytes)
+        if not 0 < len(groups) <= self._options.file_chunks:
+            raise ValueError(f"{len(groups)} chunks in a file")
+        file = await self._change(self._ledger.begin_file(payloads[0].base_offset, begun_ms))
+        uploaded: list[Chunk] = []
+        try:
+            for group in groups:
+                pieces = [piece for payload in group for piece in payload.pieces]
+                chunk = await self._settler.filer.upload(pieces)
+                uploaded.append(chunk)
+                time_ms = max(payload.largest_timestamp_ms for payload in group)
+                note = ChunkNote(group[0].base_offset, time_ms)
+                placed = chunk._replace(position=file.size_bytes)
+                file.add(placed, note, group[-1].end_offset)
+        except BaseException:
+            # Nothing names them, and nothing was asked to.
+            self._ledger.end_work([file])
+            self._changes_add(self._delete_chunks(uploaded))
+            raise
+        await self._change(self._ledger.write_file(file))
+        return file
+
+    async def discard_files(self, written: Sequence[ChainFile]) -> None:
+        """Remove files written by `write_file` that are not needed after all."""
+        self._ledger.end_work(written)
+        await self._change(self._ledger.remove_unwanted())
+
+    # --- reading ---
+
+    async def load(self, file: ChainFile) -> None:
+        """Fetch the chunks and notes of a sealed file, unless they are known.
+
+        Raises CorruptionError when the file is gone, another's, or not as the leader entry has it;
+        StorageError when it was dropped meanwhile; FilerError.
+        """
+        if file.is_loaded:
+            return
+        place = self._settler.place(file.name)
+        entry = await self._settler.filer.look_up(self.directory, file.name)
+        if entry is None:
+            if file not in self.files:
+                raise StorageError(f"{place}: it is not part of the chain any more")
+            raise CorruptionError(f"{place}: it is gone", file.end_offset)
+        if read_marks(entry, place).identity != self.identity:
+            raise CorruptionError(f"{place}: it is another's", file.end_offset)
+        found = read_file(entry, file, place)
+        if (found.size_bytes, found.end_offset) != (file.size_bytes, file.end_offset):
+            message = (
+                f"{place}: {found.size_bytes} bytes to offset {found.end_offset}, but the leader"
+                f" entry has {file.size_bytes} to {file.end_offset}"
+            )
+            raise CorruptionError(message, file.end_offset)
+        file.chunks, file.notes, file.is_loaded = found.chunks, found.notes, True
+
+    def unload(self, file: ChainFile) -> None:
+        """Forget the chunks and notes of a sealed file; nothing for the active one."""
+        if file.is_loaded and file is not self.files[-1]:
+            file.chunks, file.notes, file.is_loaded = [], [], False
+
+    async def read(self, file: ChainFile, chunk: int) -> bytes:
+        """Return the whole of one chunk of a loaded file.
+
+        Raises CorruptionError, naming file and offset, when it is gone or shorter; FilerError.
+        """
+        note = file.notes[chunk]
+        one = file.chunks[chunk]
+        end_offset = (
+            file.notes[chunk + 1].base_offset if chunk + 1 < len(file.notes) else file.end_offset
+        )
+        try:
+            return await self._settler.filer.read_chunk(one, 0, one.size_bytes)
+        except CorruptionError as error:
+            place = self._settler.place(file.name)
+            message = f"{place}: chunk {chunk}, from offset {note.base_offset}: {error}"
+            raise CorruptionError(message, end_offset) from error
+
+    # --- the end ---
+
+    async def aclose(self, deadline_s: float | None = None) -> None:
+        """Wait until what was submitted is settled, and let go. The epoch stays.
+
+        At a deadline, by the monotonic clock, it waits no more: what may have been stored fails
+        with OutcomeUnknownError, what certainly was not with StorageError.
+        """
+        await self._appender.aclose(deadline_s)
+        if deadline_s is not None:
+            timer = self._settler.clock.call_at(deadline_s, self._cancel_changes)
+        while self._changes:
+            await asyncio.wait(self._changes)
+        if deadline_s is not None:
+            timer.cancel()
+
+    def _cancel_changes(self) -> None:
+        for task in self._changes:
+            task.cancel()
+
+    async def _change(self, work: Coroutine[None, None, ResultT]) -> ResultT:
+        """Finish a change even if who asked for it is cancelled: its outcome must be known."""
+        return await asyncio.shield(self._changes_add(work))
+
+    def _changes_add(self, work: Coroutine[None, None, ResultT]) -> asyncio.Task[ResultT]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
+        return task
+
+    async def _delete_chunks(self, chunks: list[Chunk]) -> None:
+        try:
+            await self._settler.filer.delete_chunks(chunks)
+        except StorageError as error:
+            _log.warning(
+                "chunks that no file names were left behind; volume.fsck finds them",
+                chunks=len(chunks),
+                reason=str(error),
+            )
+
+    def _failed(self, error: StorageError) -> None:
+        _log.error("a chain is not written any more", directory=self.directory, reason=str(error))
+        if isinstance(error, NotWriterError) and self.on_lost is not None:
+            self.on_lost(error)
+
+
+def _begin(
+    filer: Filer,
+    clock: Clock,
+    directory: str,
+    identity: bytes,
+    options: ChainOptions,
+    writer: bytes | None,
+) -> tuple[Settler, bytes, float]:
+    if not identity:
+        raise ValueError("an empty identity would fit an absent one")
+    token = token_bytes(8) if writer is None else writer
+    return (
+        Settler(filer, clock, directory),
+        token,
+        clock.monotonic_s() + options.refuse_after_s,
+    )
+
+
+def _grouped(payloads: Sequence[Payload], chunk_bytes: int) -> list[list[Payload]]:
+    """Share payloads out over chunks of about this size."""
+    groups: list[list[Payload]] = []
+    size_bytes = 0
+    for payload in payloads:
+        size_bytes += payload.size_bytes
+        if not groups or size_bytes > chunk_bytes:
+            groups.append([])
+            size_bytes = payload.size_bytes
+        groups[-1].append(payload)
+    return groups

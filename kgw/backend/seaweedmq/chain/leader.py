@@ -1,0 +1,129 @@
+"""The leader entry: the files of a chain, in order, and what its owner keeps beside them.
+
+JSON, inline in the entry, with a version and a checksum: what cannot be understood is an error, and
+never an empty chain.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from json import dumps, loads
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kgw.backend.seaweedmq.chain.files import ChainFile
+from kgw.backend.seaweedmq.chain.marks import read_marks
+from kgw.backend.seaweedmq.filer import Entry
+from kgw.errors import CorruptionError
+from kgw.records.crc import crc32c
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kgw.backend.seaweedmq.chain.marks import Marks
+
+LEADER: Final = "leader"
+VERSION: Final = 1
+
+
+class FileRow(NamedTuple):
+    """A file, as the leader entry lists it."""
+
+    name: str
+    base_offset: int
+    end_offset: int
+    """With size and time, only of a file that is followed by another."""
+    begun_ms: int
+    size_bytes: int
+    largest_timestamp_ms: int
+
+    def as_file(self) -> ChainFile:
+        """Return it as the owner sees it, not loaded."""
+        return ChainFile(
+            self.name,
+            self.base_offset,
+            self.begun_ms,
+            self.size_bytes,
+            self.largest_timestamp_ms,
+            self.end_offset,
+        )
+
+
+class Leader(NamedTuple):
+    """What the leader entry says."""
+
+    rows: tuple[FileRow, ...] = ()
+    """In order; the last one is active."""
+    is_active_there: bool = False
+    """Whether the active file has been made. One that has been and is gone is a loss; one that was
+    named a moment before its writer was killed is not."""
+    last_name: str = ""
+    """The greatest name that was ever given to a file: none is given twice."""
+    unwanted: tuple[str, ...] = ()
+    """Files to be removed: dropped, replaced, or written for a replacement that never came."""
+    detail: bytes = b""
+
+
+def rows_of(files: Iterable[ChainFile]) -> tuple[FileRow, ...]:
+    """Return files as the leader entry lists them."""
+    return tuple(
+        FileRow(
+            file.name,
+            file.base_offset,
+            file.end_offset,
+            file.begun_ms,
+            file.size_bytes,
+            file.largest_timestamp_ms,
+        )
+        for file in files
+    )
+
+
+def leader_entry(leader: Leader, marks: Marks, modified_s: int) -> Entry:
+    """Return the entry that says this."""
+    body = {
+        "identity": marks.identity.hex(),
+        "epoch": marks.epoch,
+        "changes": marks.changes,
+        "files": [list(row) for row in leader.rows],
+        "is_active_there": leader.is_active_there,
+        "last_name": leader.last_name,
+        "unwanted": list(leader.unwanted),
+        "detail": b64encode(leader.detail).decode("ascii"),
+    }
+    content = {"version": VERSION, "checksum": _checksum(body), **body}
+    return Entry(
+        LEADER,
+        content=dumps(content, separators=(",", ":")).encode(),
+        extended=marks.attributes,
+        modified_s=modified_s,
+    )
+
+
+def read_leader(entry: Entry, place: str) -> tuple[Leader, Marks]:
+    """Return what a leader entry says. Raises CorruptionError, naming the place."""
+    marks = read_marks(entry, place)
+    try:
+        body = loads(entry.content)
+        version, checksum = body.pop("version"), body.pop("checksum")
+        if version != VERSION:
+            message = f"{place}: version {version}, and this kgw knows {VERSION} only"
+            raise CorruptionError(message)
+        if checksum != _checksum(body):
+            raise CorruptionError(f"{place}: its checksum is wrong")
+        said = (bytes.fromhex(body["identity"]), body["epoch"], body["changes"])
+        if said != marks[:3]:
+            raise CorruptionError(f"{place}: its attributes contradict its content")
+        leader = Leader(
+            tuple(FileRow(*row) for row in body["files"]),
+            body["is_active_there"],
+            body["last_name"],
+            tuple(body["unwanted"]),
+            b64decode(body["detail"], validate=True),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as reason:
+        raise CorruptionError(f"{place}: cannot be understood: {reason!r}") from reason
+    return leader, marks
+
+
+def _checksum(body: dict[str, Any]) -> str:
+    return f"{crc32c(dumps(body, separators=(',', ':'), sort_keys=True).encode()):08x}"

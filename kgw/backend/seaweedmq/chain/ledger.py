@@ -1,0 +1,317 @@
+"""The changes that the writer of a chain makes: of the leader entry, and of the active file."""
+
+from __future__ import annotations
+
+from asyncio import Lock
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from kgw.backend.seaweedmq.chain.files import ChainFile, ChunkNote, NotWriterError
+from kgw.backend.seaweedmq.chain.leader import (
+    LEADER,
+    FileRow,
+    Leader,
+    leader_entry,
+    read_leader,
+    rows_of,
+)
+from kgw.backend.seaweedmq.chain.marks import Marks, file_attributes, pack_notes
+from kgw.backend.seaweedmq.chain.names import next_name
+from kgw.backend.seaweedmq.chain.outcome import Verdict
+from kgw.backend.seaweedmq.chain.settling import Change, NotStoredError, Settler
+from kgw.backend.seaweedmq.filer import Entry
+from kgw.errors import CorruptionError, StorageError
+from kgw.logs import EventLogger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from kgw.backend.seaweedmq.chain.settling import Outcome
+    from kgw.backend.seaweedmq.filer import Chunk
+
+FOREVER_S: Final = float("inf")
+
+_log = EventLogger(__name__)
+
+
+class Ledger:
+    """What the writer knows of its chain, which is what the filer has as long as it is the writer.
+
+    Each method that changes something returns when it is known to be done. NotStoredError says that
+    nothing was changed, and that the next change may be tried; any other error ends the writer, and
+    `failure` keeps it.
+    """
+
+    def __init__(
+        self, settler: Settler, leader: Leader, marks: Marks, files: list[ChainFile]
+    ) -> None:
+        self.settler = settler
+        self.leader = leader
+        self.files = files
+        self.failure: StorageError | None = None
+        """Why nothing is changed any more."""
+        self.on_failure: Callable[[], None] | None = None
+        """Called once, when there is a `failure`."""
+        self._marks = marks
+        self._active_marks: Marks | None = None
+        """None while the active file is named and not made."""
+        self._lock = Lock()
+        """The leader entry has one change at a time."""
+        self._gone: set[str] = set()
+        """Of the unwanted files, those that have been removed since."""
+        self._in_work: set[str] = set()
+        """Of the unwanted files, those that are being written, to be named later."""
+
+    @property
+    def identity(self) -> bytes:
+        return self._marks.identity
+
+    @property
+    def epoch(self) -> int:
+        return self._marks.epoch
+
+    @property
+    def first_marks(self) -> Marks:
+        """What a new entry of this writer begins with."""
+        return self._marks._replace(changes=1)
+
+    @property
+    def end_offset(self) -> int:
+        """Behind everything that is stored."""
+        return self.files[-1].end_offset if self.files else 0
+
+    def hold_active(self, marks: Marks) -> None:
+        """Take note that the active file is there and carries the epoch."""
+        self._active_marks = marks
+
+    def fail(self, error: StorageError) -> None:
+        """Change nothing any more; the first reason is kept."""
+        if self.failure is None:
+            self.failure = error
+            if self.on_failure is not None:
+                self.on_failure()
+
+    # --- the leader entry ---
+
+    async def change_leader(
+        self, edit: Callable[[Leader], Leader], refuse_at_s: float = FOREVER_S
+    ) -> None:
+        """Have the leader entry say something else.
+
+        `edit` is given what it says, with the files as they are now.
+        """
+        async with self._lock:
+            self.check()
+            unwanted = tuple(name for name in self.leader.unwanted if name not in self._gone)
+            leader = edit(self.leader._replace(rows=rows_of(self.files), unwanted=unwanted))
+            after = self._marks.changed()
+            entry = leader_entry(leader, after, self.settler.clock.wall_ms() // 1000)
+            outcome = await self._settle(Change(entry, self._marks, after), refuse_at_s)
+            if outcome.verdict is not Verdict.DONE:
+                await self._give_up(outcome, LEADER)
+            self._marks = after
+            self.leader = leader
+            self._gone.intersection_update(leader.unwanted)
+            known = {file.name: file for file in self.files}
+            self.files[:] = [known.get(row.name) or row.as_file() for row in leader.rows]
+
+    async def remove_unwanted(self) -> None:
+        """Remove files that nothing names; those that cannot be, the next time."""
+        for name in self.leader.unwanted:
+            if name in self._gone or name in self._in_work:
+                continue
+            try:
+                await self.settler.filer.delete(self.settler.directory, name)
+            except StorageError as error:
+                _log.warning(
+                    "a file that is not needed any more stays for now",
+                    file=self.settler.place(name),
+                    reason=str(error),
+                )
+            else:
+                self._gone.add(name)
+
+    # --- the active file ---
+
+    async def roll(self, base_offset: int, refuse_at_s: float) -> None:
+        """Begin another file, unless there is none or it is empty."""
+        if self.files and self.files[-1].chunks:
+            await self._name_file(base_offset, refuse_at_s)
+            await self._make_active(refuse_at_s)
+
+    async def enter(
+        self,
+        chunk: Chunk,
+        note: ChunkNote,
+        end_offset: int,
+        *,
+        file_chunks: int,
+        refuse_at_s: float,
+    ) -> None:
+        """Put a chunk behind the others, in another file where the active one is full.
+
+        Returns as well when it was put there and another has taken over since; `failure` says so.
+        """
+        self.check()
+        if not self.files or len(self.files[-1].chunks) >= file_chunks:
+            await self._name_file(note.base_offset, refuse_at_s)
+        before = await self._make_active(refuse_at_s)
+        file = self.files[-1]
+        placed = chunk._replace(position=file.size_bytes)
+        after = before.changed()
+        notes = pack_notes((*file.notes, note))
+        entry = Entry(
+            file.name,
+            (*file.chunks, placed),
+            extended=file_attributes(after, file.base_offset, notes, end_offset),
+            modified_s=self.settler.clock.wall_ms() // 1000,
+        )
+        outcome = await self._settle(Change(entry, before, after), refuse_at_s)
+        if outcome.verdict is Verdict.TAKEN_OVER and outcome.entry is not None:
+            self.fail(self._taken_over(file.name))
+            if all(one.file_id != placed.file_id for one in outcome.entry.chunks):
+                self.check()
+        elif outcome.verdict is not Verdict.DONE:
+            await self._give_up(outcome, file.name)
+        self._active_marks = after
+        file.add(placed, note, end_offset)
+
+    async def _name_file(self, base_offset: int, refuse_at_s: float) -> None:
+        now_ms = self.settler.clock.wall_ms()
+
+        def edit(leader: Leader) -> Leader:
+            name = next_name(leader.last_name, now_ms)
+            row = FileRow(name, base_offset, base_offset, now_ms, 0, -1)
+            return leader._replace(rows=(*leader.rows, row), is_active_there=False, last_name=name)
+
+        await self.change_leader(edit, refuse_at_s)
+        self.files[-1].is_loaded = True
+        self._active_marks = None
+
+    async def _make_active(self, refuse_at_s: float) -> Marks:
+        """See to it that the active file is there, and that the leader entry knows it."""
+        file = self.files[-1]
+        if self._active_marks is None:
+            outcome = await self.make_file(file, refuse_at_s)
+            if outcome.verdict is not Verdict.DONE:
+                await self._give_up(outcome, file.name)
+        if not self.leader.is_active_there:
+            await self.change_leader(
+                lambda leader: leader._replace(is_active_there=True), refuse_at_s
+            )
+        assert self._active_marks is not None  # noqa: S101 - for the type checker
+        return self._active_marks
+
+    async def make_file(self, file: ChainFile, refuse_at_s: float) -> Outcome:
+        """Make the active file, which has been named, empty."""
+        after = self.first_marks
+        outcome = await self._settle(
+            Change(self._file_entry(file, after), None, after), refuse_at_s
+        )
+        if outcome.verdict is Verdict.DONE:
+            self.hold_active(after)
+        return outcome
+
+    # --- files that are written whole ---
+
+    async def begin_file(self, base_offset: int, begun_ms: int) -> ChainFile:
+        """Give a name to a file that will be put in the place of others, or removed."""
+        names: list[str] = []
+
+        def edit(leader: Leader) -> Leader:
+            name = next_name(leader.last_name, self.settler.clock.wall_ms())
+            names.append(name)
+            # Before anybody can remove what is unwanted.
+            self._in_work.add(name)
+            return leader._replace(last_name=name, unwanted=(*leader.unwanted, name))
+
+        await self.change_leader(edit)
+        return ChainFile(names[-1], base_offset, begun_ms, end_offset=base_offset, is_loaded=True)
+
+    async def write_file(self, file: ChainFile) -> None:
+        """Make a file with all its chunks, after `begin_file`."""
+        self.check()
+        after = self.first_marks
+        outcome = await self._settle(Change(self._file_entry(file, after), None, after), FOREVER_S)
+        if outcome.verdict is not Verdict.DONE:
+            await self._give_up(outcome, file.name)
+
+    def end_work(self, files: Iterable[ChainFile]) -> None:
+        """Let go of files that were written: they have been named, or are to be removed."""
+        self._in_work.difference_update(file.name for file in files)
+
+    async def replace(
+        self, first: int, count: int, written: Sequence[ChainFile], detail: bytes
+    ) -> None:
+        """Name other files, or none, in the place of some; these are unwanted from then on."""
+        replaced = {file.name for file in self.files[first : first + count]}
+        named = {file.name for file in written}
+
+        def edit(leader: Leader) -> Leader:
+            names = [row.name for row in leader.rows]
+            if replaced != set(names[first : first + count]) or first + count >= len(names):
+                raise ValueError("files that are replaced are there, and followed by others")
+            rows = list(leader.rows)
+            rows[first : first + count] = rows_of(written)
+            unwanted = [name for name in leader.unwanted if name not in named]
+            unwanted += names[first : first + count]
+            return leader._replace(rows=tuple(rows), unwanted=tuple(unwanted), detail=detail)
+
+        await self.change_leader(edit)
+        known = {file.name: file for file in written}
+        self.files[:] = [known.get(file.name, file) for file in self.files]
+        self.end_work(written)
+
+    # --- errors ---
+
+    def check(self) -> None:
+        """Raise what has ended the writer."""
+        if self.failure is not None:
+            raise self.failure
+
+    def _file_entry(self, file: ChainFile, marks: Marks) -> Entry:
+        notes = pack_notes(file.notes)
+        return Entry(
+            file.name,
+            tuple(file.chunks),
+            extended=file_attributes(marks, file.base_offset, notes, file.end_offset),
+            modified_s=self.settler.clock.wall_ms() // 1000,
+        )
+
+    async def _settle(self, change: Change, refuse_at_s: float) -> Outcome:
+        try:
+            return await self.settler.settle(change, refuse_at_s)
+        except NotStoredError:
+            raise
+        except StorageError as error:
+            self.fail(error)
+            raise
+        except BaseException:
+            # Cancelled, or a bug: nobody looks any more whether the change was made.
+            place = self.settler.place(change.entry.name)
+            self.fail(StorageError(f"{place}: a change was abandoned before its outcome was known"))
+            raise
+
+    def _taken_over(self, name: str) -> NotWriterError:
+        return NotWriterError(
+            f"{self.settler.place(name)}: another writer has taken over from epoch {self.epoch}"
+        )
+
+    async def _give_up(self, outcome: Outcome, name: str) -> NoReturn:
+        """End the writer: what it wanted will never be done."""
+        place = self.settler.place(name)
+        error: StorageError = CorruptionError(
+            f"{place}: it is not as this writer left it, and no other has taken over"
+        )
+        if outcome.verdict is Verdict.TAKEN_OVER:
+            error = self._taken_over(name)
+        elif outcome.verdict is Verdict.GONE:
+            # A writer that has taken over may have dropped the file, or put another in its place.
+            leader = None if name == LEADER else await self.settler.look_up(LEADER)
+            error = StorageError(f"{place}: it is gone")
+            if (
+                leader is not None
+                and read_leader(leader, self.settler.place(LEADER))[1].epoch > self.epoch
+            ):
+                error = self._taken_over(name)
+        self.fail(error)
+        raise error

@@ -1,0 +1,120 @@
+"""Extended attributes: whose an entry is, how often it was changed, and what is in a file.
+
+SMQ's own (`offset_min`, `offset_max`, `buffer_start`) stand beside them, for its readers.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from struct import Struct, error, pack
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.backend.seaweedmq.chain.files import ChainFile, ChunkNote
+from kgw.errors import CorruptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kgw.backend.seaweedmq.filer import Entry
+
+IDENTITY: Final = "kgw.identity"
+EPOCH: Final = "kgw.epoch"
+CHANGES: Final = "kgw.changes"
+WRITER: Final = "kgw.writer"
+NOTES: Final = "kgw.notes"
+
+NUMBER: Final = Struct(">q")
+NOTE: Final = Struct(">qq")
+
+
+class Marks(NamedTuple):
+    """What an entry says about who wrote it, and about how often it was changed."""
+
+    identity: bytes
+    """Whose chain it is."""
+    epoch: int
+    changes: int
+    """How often its writers have changed it: 1 when it is made. A take-over leaves it as it is: the
+    epoch alone shuts a writer out, and this alone orders the changes of one, so that a test that
+    takes one of them away can see what it was for."""
+    writer: bytes
+    """A token of the writer that made the last change: two that ask for the same epoch at the same
+    time can tell whose answer they see."""
+
+    @property
+    def expected(self) -> dict[str, bytes]:
+        """What a change of an entry with these marks expects: values that are never empty."""
+        return {
+            IDENTITY: self.identity,
+            EPOCH: NUMBER.pack(self.epoch),
+            CHANGES: NUMBER.pack(self.changes),
+        }
+
+    @property
+    def attributes(self) -> dict[str, bytes]:
+        """What an entry with these marks has among its extended attributes."""
+        return {**self.expected, WRITER: self.writer}
+
+    def changed(self) -> Marks:
+        """Return what they are after another change by the same writer."""
+        return self._replace(changes=self.changes + 1)
+
+
+def read_marks(entry: Entry, place: str) -> Marks:
+    """Return the marks of an entry. Raises CorruptionError, naming the place."""
+    try:
+        extended = entry.extended
+        return Marks(
+            extended[IDENTITY],
+            NUMBER.unpack(extended[EPOCH])[0],
+            NUMBER.unpack(extended[CHANGES])[0],
+            extended[WRITER],
+        )
+    except (KeyError, error) as reason:
+        raise CorruptionError(f"{place}: not written by kgw, or damaged: {reason!r}") from reason
+
+
+def pack_notes(notes: Sequence[ChunkNote]) -> bytes:
+    """Return the attribute that describes a file's chunks: 16 bytes each."""
+    return pack(f">{2 * len(notes)}q", *chain.from_iterable(notes))
+
+
+def file_attributes(
+    marks: Marks, base_offset: int, notes: bytes, end_offset: int
+) -> dict[str, bytes]:
+    """Return the extended attributes of a file, given its packed notes."""
+    attributes = {**marks.attributes, NOTES: notes, "buffer_start": NUMBER.pack(base_offset)}
+    if notes:
+        attributes["offset_min"] = notes[: NUMBER.size]
+        attributes["offset_max"] = NUMBER.pack(end_offset - 1)
+    return attributes
+
+
+def read_file(entry: Entry, file: ChainFile, place: str) -> ChainFile:
+    """Return a file with what its entry says; name and beginning are the leader entry's.
+
+    Raises CorruptionError, naming the place, when the entry contradicts itself or the leader's.
+    """
+    found = ChainFile(
+        file.name, file.base_offset, file.begun_ms, end_offset=file.base_offset, is_loaded=True
+    )
+    try:
+        notes = [ChunkNote(*note) for note in NOTE.iter_unpack(entry.extended[NOTES])]
+        end_offset = file.base_offset
+        if notes:
+            (last_offset,) = NUMBER.unpack(entry.extended["offset_max"])
+            end_offset = last_offset + 1
+    except (KeyError, error) as reason:
+        raise CorruptionError(f"{place}: its attributes are damaged: {reason!r}") from reason
+    if len(notes) != len(entry.chunks):
+        message = f"{place}: {len(entry.chunks)} chunks, but {len(notes)} are described"
+        raise CorruptionError(message)
+    ends = [note.base_offset for note in notes[1:]] + [end_offset]
+    lower = file.base_offset
+    for chunk, note, end in zip(entry.chunks, notes, ends, strict=True):
+        if chunk.position != found.size_bytes or not lower <= note.base_offset <= end:
+            message = f"{place}: chunk {len(found.chunks)} does not follow the one before it"
+            raise CorruptionError(message)
+        lower = note.base_offset
+        found.add(chunk, note, end)
+    return found

@@ -1,0 +1,25 @@
+"""Names of files: SMQ's, of a UTC second each. Readers of SMQ sort by them; a chain does not."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+_FORMAT: Final = "%Y-%m-%d-%H-%M-%S"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+# A year of five digits would sort before all others; this leaves a year of seconds after it.
+_LATEST: Final = datetime(9998, 12, 31, 23, 59, 59, tzinfo=UTC)
+
+
+def next_name(last_name: str, wall_ms: int) -> str:
+    """Return the name of a file begun now, greater than the last one given, "" for none.
+
+    A second later than the last one where the clock stands, or went back. Raises ValueError when
+    the last name is none of ours.
+    """
+    latest_s = int((_LATEST - _EPOCH).total_seconds())
+    begun = _EPOCH + timedelta(seconds=min(max(wall_ms // 1000, 0), latest_s))
+    if last_name:
+        last = datetime.strptime(last_name, _FORMAT).replace(tzinfo=UTC)
+        begun = max(begun, last + timedelta(seconds=1))
+    return begun.strftime(_FORMAT)

@@ -1,0 +1,147 @@
+"""A change is sent, and its entry looked at, until it is known what became of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.backend.seaweedmq.chain.marks import read_marks
+from kgw.backend.seaweedmq.chain.outcome import Verdict, judge
+from kgw.backend.seaweedmq.filer import (
+    ConditionFailedError,
+    EntryExistsError,
+    EntryMissingError,
+    FilerError,
+    OutcomeUnknownError,
+)
+from kgw.errors import StorageError
+from kgw.logs import EventLogger, QuietLog
+
+if TYPE_CHECKING:
+    from kgw.backend.seaweedmq.chain.marks import Marks
+    from kgw.backend.seaweedmq.filer import Entry, Filer
+    from kgw.clock import Clock
+
+_FIRST_PAUSE_S: Final = 0.05
+_LONGEST_PAUSE_S: Final = 2.0
+
+_log = EventLogger(__name__)
+
+
+class NotStoredError(StorageError):
+    """The filer could not be asked for so long that it was given up. Nothing was changed."""
+
+
+class Change(NamedTuple):
+    """An entry as it is to be, and the marks that it expects and leaves."""
+
+    entry: Entry
+    before: Marks | None
+    """None when the entry is to be made."""
+    after: Marks
+
+
+class Outcome(NamedTuple):
+    """What became of a change."""
+
+    verdict: Verdict
+    """Never OPEN."""
+    entry: Entry | None
+    """What is there now."""
+
+
+def pause_s(attempt: int) -> float:
+    """Return how long to wait after so many attempts, 1 for the first."""
+    return float(min(_FIRST_PAUSE_S * 2 ** min(attempt - 1, 10), _LONGEST_PAUSE_S))
+
+
+class Settler:
+    """Asks a filer about the entries of one directory, again and again where it must."""
+
+    def __init__(self, filer: Filer, clock: Clock, directory: str) -> None:
+        self.filer = filer
+        self.clock = clock
+        self.directory = directory
+        self.trouble: str | None = None
+        """What is in the way at present."""
+        self._quiet = QuietLog(_log)
+
+    async def settle(self, change: Change, refuse_at_s: float) -> Outcome:
+        """Make a change, and return when its outcome is known and cannot alter.
+
+        A request whose answer did not come is repeated under the same condition: whichever arrives
+        first is taken, the others are refused, however late. Raises NotStoredError when the time is
+        over and no request can have reached the filer; CorruptionError when what is there cannot be
+        understood.
+        """
+        attempt = 0
+        is_on_its_way = False
+        while True:
+            attempt += 1
+            try:
+                await self._send(change)
+            except OutcomeUnknownError as error:
+                is_on_its_way = True
+                self.note(error)
+                is_refused = False
+            except (ConditionFailedError, EntryExistsError, EntryMissingError) as error:
+                reason: FilerError = error
+                is_refused = True
+            except FilerError as error:
+                reason = error
+                self.note(error)
+                is_refused = False
+            else:
+                self.trouble = None
+                return Outcome(Verdict.DONE, change.entry)
+            if is_on_its_way or is_refused:
+                found = await self.look_up(change.entry.name)
+                marks = None if found is None else read_marks(found, self.place(found.name))
+                verdict = judge(marks, change.before, change.after)
+                if verdict is not Verdict.OPEN:
+                    return Outcome(verdict, found)
+            if not is_on_its_way and self.clock.monotonic_s() >= refuse_at_s:
+                raise NotStoredError(f"{self.place(change.entry.name)}: {reason}") from reason
+            await self.pause(attempt)
+
+    async def look_up(self, name: str, refuse_at_s: float | None = None) -> Entry | None:
+        """Return an entry, None when there is none, however long the filer does not answer.
+
+        With a time, raises FilerError when it is over.
+        """
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                entry = await self.filer.look_up(self.directory, name)
+            except FilerError as error:
+                if refuse_at_s is not None and self.clock.monotonic_s() >= refuse_at_s:
+                    raise
+                self.note(error)
+                await self.pause(attempt)
+            else:
+                self.trouble = None
+                return entry
+
+    async def pause(self, attempt: int) -> None:
+        """Wait before the next attempt."""
+        await self.clock.sleep_until(self.clock.monotonic_s() + pause_s(attempt))
+
+    def note(self, error: StorageError) -> None:
+        """Say, now and then, what is in the way."""
+        self.trouble = str(error)
+        self._quiet.warning(
+            "a chain waits for SeaweedFS",
+            "waits",
+            self.clock.monotonic_s(),
+            {"directory": self.directory, "reason": self.trouble},
+        )
+
+    def place(self, name: str) -> str:
+        """Return where an entry is, for messages."""
+        return f"{self.directory}/{name}"
+
+    async def _send(self, change: Change) -> None:
+        if change.before is None:
+            await self.filer.create(self.directory, change.entry)
+        else:
+            await self.filer.update(self.directory, change.entry, change.before.expected)

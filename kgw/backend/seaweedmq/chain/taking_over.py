@@ -1,0 +1,120 @@
+"""How a chain begins, and how another becomes its writer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+from kgw.backend.seaweedmq.chain.files import NotWriterError
+from kgw.backend.seaweedmq.chain.leader import LEADER, Leader, leader_entry, read_leader
+from kgw.backend.seaweedmq.chain.ledger import Ledger
+from kgw.backend.seaweedmq.chain.marks import Marks, read_file, read_marks
+from kgw.backend.seaweedmq.chain.outcome import Verdict
+from kgw.backend.seaweedmq.chain.settling import Change, Settler
+from kgw.backend.seaweedmq.filer import EntryExistsError, EntryMissingError
+from kgw.errors import CorruptionError
+
+if TYPE_CHECKING:
+    from kgw.backend.seaweedmq.filer import Entry
+
+
+async def begin(
+    settler: Settler, identity: bytes, writer: bytes, detail: bytes, refuse_at_s: float
+) -> Ledger:
+    """Make an empty chain, and be its writer with epoch 1."""
+    marks = Marks(identity, 1, 1, writer)
+    leader = Leader(detail=detail)
+    entry = leader_entry(leader, marks, settler.clock.wall_ms() // 1000)
+    outcome = await settler.settle(Change(entry, None, marks), refuse_at_s)
+    if outcome.verdict is not Verdict.DONE:
+        raise EntryExistsError(f"{settler.place(LEADER)} exists")
+    return Ledger(settler, leader, marks, [])
+
+
+async def take_over(settler: Settler, identity: bytes, writer: bytes, refuse_at_s: float) -> Ledger:
+    """Become the writer: raise the epoch of the leader entry, then that of the active file.
+
+    After the first, the old writer begins no file and names none; after the second, it enters
+    nothing, and what is listed is final.
+    """
+    ledger = await _raise_epoch(settler, identity, writer, refuse_at_s)
+    if ledger.files:
+        await _seize_active(ledger, refuse_at_s)
+    if ledger.files and not ledger.leader.is_active_there:
+        await ledger.change_leader(
+            lambda leader: leader._replace(is_active_there=True), refuse_at_s
+        )
+    return ledger
+
+
+async def _raise_epoch(
+    settler: Settler, identity: bytes, writer: bytes, refuse_at_s: float
+) -> Ledger:
+    place = settler.place(LEADER)
+    epoch: int | None = None
+    while True:
+        found = await settler.look_up(LEADER, refuse_at_s)
+        if found is None:
+            raise EntryMissingError(f"{place}: there is no chain")
+        leader, before = read_leader(found, place)
+        if before.identity != identity:
+            raise CorruptionError(f"{place}: it is another's")
+        if epoch is not None and before.epoch != epoch:
+            raise NotWriterError(f"{place}: another writer took over at the same time")
+        epoch = before.epoch
+        after = Marks(identity, epoch + 1, before.changes, writer)
+        entry = leader_entry(leader, after, settler.clock.wall_ms() // 1000)
+        outcome = await settler.settle(Change(entry, before, after), refuse_at_s)
+        match outcome.verdict:
+            case Verdict.DONE:
+                return Ledger(settler, leader, after, [row.as_file() for row in leader.rows])
+            case Verdict.OVERTAKEN:
+                continue  # the old writer has changed it meanwhile
+            case _:
+                _refuse(outcome.verdict, place)
+
+
+async def _seize_active(ledger: Ledger, refuse_at_s: float) -> None:
+    """Put the epoch on the active file, whatever the old writer still does to it."""
+    settler = ledger.settler
+    file = ledger.files[-1]
+    place = settler.place(file.name)
+    while True:
+        found = await settler.look_up(file.name, refuse_at_s)
+        if found is not None:
+            verdict = await _seize(ledger, found, refuse_at_s)
+        elif ledger.leader.is_active_there:
+            raise CorruptionError(f"{place}: it is gone, and may have held records")
+        else:
+            file.is_loaded = True
+            verdict = (await ledger.make_file(file, refuse_at_s)).verdict
+        if verdict is Verdict.DONE:
+            return
+        if verdict is not Verdict.OVERTAKEN:
+            _refuse(verdict, place)
+
+
+async def _seize(ledger: Ledger, found: Entry, refuse_at_s: float) -> Verdict:
+    settler = ledger.settler
+    place = settler.place(found.name)
+    before = read_marks(found, place)
+    if before.identity != ledger.identity:
+        raise CorruptionError(f"{place}: it is another's")
+    if before.epoch >= ledger.epoch:
+        return Verdict.TAKEN_OVER
+    # What the list says must be right before it is made ours.
+    file = read_file(found, ledger.files[-1], place)
+    after = ledger.first_marks._replace(changes=before.changes)
+    entry = found._replace(extended={**found.extended, **after.attributes})
+    outcome = await settler.settle(Change(entry, before, after), refuse_at_s)
+    if outcome.verdict is Verdict.DONE:
+        ledger.files[-1] = file
+        ledger.hold_active(after)
+    return outcome.verdict
+
+
+def _refuse(verdict: Verdict, place: str) -> NoReturn:
+    if verdict is Verdict.TAKEN_OVER:
+        raise NotWriterError(f"{place}: another writer took over at the same time")
+    if verdict is Verdict.GONE:
+        raise CorruptionError(f"{place}: it was removed while it was taken over")
+    raise CorruptionError(f"{place}: it went back to an older state")
