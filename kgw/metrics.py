@@ -340,6 +340,17 @@ class Metrics:
         "kgw_cold_put_aside_partitions",
         "Partitions whose cold segments could not be recompressed and are left alone for a while.",
     )
+    mirrored_offsets: dict[str, int] = _counter(
+        "kgw_mirrored_offsets_total",
+        "Committed offsets for SeaweedMQ's place of group positions, by result: written, failed "
+        "(once for each round that ended so; they are tried again) or skipped (too many at once, "
+        "or a group whose name is too long for a file).",
+        "result",
+    )
+    mirror_waiting: int = _gauge(
+        "kgw_mirror_waiting_rows",
+        "Rows of committed offsets that are not yet in SeaweedMQ's place of group positions.",
+    )
     clock_held: int = _gauge(
         "kgw_clock_held", "1 while the wall clock has jumped and is not gone by yet, else 0."
     )
