@@ -142,12 +142,14 @@ class _Process:
         """
         from kgw.backend.registry import open_backend
         from kgw.gateway import Gateway
+        from kgw.metrics import Metrics
 
-        backend = open_backend(self._config, self._clock)
+        metrics = Metrics()
+        backend = open_backend(self._config, self._clock, metrics)
         if self._takes_over:
             backend.take_over()
         self._catch_signals(backend)
-        gateway = Gateway(self._config, backend, self._clock)
+        gateway = Gateway(self._config, backend, self._clock, metrics=metrics)
         gateway.on_leadership = partial(self._leadership_changed, gateway)
         try:
             if await self._start(gateway):
@@ -289,7 +291,7 @@ class _Process:
                 loop.add_signal_handler(one, self._on_signal)
             except NotImplementedError:  # Windows: the loop cannot, the interpreter can
                 signal.signal(one, lambda *_: loop.call_soon_threadsafe(self._on_signal))
-        if backend.is_shared:
+        if backend.is_shared and hasattr(signal, "SIGUSR1"):
             loop.add_signal_handler(signal.SIGUSR1, backend.take_over)
 
     def _on_signal(self) -> None:

@@ -55,15 +55,23 @@ class Gateway:
     """Everything that handlers serve from, over one backend."""
 
     def __init__(
-        self, config: Config, backend: Backend, clock: Clock, placement: Placement | None = None
+        self,
+        config: Config,
+        backend: Backend,
+        clock: Clock,
+        placement: Placement | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
-        """Without a `placement` this process is the whole cluster."""
+        """Without a `placement` this process is the whole cluster.
+
+        `metrics` are those that the backend counts in, if it was given any.
+        """
         self.config = config
         self.backend = backend
         self.clock = clock
         self.running_clock = RunningClock(clock)
         """For what has to know its age after a restart."""
-        self.metrics = Metrics()
+        self.metrics = metrics or Metrics()
         self.placement = OneProcess() if placement is None else placement
         self.leadership = Leadership.LEADING
         """Whether requests may be answered; LOST once it is known, too, who leads instead."""

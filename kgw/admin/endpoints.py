@@ -46,9 +46,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         health.ready,
         is_early=True,
     ),
-    Endpoint(
-        "/metrics", "Every metric as Prometheus reads it.", health.metrics, is_early=True
-    ),
+    Endpoint("/metrics", "Every metric as Prometheus reads it.", health.metrics, is_early=True),
     Endpoint(
         "/api/v1/loop",
         "How late the event loop was at the looks that are due four times a second: how often in "

@@ -442,13 +442,6 @@ class Backend(ABC):
 
     state: StateStore
 
-    is_shared: bool = False
-    """Whether several processes may be given what is kept."""
-
-    leadership: Leadership = Leadership.LEADING
-    leader: Node | None = None
-    """Who leads, where another does and it is known how clients reach it."""
-
     on_leadership: Callable[[], None] | None = None
     """Called in the loop when `leadership` or `leader` has changed. One owner: the gateway."""
 
@@ -462,6 +455,21 @@ class Backend(ABC):
 
         Raises DataDirectoryError when another process holds it or it cannot be understood.
         """
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several processes may be given what is kept."""
+        return False
+
+    @property
+    def leadership(self) -> Leadership:
+        """Whether this process leads; before `open` has returned, whether it waits for that."""
+        return Leadership.LEADING
+
+    @property
+    def leader(self) -> Node | None:
+        """Who leads, where another process does and it is known how clients reach it."""
+        return None
 
     def take_over(self) -> None:
         """Lead, whoever does so now: the next `open` does not wait, nor does one that waits now.

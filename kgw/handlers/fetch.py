@@ -277,12 +277,7 @@ def _end(
     if poll is not None and read.is_unchanged and not makes_session and is_confirmed:
         return _keep_poll(request, read, poll.answer, session)
     response = yield from _response(request, read.parts, context, makes_session=makes_session)
-    if (
-        response.session_id
-        or not session.knows(request)
-        or not read.is_empty
-        or not is_confirmed
-    ):
+    if response.session_id or not session.knows(request) or not read.is_empty or not is_confirmed:
         read.stop()
         return response
     encoder = codec(FetchResponse, context.api_version)

@@ -228,11 +228,7 @@ class SessionParts:
     def _part(self, entry: SessionPartition) -> PartitionRead:
         view = entry.view
         gone_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if (
-            view is None
-            or view.presence.gone_code is not None
-            or view.isolation != self._isolation
-        ):
+        if view is None or view.presence.gone_code is not None or view.isolation != self._isolation:
             if view is not None:
                 view.ignore(entry)
             partition, gone_code = self._catalog.find(entry.topic, entry.index)

@@ -1,7 +1,7 @@
 """The lease of a namespace: taken, renewed, watched by a stand-by, given back.
 
-`lease_rules` decides; this asks the filer and keeps the time. No call of it is relied on for what is
-stored: the chains refuse whoever has been replaced.
+`lease_rules` decides; this asks the filer and keeps the time. No call of it is relied on for what
+is stored: the chains refuse whoever has been replaced.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from kgw.clock import Clock, Timer
     from kgw.config import Node
 
-DIRECTORY: Final = "/topics/.kgw"
 _LOOKS_PER_RENEWAL: Final = 3
 """A stand-by looks that often, and a leader that waits for an answer asks again."""
 
@@ -44,15 +43,18 @@ class Lease:
         self,
         filer: Filer,
         clock: Clock,
-        namespace: str,
+        directory: str,
         lease_ms: int,
         *,
         holder: bytes | None = None,
     ) -> None:
-        """`holder` tells this run of a gateway from every other; random unless given."""
+        """Say where the entry is, and how long a lease is.
+
+        `holder` tells this run of a gateway from every other; random unless given.
+        """
         self._filer = filer
         self._clock = clock
-        self._directory = f"{DIRECTORY}/{namespace}"
+        self._directory = directory
         self._rules = LeaseRules(holder or urandom(16), lease_ms)
         self._takes_over = False
         self._wake = asyncio.Event()

@@ -1,10 +1,10 @@
 """Which gateway leads a namespace, and until when: the rules. Pure; time is an argument.
 
-The lease is one entry of the filer, which the gateway that leads renews by conditional updates: each
-expects the holder, the epoch and the count that were there, and sets the count one higher. A leader
-counts its time from when it sent a renewal, a stand-by from when it saw one; so if their clocks run
-at the same rate, at most one of them believes that it leads. Nothing is lost where they do not: that
-no other gateway writes is up to the chains.
+The lease is one entry of the filer, which the gateway that leads renews by conditional updates:
+each expects the holder, the epoch and the count that were there, and sets the count one higher. A
+leader counts its time from when it sent a renewal, a stand-by from when it saw one; so if their
+clocks run at the same rate, at most one of them believes that it leads. Nothing is lost where they
+do not: that no other gateway writes is up to the chains.
 """
 
 from __future__ import annotations
@@ -148,7 +148,9 @@ class LeaseRules:
                 # Sent for the first time then: it cannot have been there before.
                 self.succeeded()
                 return
-            there_before = found is None if pending.before is None else pending.before.is_same(found)
+            there_before = (
+                found is None if pending.before is None else pending.before.is_same(found)
+            )
             if not there_before:
                 # Its condition holds no more, and never will: the counts only rise.
                 self._pending = None

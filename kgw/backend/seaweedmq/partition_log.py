@@ -283,6 +283,7 @@ class SeaweedMqPartitionLog(PartitionLog, Segmented):
         self._is_lost = True
         self._failure = error
         self._shell.report(f"partition {self.key} is led by another gateway: {error}")
+        self._shell.on_lost()
 
     def retire(self, reason: str) -> None:
         """Refuse appends from now on."""

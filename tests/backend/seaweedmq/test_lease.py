@@ -37,7 +37,7 @@ class Side:
     def __init__(self, number: int, store: FilerStore, clock: ManualClock) -> None:
         self.node = node(number)
         self.filer = MemoryFiler(store, clock)
-        self.lease = Lease(self.filer, clock, "kafka", LEASE_MS, holder=bytes([number]) * 16)
+        self.lease = Lease(self.filer, clock, DIRECTORY, LEASE_MS, holder=bytes([number]) * 16)
         self.told: list[tuple[Leadership, Node | None]] = []
         self.lease.on_change = lambda: self.told.append((self.lease.leadership, self.lease.leader))
         self.acquiring: Task[None] | None = None

@@ -115,7 +115,7 @@ class Gateways(RuleBasedStateMachine):
         super().__init__()
         self.true_s = 0.0
         self.entry: LeaseEntry | None = None
-        self.rules = [LeaseRules(bytes([65 + n]), LEASES_MS[n]) for n in range(GATEWAYS)]
+        self.gateways = [LeaseRules(bytes([65 + n]), LEASES_MS[n]) for n in range(GATEWAYS)]
         self.on_their_way: list[OnItsWay] = []
 
     def now_s(self, gateway: int) -> float:
@@ -129,18 +129,18 @@ class Gateways(RuleBasedStateMachine):
     @rule(gateway=st.integers(0, GATEWAYS - 1))
     def wait_until_due(self, gateway: int) -> None:
         """Move time on to when a stand-by may try: a moment before would be too early."""
-        rules = self.rules[gateway]
+        rules = self.gateways[gateway]
         if not rules.is_holder:
             self.true_s += max(0.0, rules.takes_over_s - self.now_s(gateway))
 
     @rule(gateway=st.integers(0, GATEWAYS - 1))
     def look(self, gateway: int) -> None:
-        self.rules[gateway].saw(self.entry, self.now_s(gateway))
+        self.gateways[gateway].saw(self.entry, self.now_s(gateway))
 
     @rule(gateway=st.integers(0, GATEWAYS - 1), dice=st.integers(0, 9))
     def send(self, gateway: int, dice: int) -> None:
         """Ask for what is due, and let the request go on its way."""
-        rules, now_s = self.rules[gateway], self.now_s(gateway)
+        rules, now_s = self.gateways[gateway], self.now_s(gateway)
         if rules.is_holder:
             write = rules.renew()
             if not dice:
@@ -149,7 +149,7 @@ class Gateways(RuleBasedStateMachine):
                 write = rules.renew()
                 write = write._replace(wanted=write.wanted._replace(is_released=True))
                 self.on_their_way.append(OnItsWay(gateway, write))
-                self.rules[gateway] = LeaseRules(rules.holder + b"'", rules.lease_ms)
+                self.gateways[gateway] = LeaseRules(rules.holder + b"'", rules.lease_ms)
                 return
         elif rules.takes_over_s <= now_s:
             write = rules.take()
@@ -173,7 +173,7 @@ class Gateways(RuleBasedStateMachine):
         self.send(gateway, dice=1)
         for one in self.on_their_way[before:]:
             if self.arrive(one):
-                self.rules[gateway].succeeded()
+                self.gateways[gateway].succeeded()
         del self.on_their_way[before:]
 
     def arrive(self, one: OnItsWay) -> bool:
@@ -186,7 +186,7 @@ class Gateways(RuleBasedStateMachine):
 
     @invariant()
     def one_leads(self) -> None:
-        leading = [n for n, rules in enumerate(self.rules) if rules.leads(self.now_s(n))]
+        leading = [n for n, rules in enumerate(self.gateways) if rules.leads(self.now_s(n))]
         assert len(leading) <= 1, leading
 
 
