@@ -24,7 +24,7 @@ WRITER: Final = "kgw.writer"
 NOTES: Final = "kgw.notes"
 
 NUMBER: Final = Struct(">q")
-NOTE: Final = Struct(">qq")
+NOTE: Final = Struct(">qqI")
 
 
 class Marks(NamedTuple):
@@ -75,7 +75,7 @@ def read_marks(entry: Entry, place: str) -> Marks:
 
 
 def pack_notes(notes: Sequence[ChunkNote]) -> bytes:
-    """Return the attribute that describes a file's chunks: 16 bytes each."""
+    """Return the attribute that describes a file's chunks: 20 bytes each."""
     return pack(f">{2 * len(notes)}q", *chain.from_iterable(notes))
 
 
