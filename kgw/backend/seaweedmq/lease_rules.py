@@ -34,8 +34,8 @@ class LeaseEntry(NamedTuple):
     """Random, of one run of a gateway."""
     epoch: int
     """Rises with each holder."""
-    count: int
-    """Rises with each change."""
+    change: int
+    """The count of changes. Rises with each."""
     lease_ms: int
     """The holder's: it may believe for so long that it leads."""
     node: Node | None = None
@@ -50,7 +50,7 @@ class LeaseEntry(NamedTuple):
             "kgw-identity": _IDENTITY,
             "kgw-holder": self.holder,
             "kgw-epoch": self.epoch.to_bytes(8, "big"),
-            "kgw-count": self.count.to_bytes(8, "big"),
+            "kgw-count": self.change.to_bytes(8, "big"),
         }
 
     def is_same(self, other: LeaseEntry | None) -> bool:
@@ -80,7 +80,10 @@ class LeaseEntry(NamedTuple):
                 raise ValueError(f"version {fields['version']!r} is not known")
             node = fields["node"]
             if node is not None:
-                listeners = (Listener(*map(str, one[:2]), int(one[2])) for one in node["listeners"])
+                listeners = (
+                    Listener(str(name), str(host), int(port))
+                    for name, host, port in node["listeners"]
+                )
                 node = Node(int(node["id"]), {one.name: one for one in listeners})
             return cls(
                 extended["kgw-holder"],
@@ -165,16 +168,16 @@ class LeaseRules:
     def take(self) -> Write:
         """Return the change by which this gateway becomes the holder."""
         before = self.entry
-        epoch, count = (0, 0) if before is None else (before.epoch, before.count)
+        epoch, change = (0, 0) if before is None else (before.epoch, before.change)
         return self._pending or Write(
-            before, LeaseEntry(self.holder, epoch + 1, count + 1, self.lease_ms, self.node)
+            before, LeaseEntry(self.holder, epoch + 1, change + 1, self.lease_ms, self.node)
         )
 
     def renew(self, *, is_missing: bool = False) -> Write:
         """Return the holder's next change. `is_missing`: somebody has removed the entry."""
         before = self.entry
         assert before is not None  # noqa: S101 - the holder has seen its own
-        wanted = before._replace(count=before.count + 1, node=self.node, lease_ms=self.lease_ms)
+        wanted = before._replace(change=before.change + 1, node=self.node, lease_ms=self.lease_ms)
         return self._pending or Write(None if is_missing else before, wanted)
 
     def sending(self, write: Write, now_s: float) -> None:

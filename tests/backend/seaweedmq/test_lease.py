@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from asyncio import Task
     from collections.abc import AsyncIterator
 
+pytestmark = pytest.mark.slow
+
 LEASE_MS = 10_000
 DIRECTORY = "/topics/.kgw/kafka"
 STANDBY, LEADING = Leadership.STANDBY, Leadership.LEADING
@@ -42,9 +44,9 @@ class Side:
         self.lease.on_change = lambda: self.told.append((self.lease.leadership, self.lease.leader))
         self.acquiring: Task[None] | None = None
 
-    @property
-    def leadership(self) -> Leadership:
-        return self.lease.leadership
+    def expect(self, leadership: Leadership) -> None:
+        """Check where it stands: a plain comparison would be narrowed by the type checker."""
+        assert leadership is self.lease.leadership
 
 
 class Pair:
@@ -60,7 +62,7 @@ class Pair:
         await side.filer.open()
         side.acquiring = create_task(side.lease.acquire())
         await turns(20)
-        if side.leadership is LEADING:
+        if side.lease.leadership is LEADING:
             side.lease.advertise(side.node)
             await turns(20)
 
@@ -70,9 +72,16 @@ class Pair:
             self.clock.advance(0.25)
             await turns(20)
 
+    async def aclose(self) -> None:
+        """End both gateways."""
+        for side in (self.one, self.two):
+            if side.acquiring is not None:
+                side.acquiring.cancel()
+            await side.lease.aclose()
+
     @property
     def leaderships(self) -> tuple[Leadership, Leadership]:
-        return self.one.leadership, self.two.leadership
+        return self.one.lease.leadership, self.two.lease.leadership
 
 
 @pytest.fixture
@@ -83,10 +92,7 @@ async def pair() -> AsyncIterator[Pair]:
     await pair.begin(pair.two)
     assert (LEADING, STANDBY) == pair.leaderships
     yield pair
-    for side in (pair.one, pair.two):
-        if side.acquiring is not None:
-            side.acquiring.cancel()
-        await side.lease.aclose()
+    await pair.aclose()
 
 
 async def test_a_leader_renews_and_the_other_stands_by(pair: Pair) -> None:
@@ -102,33 +108,33 @@ async def test_a_killed_leader_is_replaced_when_its_lease_has_ended(pair: Pair) 
     """Not before, and within a second after."""
     pair.one.filer.is_away = True
     await pair.advance(8)
-    assert STANDBY is pair.two.leadership
+    pair.two.expect(STANDBY)
     await pair.advance(3.5)
-    assert LEADING is pair.two.leadership
+    pair.two.expect(LEADING)
 
 
 async def test_a_leader_that_ends_in_order_is_replaced_at_once(pair: Pair) -> None:
     """It gives the lease back: within the second in which the other one looks."""
     await pair.one.lease.aclose()
     await pair.advance(1.25)
-    assert LEADING is pair.two.leadership
+    pair.two.expect(LEADING)
 
 
 async def test_the_one_who_was_away_is_told_who_leads(pair: Pair) -> None:
     """It stops answering when its lease ends, and learns of the other when the filer is back."""
     pair.one.filer.is_away = True
     await pair.advance(10)
-    assert UNCONFIRMED is pair.one.leadership
+    pair.one.expect(UNCONFIRMED)
     await pair.advance(5)
-    assert LEADING is pair.two.leadership
+    pair.two.expect(LEADING)
     pair.two.lease.advertise(pair.two.node)
     pair.one.filer.is_away = False
     await pair.advance(1.5)
-    assert LOST is pair.one.leadership
+    pair.one.expect(LOST)
     assert [(LEADING, None), (UNCONFIRMED, None), (LOST, node(2))] == pair.one.told
     await pair.one.lease.aclose()
     await pair.advance(20)
-    assert LEADING is pair.two.leadership
+    pair.two.expect(LEADING)
 
 
 async def test_never_do_both_lead(pair: Pair) -> None:
@@ -147,7 +153,7 @@ async def test_a_filer_that_is_away_for_longer_than_the_lease(pair: Pair) -> Non
     assert (UNCONFIRMED, STANDBY) == pair.leaderships
     pair.one.filer.is_away = False
     await pair.advance(1.5)
-    assert LEADING is pair.one.leadership
+    pair.one.expect(LEADING)
     pair.two.filer.is_away = False
     await pair.advance(30)
     assert (LEADING, STANDBY) == pair.leaderships
@@ -181,14 +187,12 @@ async def test_a_take_over_on_demand(pair: Pair) -> None:
     """The stand-by leads at once, and the leader learns of it at its next renewal."""
     pair.two.lease.take_over()
     await turns(20)
-    assert LEADING is pair.two.leadership
+    pair.two.expect(LEADING)
     await pair.advance(3)
-    assert LOST is pair.one.leadership
-    assert pair.one.lease.leader is None
+    pair.one.expect(LOST)
     pair.two.lease.advertise(pair.two.node)
     await pair.advance(1.25)
-    assert node(2) == pair.one.lease.leader
-    assert [LEADING, LOST, LOST] == [one for one, _ in pair.one.told]
+    assert [(LEADING, None), (LOST, None), (LOST, node(2))] == pair.one.told
 
 
 async def test_a_start_that_takes_over() -> None:
@@ -197,10 +201,9 @@ async def test_a_start_that_takes_over() -> None:
     await pair.begin(pair.one)
     pair.two.lease.take_over()
     await pair.begin(pair.two)
-    assert LEADING is pair.two.leadership
+    pair.two.expect(LEADING)
     assert [(LEADING, None)] == pair.two.told
-    for side in (pair.one, pair.two):
-        await side.lease.aclose()
+    await pair.aclose()
 
 
 async def test_a_doubt_is_looked_into_at_once(pair: Pair) -> None:
@@ -209,7 +212,7 @@ async def test_a_doubt_is_looked_into_at_once(pair: Pair) -> None:
     await turns(20)
     pair.one.lease.doubt()
     await turns(20)
-    assert LOST is pair.one.leadership
+    pair.one.expect(LOST)
 
 
 async def test_both_start_at_once() -> None:
@@ -226,9 +229,7 @@ async def test_both_start_at_once() -> None:
     first.answer()
     await pair.advance(2)
     assert (STANDBY, LEADING) == pair.leaderships
-    pair.one.acquiring.cancel()  # type: ignore[union-attr] - it was set above
-    for side in (pair.one, pair.two):
-        await side.lease.aclose()
+    await pair.aclose()
 
 
 async def test_a_removed_entry_is_made_anew(pair: Pair) -> None:
@@ -252,7 +253,7 @@ async def test_a_standby_without_a_filer_waits(pair: Pair) -> None:
     """And takes nothing over that it has not seen."""
     pair.two.filer.is_away = True
     await pair.advance(30)
-    assert STANDBY is pair.two.leadership
+    pair.two.expect(STANDBY)
     pair.two.filer.is_away = False
     await pair.advance(30)
     assert (LEADING, STANDBY) == pair.leaderships

@@ -76,9 +76,9 @@ def test_a_standby_waits_for_the_longer_lease() -> None:
     second.saw(entry, 50.0)
     second.saw(entry, 55.0)
     assert 60.0 == second.takes_over_s
-    second.saw(entry._replace(count=entry.count + 1), 56.0)
+    second.saw(entry._replace(change=entry.change + 1), 56.0)
     assert 66.0 == second.takes_over_s
-    second.saw(entry._replace(count=9, is_released=True), 57.0)
+    second.saw(entry._replace(change=9, is_released=True), 57.0)
     assert second.takes_over_s < 0
 
 
@@ -86,7 +86,7 @@ def test_a_holder_that_sees_another_one_has_lost() -> None:
     """At once, however long its lease would have lasted."""
     rules = LeaseRules(b"one", 10_000)
     entry = taken(rules)
-    rules.saw(entry._replace(holder=b"two", epoch=2, count=2), 1.0)
+    rules.saw(entry._replace(holder=b"two", epoch=2, change=2), 1.0)
     assert not rules.is_holder
     assert not rules.leads(1.0)
 
@@ -98,7 +98,7 @@ def test_a_removed_entry_is_no_other_holder() -> None:
     rules.saw(None, 1.0)
     assert rules.is_holder
     before, wanted = rules.renew(is_missing=True)
-    assert (None, 2) == (before, wanted.count)
+    assert (None, 2) == (before, wanted.change)
 
 
 class OnItsWay(NamedTuple):
