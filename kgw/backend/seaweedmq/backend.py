@@ -115,7 +115,8 @@ class SeaweedMqBackend(Backend):
             self._shell.report(problem)
 
     async def aclose(self) -> None:
-        await self._close(is_orderly=True)
+        # Once another gateway leads, where a log ended here is not for this one to say.
+        await self._close(is_orderly=self.leadership is not Leadership.LOST)
 
     async def abandon(self) -> None:
         """Let go and note nothing, as far as a process can that is not killed."""
@@ -292,7 +293,9 @@ class SeaweedMqBackend(Backend):
         self, key: PartitionKey, directory: str, settings: LogSettings
     ) -> SeaweedMqPartitionLog:
         """Become the writer of a log that is there. Raises EntryMissingError, StorageError."""
-        chain = await Chain.take_over(self._filer, self._clock, directory, _identity(key), options=self._options.chain)
+        chain = await Chain.take_over(
+            self._filer, self._clock, directory, _identity(key), options=self._options.chain
+        )
         try:
             found = decode_detail(chain.detail)
             files = LogFiles(key, chain, found, settings, self._shell)
