@@ -356,6 +356,15 @@ class Metrics:
     )
 
     # The process.
+    leading: int = _gauge(
+        "kgw_leading",
+        "1 while this server leads what its backend keeps, else 0: it stands by, waits to be "
+        "confirmed, or has been replaced.",
+    )
+    leadership_doubts: int = _counter(
+        "kgw_leadership_doubts_total",
+        "Times that the leadership was not confirmed in time. Requests are refused until it is.",
+    )
     loop_lag: Histogram = _histogram(
         "kgw_loop_lag_seconds",
         "How late the event loop came to a look that was due, four times a second: what a request "
