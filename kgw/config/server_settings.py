@@ -33,6 +33,12 @@ def _check_interval(value: Value) -> None:
         raise ValueError("0, or at least 100")
 
 
+def _check_replication(value: Value) -> None:
+    digits = str(value)
+    if digits and not (len(digits) == 3 and digits.isascii() and digits.isdigit()):
+        raise ValueError("three digits, as in 001: copies in other data centres, racks, servers")
+
+
 _NODE = (
     Setting(
         "node.id",
@@ -102,7 +108,8 @@ _STORAGE = (
         "kgw.backend",
         "embedded",
         "Where records live: `embedded` (the data directory), `memory` (nothing survives), "
-        "or the URL of an installed backend.",
+        "`seaweedmq://FILER:PORT/NAMESPACE` (a SeaweedFS), or the URL of an installed backend. "
+        "Also settable by `--backend`.",
     ),
     *_STATE,
     Setting(
@@ -129,6 +136,64 @@ _STORAGE = (
         64 << 20,
         "Free space below which appends are refused, so that what is stored stays safe.",
         type_=LONG,
+    ),
+)
+
+_SEAWEEDMQ = (
+    Setting(
+        "kgw.seaweedmq.layout",
+        "batches",
+        "How records stand in SMQ's log files. `batches`: as they came, a batch an entry. "
+        "`records`: a record an entry, for SMQ's own readers and SQL; slower.",
+        allowed=("batches", "records"),
+    ),
+    Setting(
+        "kgw.seaweedmq.lease.ms",
+        10_000,
+        "After so long without a renewal another gateway of the namespace takes over, and this "
+        "one refuses requests until it has renewed. Renewed three times in that time.",
+        minimum=1_000,
+        maximum=600_000,
+    ),
+    Setting(
+        "kgw.seaweedmq.replication",
+        "",
+        "How often SeaweedFS keeps what is written, by its own digits, as in `001`. Empty: as the "
+        "filer says.",
+        check=_check_replication,
+    ),
+    Setting(
+        "kgw.seaweedmq.collection",
+        "",
+        "The collection of volumes that records go to. Empty: as the filer says.",
+    ),
+    Setting(
+        "kgw.seaweedmq.disk.type",
+        "",
+        "The type of disk that records go to, as in `ssd`. Empty: as the filer says.",
+    ),
+    Setting(
+        "kgw.seaweedmq.fsync",
+        False,
+        "Whether volume servers sync records to their disks before they are acknowledged. It "
+        "says nothing of the filer's own store.",
+    ),
+    Setting(
+        "kgw.seaweedmq.mirror.offsets",
+        True,
+        "Whether committed offsets are written, a second behind the commit, where SMQ keeps the "
+        "positions of its groups, too: for people and tools.",
+    ),
+    Setting(
+        "kgw.seaweedmq.security.file",
+        "",
+        "SeaweedFS's `security.toml`, where its servers ask for certificates or tokens.",
+    ),
+    Setting(
+        "kgw.seaweedmq.tls.name",
+        "",
+        "The name that the servers' certificates are made out to, where that is not the host in "
+        "`kgw.backend`.",
     ),
 )
 
@@ -364,6 +429,12 @@ _PROCESS = (
         "Time to finish what is in flight after SIGTERM.",
     ),
     Setting(
+        "kgw.handover.ms",
+        30_000,
+        "How long a server that another one has replaced goes on sending clients there before it "
+        "stops.",
+    ),
+    Setting(
         "kgw.log.format",
         "auto",
         "Log lines for people (`text`), for machines (`json`), or by where they go (`auto`).",
@@ -386,6 +457,7 @@ _PROCESS = (
 SERVER_SECTIONS = {
     "node": _NODE,
     "storage": _STORAGE,
+    "seaweedmq": _SEAWEEDMQ,
     "topics": _TOPICS,
     "topic defaults": TOPIC_DEFAULT_SETTINGS,
     "retention": RETENTION_SETTINGS,

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.conftest import DATABASES
-from tests.state.support import MemoryDatabase, ServerDatabase, SqliteDatabase, opened
+from tests.state.support import (
+    MemoryDatabase,
+    ServerDatabase,
+    SqliteDatabase,
+    memory_filer_database,
+    opened,
+    seaweedfs_database,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -24,13 +31,20 @@ def server(database_server: DatabaseServer) -> DatabaseServer:
     return database_server
 
 
-@pytest.fixture(params=["memory", "sqlite", *DATABASES])
+SEAWEEDFS = pytest.param("seaweedfs", marks=[pytest.mark.slow, pytest.mark.timeout(60)])
+
+
+@pytest.fixture(params=["memory", "sqlite", "filer", SEAWEEDFS, *DATABASES])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
     """Return an empty database of each kind."""
     if request.param == "memory":
         return MemoryDatabase()
     if request.param == "sqlite":
         return SqliteDatabase(tmp_path / "meta.sqlite")
+    if request.param == "filer":
+        return memory_filer_database()
+    if request.param == "seaweedfs":
+        return seaweedfs_database(request.getfixturevalue("seaweedfs"))
     return ServerDatabase(request.getfixturevalue(f"{request.param}_server"))
 
 

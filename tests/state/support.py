@@ -9,21 +9,28 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
+from kgw.backend.seaweedmq.channel.channel import FilerChannel
+from kgw.backend.seaweedmq.channel.options import ChannelOptions
+from kgw.backend.seaweedmq.state_store import ChainStateStore
 from kgw.clock import SystemClock
 from kgw.errors import DataDirectoryError, StorageError
+from kgw.metrics import Metrics
 from kgw.state.memory import MemoryStateStore
 from kgw.state.sql.migrations import MIGRATIONS
 from kgw.state.sql.server import Options
 from kgw.state.sql.sqlite import SqliteStateStore
 from kgw.state.sql.stores import server_store
+from kgw.testing.filer import FilerStore, MemoryFiler
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    from kgw.backend.seaweedmq.filer import Filer
     from kgw.state.base import StateStore
     from kgw.state.sql.migrations import Migration
     from kgw.state.sql.server import ServerStateStore
+    from tests.seaweedfs.cluster import Cluster
     from tests.state.servers import DatabaseServer
 
 StoreT = TypeVar("StoreT", bound="StateStore")
@@ -101,6 +108,50 @@ class SqliteDatabase(Database):
         with closing(sqlite3.connect(self.path)) as connection, connection:
             connection.execute("PRAGMA writable_schema = ON")
             connection.execute(statement)
+
+
+class FilerDatabase(Database):
+    """A directory of a filer."""
+
+    def __init__(self, kind: str, make_filer: Callable[[], Filer], namespace: str) -> None:
+        self.kind = kind
+        self._make_filer = make_filer
+        self._directory = f"/topics/.kgw/{namespace}/state"
+
+    def store(self, migrations: tuple[Migration, ...] = MIGRATIONS) -> StateStore:
+        return OnFiler(self._make_filer(), self._directory)
+
+
+class OnFiler(ChainStateStore):
+    """A state store that opens and closes a filer of its own, as a backend does."""
+
+    def __init__(self, filer: Filer, directory: str) -> None:
+        super().__init__(filer, SystemClock(), directory)
+        self._own_filer = filer
+
+    async def open(self) -> None:
+        await self._own_filer.open()
+        await super().open()
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        await self._own_filer.aclose()
+
+
+def memory_filer_database() -> FilerDatabase:
+    """Return one on a filer that this process remembers."""
+    entries = FilerStore()
+    return FilerDatabase("filer", lambda: MemoryFiler(entries), "kafka")
+
+
+def seaweedfs_database(cluster: Cluster) -> FilerDatabase:
+    """Return one on a real SeaweedFS."""
+    options = ChannelOptions(cluster.address("filer"))
+    return FilerDatabase(
+        "seaweedfs",
+        lambda: FilerChannel(options, SystemClock(), Metrics()),
+        cluster.new_namespace(),
+    )
 
 
 class ServerDatabase(Database):
