@@ -15,12 +15,13 @@ from kgw import logs
 from kgw.clock import SystemClock
 from kgw.config.listeners import Listener, format_address
 from kgw.config.paths import absolute_path
-from kgw.errors import DataDirectoryError, StorageError
+from kgw.errors import DataDirectoryError, ListenError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kgw.admin.server import AdminServer
+    from kgw.agent.server import AgentServer
     from kgw.clock import Clock
     from kgw.config import Config
     from kgw.gateway import Gateway
@@ -117,6 +118,7 @@ class _Process:
         self._is_json = is_json
         self._stop = asyncio.Event()
         self._admin: list[Listener] = []
+        self._agent: Listener | None = None
 
     async def serve(self) -> None:
         """Open, serve until a signal comes, drain, close."""
@@ -153,6 +155,7 @@ class _Process:
             bound = await server.open(config.bound_listeners)
             gateway.placement.advertise(_advertised(config, bound))
             admin = await self._open_admin(gateway)
+            agent = await self._open_agent(gateway)
             self._announce(gateway, bound)
             if admin is not None:
                 await admin.start()
@@ -169,7 +172,7 @@ class _Process:
             loop_lag.start()
             await self._stop.wait()
             gateway.begin_to_stop()
-            await self._drain(server)
+            await asyncio.gather(self._drain(server), self._drain_agent(agent))
             if admin is not None:
                 await admin.aclose()
             loop_lag.close()
@@ -187,6 +190,26 @@ class _Process:
         admin = AdminServer(gateway, self._config.admin_connections_max)
         self._admin = await admin.bind(listeners)
         return admin
+
+    async def _open_agent(self, gateway: Gateway) -> AgentServer | None:
+        """Serve the agent's API of SeaweedMQ, if that is asked for. Raises ListenError."""
+        listener = self._config.bound_agent_listener
+        if listener is None:
+            return None
+        try:
+            # In a thread: it takes 0.2 s, and what runs already goes on meanwhile.
+            module = await asyncio.to_thread(import_module, "kgw.agent.server")
+        except ImportError as error:
+            raise ListenError(
+                "kgw.smq.agent.listener needs gRPC: pip install 'kgw[seaweedmq]'"
+            ) from error
+        agent: AgentServer = module.AgentServer(gateway)
+        self._agent = await agent.start(listener)
+        return agent
+
+    async def _drain_agent(self, agent: AgentServer | None) -> None:
+        if agent is not None:
+            await agent.aclose(self._config.shutdown_timeout_ms / 1000)
 
     async def _drain(self, server: Server) -> None:
         timeout_s = self._config.shutdown_timeout_ms / 1000
@@ -216,9 +239,9 @@ class _Process:
     def _announce(self, gateway: Gateway, bound: Sequence[Listener]) -> None:
         """Write the ready line to standard output and, for a person, what to try next."""
         print(  # noqa: T201 - the line that scripts wait for
-            _ready_json(gateway, bound, self._admin)
+            _ready_json(gateway, bound, self._admin, self._agent)
             if self._is_json
-            else _ready_line(gateway, bound, self._admin),
+            else _ready_line(gateway, bound, self._admin, self._agent),
             flush=True,
         )
         _log.info(
@@ -269,17 +292,29 @@ def _data(gateway: Gateway) -> str:
     return absolute_path(config.data_dir) if config.backend == "embedded" else config.backend
 
 
-def _ready_line(gateway: Gateway, bound: Sequence[Listener], admin: Sequence[Listener]) -> str:
+def _ready_line(
+    gateway: Gateway,
+    bound: Sequence[Listener],
+    admin: Sequence[Listener],
+    agent: Listener | None,
+) -> str:
     addresses = ",".join(format_address(one.host, one.port) for one in admin)
     listeners = ",".join(format_address(one.host or "0.0.0.0", one.port) for one in bound)  # noqa: S104
+    agent_address = "" if agent is None else format_address(agent.host, agent.port)
     return (
         f"ready node_id={gateway.placement.here.node_id} listeners={listeners} "
         f"{f'admin={addresses} ' if admin else ''}"
+        f"{f'smq_agent={agent_address} ' if agent else ''}"
         f"data_dir={_data(gateway)} pid={os.getpid()}"
     )
 
 
-def _ready_json(gateway: Gateway, bound: Sequence[Listener], admin: Sequence[Listener]) -> str:
+def _ready_json(
+    gateway: Gateway,
+    bound: Sequence[Listener],
+    admin: Sequence[Listener],
+    agent: Listener | None,
+) -> str:
     from json import dumps
 
     return dumps(
@@ -290,6 +325,7 @@ def _ready_json(gateway: Gateway, bound: Sequence[Listener], admin: Sequence[Lis
             "listeners": [one._asdict() for one in bound],
             "advertised": [one._asdict() for one in gateway.placement.here.listeners.values()],
             "admin": [one._asdict() for one in admin],
+            "smq_agent": None if agent is None else agent._asdict(),
             "data_dir": _data(gateway),
             "pid": os.getpid(),
         }

@@ -40,6 +40,11 @@ if TYPE_CHECKING:
     "Needed behind address translation or in a container.",
 )
 @click.option("--node-id", type=int, metavar="N", help="Id of this node.  [default: 0]")
+@click.option(
+    "--smq-agent",
+    metavar="HOST:PORT",
+    help="Where to serve the agent's API of SeaweedMQ too, over gRPC.",
+)
 @config_file_option
 @assignments_option
 @click.option(
@@ -52,6 +57,7 @@ def serve(
     data_dir: str | None,
     advertise: Sequence[str],
     node_id: int | None,
+    smq_agent: str | None,
     config_file: str | None,
     assignments: Sequence[str],
     is_print: bool,
@@ -65,7 +71,7 @@ def serve(
     A setting comes from --config, then from the environment (num.partitions is KGW_NUM_PARTITIONS),
     then from the flags; the last one wins.
     """
-    config = load(config_file, assignments, _flags(listen, data_dir, advertise, node_id))
+    config = load(config_file, assignments, _flags(listen, data_dir, advertise, node_id, smq_agent))
     if is_print:
         print_config(config, is_json=is_json)
         return
@@ -75,7 +81,11 @@ def serve(
 
 
 def _flags(
-    listen: Sequence[str], data_dir: str | None, advertise: Sequence[str], node_id: int | None
+    listen: Sequence[str],
+    data_dir: str | None,
+    advertise: Sequence[str],
+    node_id: int | None,
+    smq_agent: str | None,
 ) -> Iterator[tuple[str, str, str]]:
     """Yield the settings that flags of their own stand for."""
     if listen:
@@ -86,6 +96,8 @@ def _flags(
         yield "advertised.listeners", _name_listeners(advertise, "--advertise"), "--advertise"
     if node_id is not None:
         yield "node.id", str(node_id), "--node-id"
+    if smq_agent is not None:
+        yield "kgw.smq.agent.listener", smq_agent, "--smq-agent"
 
 
 def _name_listeners(texts: Sequence[str], flag: str) -> str:
