@@ -202,7 +202,13 @@ class AgentService(SeaweedMessagingAgentServicer):
             lambda error: gateway.report_internal_error("PublishRecord", error),
         )
         changed = self._in_flight[publication] = asyncio.Event()
-        publication.when_changed = self._wake
+
+        def heed() -> None:
+            if publication.failure is not None and not over.done():
+                over.set_result(None)
+            self._wake()
+
+        publication.when_changed = heed
         reading = asyncio.ensure_future(
             self._read_records(first, context, publication, over, changed)
         )

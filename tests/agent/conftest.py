@@ -20,10 +20,13 @@ if TYPE_CHECKING:
 class Agent:
     """A gateway with an agent's listener, and a client of it."""
 
-    def __init__(self, gateway: InProcessGateway, server: AgentServer, client: AgentClient) -> None:
+    def __init__(
+        self, gateway: InProcessGateway, server: AgentServer, client: AgentClient, port: int
+    ) -> None:
         self.gateway = gateway
         self.server = server
         self.client = client
+        self.port = port
         self.clock = gateway.manual_clock
 
     def topic(self, name: str = "orders") -> Topic:
@@ -52,7 +55,7 @@ async def serving_agent(backend: Backend | None = None, **settings: Any) -> Asyn
         bound = await server.start(Listener("SMQ_AGENT", "127.0.0.1", 0))
         try:
             async with AgentClient(bound.port) as client:
-                yield Agent(gateway, server, client)
+                yield Agent(gateway, server, client, bound.port)
         finally:
             await server.aclose(5)
         assert {} == gateway.gateway.internal_errors

@@ -145,9 +145,11 @@ class AgentClient:
             stream.cancel()
         await self.channel.close()
 
-    async def start_session(self, topic: str = "orders", **fields: Any) -> Any:
+    async def start_session(
+        self, topic: str = "orders", *, namespace: str = "kafka", **fields: Any
+    ) -> Any:
         """Return the answer to StartPublishSession."""
-        fields.setdefault("topic", M["Topic"](namespace="kafka", name=topic))
+        fields["topic"] = M["Topic"](namespace=namespace, name=topic)
         return await self._unary("StartPublishSession", **fields)
 
     async def close_session(self, session_id: int) -> Any:
@@ -164,10 +166,12 @@ class AgentClient:
         assert not started.error
         return Publisher(self.publish(), started.session_id)
 
-    async def subscribe(self, topic: str = "orders", **fields: Any) -> Subscriber:
+    async def subscribe(
+        self, topic: str = "orders", *, namespace: str = "kafka", **fields: Any
+    ) -> Subscriber:
         """Begin a SubscribeRecord stream, and send its init."""
         stream = self._stream("SubscribeRecord")
-        fields.setdefault("topic", M["Topic"](namespace="kafka", name=topic))
+        fields["topic"] = M["Topic"](namespace=namespace, name=topic)
         await stream.write(M["SubscribeRecordRequest"](init=M["Init"](**fields)))
         return Subscriber(stream)
 
@@ -268,5 +272,5 @@ async def ended(stream: Any) -> grpc.StatusCode:
 
 async def turns(condition: Any) -> None:
     """Let the loop turn until something holds; pytest's limit ends one that never does."""
-    while not condition():
+    while not condition():  # noqa: ASYNC110 - what is waited for announces nothing
         await asyncio.sleep(0)
