@@ -8,6 +8,7 @@ from secrets import randbelow
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from kgw.agent.publication import Publication, describe
 from kgw.agent.subscription import Subscription
@@ -430,7 +431,12 @@ class AgentService(SeaweedMessagingAgentServicer):
             self._refused(error)
         except (asyncio.CancelledError, grpc.aio.AbortError):
             raise
+        except DecodeError as error:
+            status, text = grpc.StatusCode.INVALID_ARGUMENT, str(error)
+            count(self._gateway.metrics.smq_agent_refusals, status.name)
         except Exception as error:  # noqa: BLE001 - the client is told, and so are we
+            if context.cancelled():
+                return  # a stream that has broken fails in what is under way on it
             self._gateway.report_internal_error("SMQ agent", error)
             status, text = grpc.StatusCode.INTERNAL, "a bug of kgw"
         else:

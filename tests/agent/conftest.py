@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from kgw.testing.gateway import InProcessGateway
 from tests.agent.smq_client import AgentClient
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from kgw.backend.base import Backend
     from kgw.partitions.topic import Topic
@@ -39,6 +40,13 @@ class Agent:
         """Create a topic; names of settings have underscores for dots."""
         texts = {key.replace("_", "."): text for key, text in configs.items()}
         return await self.gateway.gateway.catalog.create(name, partitions, texts)
+
+    async def ticks(self, condition: Callable[[], object]) -> None:
+        """Let time pass until something holds."""
+        while not condition():
+            self.clock.advance(0.5)
+            for _ in range(50):
+                await asyncio.sleep(0)
 
     def committed(self, group: str, partition: int = 0, topic: str = "orders") -> int | None:
         """Return what a group has committed."""

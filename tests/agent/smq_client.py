@@ -78,11 +78,16 @@ def _classes() -> dict[str, Any]:
             if not name.startswith(package):
                 continue
             message = file.message_type.add(name=name.partition(".")[2])
+            is_choice = name == "schema_pb.Value"
+            if is_choice:
+                message.oneof_decl.add(name="kind")
             for text in fields.split(", "):
                 number, field_name, type_ = text.split()
                 field = message.field.add(name=field_name, number=int(number))
                 field.label = kinds.LABEL_REPEATED if type_[0] == "*" else kinds.LABEL_OPTIONAL
                 type_ = type_.lstrip("*")
+                if is_choice:
+                    field.oneof_index = 0
                 if "." in type_:
                     field.type = kinds.TYPE_MESSAGE
                     field.type_name = f".{type_}"
