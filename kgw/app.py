@@ -300,7 +300,7 @@ def _ready_line(
 ) -> str:
     addresses = ",".join(format_address(one.host, one.port) for one in admin)
     listeners = ",".join(format_address(one.host or "0.0.0.0", one.port) for one in bound)  # noqa: S104
-    agent_address = "" if agent is None else format_address(agent.host, agent.port)
+    agent_address = "" if agent is None else format_address(agent.host or "::", agent.port)
     return (
         f"ready node_id={gateway.placement.here.node_id} listeners={listeners} "
         f"{f'admin={addresses} ' if admin else ''}"

@@ -6,7 +6,6 @@ from base64 import b64decode
 from typing import TYPE_CHECKING
 
 import grpc
-import pytest
 
 from kgw.agent.ring import partition_for_key
 from kgw.backend.append import refused_append
@@ -18,6 +17,8 @@ from tests.agent.smq_client import M, ended, turns, value_of
 from tests.handlers.support import fetch, fetch_request
 
 if TYPE_CHECKING:
+    import pytest
+
     from kgw.records.record import Record
     from tests.agent.conftest import Agent
 
@@ -252,27 +253,6 @@ async def test_streams_are_limited() -> None:
             assert "kgw.smq.agent.streams.max" in await stream.details()
         await publisher.send(v=2)
         assert 1 == await publisher.offset()
-
-
-@pytest.mark.slow
-async def test_ten_thousand_records_in_one_stream(agent: Agent) -> None:
-    """Sent before any answer is read: each has its own, in order, and is there."""
-    publisher = await agent.client.publisher(partition_count=3)
-    count = 10_000
-    for number in range(count):
-        await publisher.send(b"%d" % number, v=number)
-    answers = [await publisher.answer() for _ in range(count)]
-    assert [*range(1, count + 1)] == [one.ack_sequence for one in answers]
-    assert not any(one.error for one in answers)
-    ends = [one.log.high_watermark for one in agent.topic().partitions.values()]
-    assert count == sum(ends)
-    for index in range(3):
-        own = [
-            answer.base_offset
-            for number, answer in enumerate(answers)
-            if partition_for_key(b"%d" % number, 3) == index
-        ]
-        assert [*range(ends[index])] == own
 
 
 async def test_what_was_accepted_is_answered_at_the_end(agent: Agent) -> None:
