@@ -16,12 +16,13 @@ from kgw.backend.base import Leadership
 from kgw.clock import SystemClock
 from kgw.config.listeners import Listener, format_address
 from kgw.config.paths import absolute_path
-from kgw.errors import DataDirectoryError, KgwError, ReplacedError, StorageError
+from kgw.errors import DataDirectoryError, KgwError, ListenError, ReplacedError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kgw.admin.server import AdminServer
+    from kgw.agent.server import AgentServer
     from kgw.backend.base import Backend
     from kgw.clock import Clock, Timer
     from kgw.config import Config
@@ -134,6 +135,7 @@ class _Process:
         self._handover: Timer | None = None
         self._admin: AdminServer | None = None
         self._admin_listeners: list[Listener] = []
+        self._agent: Listener | None = None
 
     async def serve(self) -> None:
         """Open, serve until a signal comes or another server has taken over, drain, close.
@@ -219,6 +221,7 @@ class _Process:
             gateway.advertise(_advertised(config, bound))
             is_admin_new = self._admin is None
             await self._open_admin(gateway)
+            agent = await self._open_agent(gateway)
             self._announce(gateway, bound)
             if self._admin is not None and is_admin_new:
                 await self._admin.start()
@@ -235,7 +238,7 @@ class _Process:
             loop_lag.start()
             await self._stop.wait()
             gateway.begin_to_stop()
-            await self._drain(server)
+            await asyncio.gather(self._drain(server), self._drain_agent(agent))
             if self._admin is not None:
                 await self._admin.aclose()
             loop_lag.close()
@@ -275,6 +278,26 @@ class _Process:
             due_s = self._clock.monotonic_s() + handover_s
             self._handover = self._clock.call_at(due_s, self._stop.set)
 
+    async def _open_agent(self, gateway: Gateway) -> AgentServer | None:
+        """Serve the agent's API of SeaweedMQ, if that is asked for. Raises ListenError."""
+        listener = self._config.bound_agent_listener
+        if listener is None:
+            return None
+        try:
+            # In a thread: it takes 0.2 s, and what runs already goes on meanwhile.
+            module = await asyncio.to_thread(import_module, "kgw.agent.server")
+        except ImportError as error:
+            raise ListenError(
+                "kgw.smq.agent.listener needs gRPC: pip install 'kgw[seaweedmq]'"
+            ) from error
+        agent: AgentServer = module.AgentServer(gateway)
+        self._agent = await agent.start(listener)
+        return agent
+
+    async def _drain_agent(self, agent: AgentServer | None) -> None:
+        if agent is not None:
+            await agent.aclose(self._config.shutdown_timeout_ms / 1000)
+
     async def _drain(self, server: Server) -> None:
         timeout_s = self._config.shutdown_timeout_ms / 1000
         _log.info("stopping", connections=len(server.connections), timeout_s=timeout_s)
@@ -305,9 +328,9 @@ class _Process:
     def _announce(self, gateway: Gateway, bound: Sequence[Listener]) -> None:
         """Write the ready line to standard output and, for a person, what to try next."""
         print(  # noqa: T201 - the line that scripts wait for
-            _ready_json(gateway, bound, self._admin_listeners)
+            _ready_json(gateway, bound, self._admin_listeners, self._agent)
             if self._is_json
-            else _ready_line(gateway, bound, self._admin_listeners),
+            else _ready_line(gateway, bound, self._admin_listeners, self._agent),
             flush=True,
         )
         _log.info(
@@ -363,17 +386,29 @@ def _data(gateway: Gateway) -> str:
     return absolute_path(config.data_dir) if config.backend == "embedded" else config.backend
 
 
-def _ready_line(gateway: Gateway, bound: Sequence[Listener], admin: Sequence[Listener]) -> str:
+def _ready_line(
+    gateway: Gateway,
+    bound: Sequence[Listener],
+    admin: Sequence[Listener],
+    agent: Listener | None,
+) -> str:
     addresses = ",".join(format_address(one.host, one.port) for one in admin)
     listeners = ",".join(format_address(one.host or "0.0.0.0", one.port) for one in bound)  # noqa: S104
+    agent_address = "" if agent is None else format_address(agent.host or "::", agent.port)
     return (
         f"ready node_id={gateway.placement.here.node_id} listeners={listeners} "
         f"{f'admin={addresses} ' if admin else ''}"
+        f"{f'smq_agent={agent_address} ' if agent else ''}"
         f"data_dir={_data(gateway)} pid={os.getpid()}"
     )
 
 
-def _ready_json(gateway: Gateway, bound: Sequence[Listener], admin: Sequence[Listener]) -> str:
+def _ready_json(
+    gateway: Gateway,
+    bound: Sequence[Listener],
+    admin: Sequence[Listener],
+    agent: Listener | None,
+) -> str:
     from json import dumps
 
     return dumps(
@@ -384,6 +419,7 @@ def _ready_json(gateway: Gateway, bound: Sequence[Listener], admin: Sequence[Lis
             "listeners": [one._asdict() for one in bound],
             "advertised": [one._asdict() for one in gateway.placement.here.listeners.values()],
             "admin": [one._asdict() for one in admin],
+            "smq_agent": None if agent is None else agent._asdict(),
             "data_dir": _data(gateway),
             "pid": os.getpid(),
         }

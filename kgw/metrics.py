@@ -355,6 +355,23 @@ class Metrics:
         "kgw_clock_held", "1 while the wall clock has jumped and is not gone by yet, else 0."
     )
 
+    # The agent's API of SMQ.
+    smq_agent_sessions: int = _gauge("kgw_smq_agent_sessions", "Publish sessions that are open.")
+    smq_agent_streams: dict[str, int] = _gauge(
+        "kgw_smq_agent_streams", "Streams that are open: publish or subscribe.", "kind"
+    )
+    smq_agent_records: dict[str, int] = _counter(
+        "kgw_smq_agent_records_total",
+        "Records published (stored) or delivered, counted when their stream ends.",
+        "direction",
+    )
+    smq_agent_refusals: dict[str, int] = _counter(
+        "kgw_smq_agent_refusals_total",
+        "Sessions, records and streams that were refused or ended, by Kafka's error code, or by "
+        "gRPC's status where Kafka has none.",
+        "error",
+    )
+
     # The process.
     leading: int = _gauge(
         "kgw_leading",

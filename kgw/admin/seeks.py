@@ -6,45 +6,19 @@ from typing import TYPE_CHECKING
 
 from kgw.admin.answers import NotFoundError
 from kgw.admin.parameters import AFTER, GROUP, PARTITION, TOPIC, Parameter, ParameterError
-from kgw.errors import ErrorCode, KafkaError
-from kgw.offsets.committed import DAMAGED_OFFSET
+from kgw.groups.positions import CommittedPositions
 from kgw.offsets.seeker import NoGroupError, OffsetSeeker
 from kgw.offsets.where import WHERE_HELP, is_number, parse_seek, seek_as_json
 from kgw.partitions.reader import PartitionReader
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from kgw.admin.answers import Answer
     from kgw.admin.parameters import Query
     from kgw.gateway import Gateway
-    from kgw.groups.coordinator import GroupCoordinator
-    from kgw.offsets.reader import Answers
-    from kgw.types import TopicId
 
 SOUGHT_TOPIC = TOPIC._replace(help="The topic.", is_required=True)
 TO = Parameter("to", f"Where to: {WHERE_HELP}.", is_required=True)
 RESUMED_GROUP = GROUP._replace(help="Whose position to resume.")
-
-
-class _Positions:
-    """Where a group of this gateway stands in a topic."""
-
-    def __init__(self, groups: GroupCoordinator, group_id: str, topic_id: TopicId) -> None:
-        self._offsets = groups.offsets(group_id)
-        self._topic_id = topic_id
-
-    async def committed(self, partitions: Collection[int]) -> Answers[int | None]:
-        answers: Answers[int | None] = {}
-        for partition in partitions:
-            one = None if self._offsets is None else self._offsets.get(self._topic_id, partition)
-            answers[partition] = None if one is None else one.offset
-            if one is not None and one.offset == DAMAGED_OFFSET:
-                answers[partition] = KafkaError(
-                    ErrorCode.CORRUPT_MESSAGE,
-                    f"what the group has committed of partition {partition} is damaged",
-                )
-        return answers
 
 
 async def seek(gateway: Gateway, query: Query) -> Answer:
@@ -68,7 +42,7 @@ async def seek(gateway: Gateway, query: Query) -> Answer:
     reader = PartitionReader(topic, gateway.fetch_deadlines)
     positions = None
     if group_id is not None:
-        positions = _Positions(gateway.groups, group_id, topic.topic_id)
+        positions = CommittedPositions(gateway.groups, group_id, topic.topic_id)
     try:
         found = await OffsetSeeker(reader, positions).seek(
             dict.fromkeys(indexes[: query.limit], wanted)

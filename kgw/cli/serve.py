@@ -52,6 +52,11 @@ if TYPE_CHECKING:
     help="Lead now, in place of another server of the same backend, instead of standing by "
     "until it has let go.",
 )
+@click.option(
+    "--smq-agent",
+    metavar="HOST:PORT",
+    help="Where to serve the agent's API of SeaweedMQ too, over gRPC.",
+)
 @config_file_option
 @assignments_option
 @click.option(
@@ -66,6 +71,7 @@ def serve(
     node_id: int | None,
     backend: str | None,
     takes_over: bool,
+    smq_agent: str | None,
     config_file: str | None,
     assignments: Sequence[str],
     is_print: bool,
@@ -79,7 +85,8 @@ def serve(
     A setting comes from --config, then from the environment (num.partitions is KGW_NUM_PARTITIONS),
     then from the flags; the last one wins.
     """
-    config = load(config_file, assignments, _flags(listen, data_dir, advertise, node_id, backend))
+    flags = _flags(listen, data_dir, advertise, node_id, backend, smq_agent)
+    config = load(config_file, assignments, flags)
     if is_print:
         print_config(config, is_json=is_json)
         return
@@ -94,6 +101,7 @@ def _flags(
     advertise: Sequence[str],
     node_id: int | None,
     backend: str | None,
+    smq_agent: str | None,
 ) -> Iterator[tuple[str, str, str]]:
     """Yield the settings that flags of their own stand for."""
     if listen:
@@ -106,6 +114,8 @@ def _flags(
         yield "node.id", str(node_id), "--node-id"
     if backend is not None:
         yield "kgw.backend", backend, "--backend"
+    if smq_agent is not None:
+        yield "kgw.smq.agent.listener", smq_agent, "--smq-agent"
 
 
 def _name_listeners(texts: Sequence[str], flag: str) -> str:

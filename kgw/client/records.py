@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from kgw.client.groups import GroupClient
@@ -18,11 +16,11 @@ from kgw.offsets.reader import (
     RecordReader,
     timestamp_ms_at,
 )
-from kgw.records.batch import HEADER_BYTES, PREFIX_BYTES, read_batch
-from kgw.records.errors import RecordError
+from kgw.records.aborted import aborted_batches
+from kgw.records.batch import HEADER_BYTES, PREFIX_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping
 
     from kgw.client.client import AsyncClient
     from kgw.client.values import FetchedPartition, TopicDescription
@@ -130,7 +128,7 @@ class WireReader(RecordReader):
         return PartitionBatches(
             [whole] if whole_bytes else [],
             OffsetBounds(fetched.log_start_offset, end),
-            _aborted_batches(whole, fetched.aborted) if fetched.aborted else frozenset(),
+            aborted_batches([whole], fetched.aborted) if fetched.aborted else frozenset(),
         )
 
     async def _damage_end(self, partition: int, offset: int) -> int | None:
@@ -189,31 +187,6 @@ class GroupPosition:
             else:
                 answers[partition] = None if one is None else one.offset
         return answers
-
-
-def _aborted_batches(
-    records: memoryview, transactions: Sequence[tuple[int, int]]
-) -> frozenset[int]:
-    """Return the base offsets of the batches that belong to aborted transactions."""
-    aborted: set[int] = set()
-    ahead = deque(sorted(transactions, key=itemgetter(1)))
-    under_way: set[int] = set()
-    position = 0
-    while position < len(records):
-        try:
-            batch = read_batch(records, position)
-        except RecordError:
-            break  # whoever delivers the records says what is wrong with this one
-        position += batch.size_bytes
-        while ahead and ahead[0][1] < batch.next_offset:
-            under_way.add(ahead.popleft()[0])
-        if batch.producer_id not in under_way or not batch.is_transactional:
-            continue
-        if batch.is_control:
-            under_way.discard(batch.producer_id)
-        else:
-            aborted.add(batch.base_offset)
-    return frozenset(aborted)
 
 
 def _is_no_batch(records: memoryview) -> bool:

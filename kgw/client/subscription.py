@@ -391,7 +391,8 @@ class OffsetSubscription:
         for partition, answer in answers.items():
             place = self._places[partition]
             if asked[partition] == place.seeks:
-                place.take_answer(answer, is_alone=len(places) == 1)
+                # One that waited leaves what would have to come from a disk to the next read.
+                place.take_answer(answer, is_alone=len(places) == 1 and not max_wait_ms)
 
     async def _wait_for_room(self, deadline_s: float) -> None:
         """Wait until something was taken out of flight, at most to the deadline."""

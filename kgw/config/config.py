@@ -5,7 +5,12 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from kgw.config.listeners import Listener, parse_admin_listener, parse_listener
+from kgw.config.listeners import (
+    Listener,
+    parse_admin_listener,
+    parse_agent_listener,
+    parse_listener,
+)
 from kgw.config.refused import why_refused
 from kgw.config.server_settings import SERVER_ALIASES, SERVER_SETTINGS
 from kgw.config.setting import LONG_MAX, ConfigError, Setting, Value, suggest
@@ -80,6 +85,10 @@ class Config:
     lag_history_samples_max: int
     admin_listeners: tuple[str, ...]
     admin_connections_max: int
+    smq_agent_listener: str
+    smq_agent_acks: str
+    smq_agent_sessions_max: int
+    smq_agent_streams_max: int
     socket_request_max_bytes: int
     request_memory_bytes: int
     inflight_requests_max: int
@@ -280,6 +289,11 @@ class Config:
     def bound_admin_listeners(self) -> list[Listener]:
         """The listeners to bind for health, metrics and JSON."""
         return [parse_admin_listener(text) for text in self.admin_listeners]
+
+    @property
+    def bound_agent_listener(self) -> Listener | None:
+        """The listener to bind for the agent's API of SeaweedMQ, if there is one."""
+        return parse_agent_listener(self.smq_agent_listener) if self.smq_agent_listener else None
 
     @property
     def advertised(self) -> dict[str, Listener]:

@@ -106,6 +106,12 @@ def parse_admin_listener(text: str) -> Listener:
     return Listener("ADMIN", host, port)
 
 
+def parse_agent_listener(text: str) -> Listener:
+    """Return the listener that `host:port` describes. Raises ValueError."""
+    host, port = parse_address(text)
+    return Listener("SMQ_AGENT", host, port)
+
+
 def is_loopback(host: str) -> bool:
     """Whether a host's name or address can only be this machine's own."""
     if host == "localhost":
@@ -122,6 +128,12 @@ def check_admin_listeners(value: object) -> None:
     """Raise ValueError unless every item is an address of this machine alone."""
     for item in value if isinstance(value, tuple) else ():
         parse_admin_listener(item)
+
+
+def check_agent_listener(value: object) -> None:
+    """Raise ValueError unless it is an address, or empty."""
+    if value:
+        parse_agent_listener(str(value))
 
 
 def check_listeners(value: object) -> None:

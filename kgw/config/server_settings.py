@@ -6,7 +6,12 @@ Some sections are in modules of their own; the table has them all.
 from __future__ import annotations
 
 from kgw.config.limit_settings import LIMIT_SETTINGS
-from kgw.config.listeners import check_admin_listeners, check_listeners, check_protocol_map
+from kgw.config.listeners import (
+    check_admin_listeners,
+    check_agent_listener,
+    check_listeners,
+    check_protocol_map,
+)
 from kgw.config.retention_settings import RETENTION_SETTINGS
 from kgw.config.setting import INT_MAX, Setting, SettingType, Value, fixed, table
 from kgw.config.topic_default_settings import ONE_NODE, TOPIC_DEFAULT_SETTINGS
@@ -422,6 +427,37 @@ _ADMIN = (
     ),
 )
 
+_SMQ_AGENT = (
+    Setting(
+        "kgw.smq.agent.listener",
+        "",
+        "Where the agent's API of SeaweedMQ is served over gRPC, as HOST:PORT; nowhere unless set. "
+        "Also `--smq-agent`. Needs `kgw[seaweedmq]` (docs/smq-agent.md).",
+        check=check_agent_listener,
+    ),
+    Setting(
+        "kgw.smq.agent.acks",
+        "client",
+        "What moves a group of the agent's API: acknowledgements of the `client`, where it asks "
+        "for a window; or `delivery` alone, as with SMQ's own agent.",
+        allowed=("client", "delivery"),
+    ),
+    Setting(
+        "kgw.smq.agent.sessions.max",
+        1_000,
+        "Publish sessions of the agent's API; more are refused with POLICY_VIOLATION.",
+        minimum=1,
+    ),
+    Setting(
+        "kgw.smq.agent.streams.max",
+        100,
+        "Streams of the agent's API, publishing and subscribing ones together; more are refused "
+        "with RESOURCE_EXHAUSTED.",
+        minimum=1,
+        maximum=10_000,
+    ),
+)
+
 _PROCESS = (
     Setting(
         "kgw.shutdown.timeout.ms",
@@ -465,6 +501,7 @@ SERVER_SECTIONS = {
     "transactions": _TRANSACTIONS,
     "lag": _LAG,
     "admin": _ADMIN,
+    "SMQ agent": _SMQ_AGENT,
     "limits": LIMIT_SETTINGS,
     "process": _PROCESS,
 }

@@ -14,6 +14,14 @@ from kgw.config.topic_default_settings import ONE_NODE, check_gzip_level
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+
+def _check_base64(value: Value) -> None:
+    from base64 import b64decode
+
+    # ValueError says what is wrong.
+    b64decode(str(value), validate=True)
+
+
 _NO_TIERS = "there is no remote storage"
 _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
@@ -71,6 +79,14 @@ TOPIC_SETTINGS = table(
         dynamic=True,
     ),
     _from_server("kgw.seaweedmq.layout", "kgw.seaweedmq.layout"),
+    Setting(
+        "kgw.smq.record.type",
+        "",
+        "The RecordType that a publisher of SeaweedMQ has declared for the values, in base64; "
+        "empty: none. Nothing is checked by it.",
+        check=_check_base64,
+        dynamic=True,
+    ),
     _from_server("kgw.validation", "kgw.validation"),
     _from_server("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
     _from_server("max.message.bytes", "message.max.bytes"),

@@ -18,6 +18,7 @@ from kgw.partitions.answer_room import AnswerBudget
 from kgw.partitions.fetch_parts import PartitionRead
 from kgw.partitions.reading import FetchRead
 from kgw.partitions.view import Isolation
+from kgw.records.aborted import aborted_batches
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -103,7 +104,15 @@ class PartitionReader(RecordReader):
     async def _answer(self, index: int, part: PartitionRead) -> PartitionBatches | KgwError:
         bounds = _offset_bounds(part.bounds)
         if part.error_code is ErrorCode.NONE:
-            return PartitionBatches(part.buffers, bounds)
+            if self._isolation != Isolation.READ_COMMITTED or not part.buffers:
+                return PartitionBatches(part.buffers, bounds)
+            transactions = part.aborted()
+            if part.buffers:
+                aborted = aborted_batches(part.buffers, transactions)
+                return PartitionBatches(part.buffers, bounds, aborted)
+            # They have been removed since they were read, with what was known of transactions.
+            part.examine()
+            bounds = _offset_bounds(part.bounds)
         view = part.view
         if view is None or view.presence.gone_code is not None:
             return self._unknown(index)

@@ -67,6 +67,7 @@ class GatewayProcess:
         self.host = "127.0.0.1"
         self.port = port
         self.admin_port = 0
+        self.agent_port = 0
         self.start_s = 0.0
         self._command = [*command, "--data-dir", str(data_dir)]
         for setting in settings:
@@ -105,6 +106,7 @@ class GatewayProcess:
         self.start_s = time.monotonic() - began
         self.port = _port_of(fields["listeners"])
         self.admin_port = _port_of(fields.get("admin", ":0"))
+        self.agent_port = _port_of(fields.get("smq_agent", ":0"))
         return self
 
     def begin_to_start(self) -> None:

@@ -19,6 +19,7 @@ from kgw.client.subscription import (
 )
 from kgw.errors import ErrorCode
 from kgw.offsets.ranges import DamagedRangeError, SeekOutOfRangeError
+from kgw.offsets.reader import PartitionBatches
 from kgw.offsets.seeker import Seek, SeekKind
 from kgw.records.batch import Compression
 from kgw.testing.clock import ManualClock
@@ -28,7 +29,7 @@ from tests.offsets.stored_reader import StoredLog, StoredReader
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from kgw.offsets.reader import Answers, PartitionBatches, ReadRecord
+    from kgw.offsets.reader import Answers, ReadRecord
 
 EARLIEST = Seek(SeekKind.RESET_TO_EARLIEST)
 MS = 1_000_000
@@ -172,6 +173,35 @@ async def test_an_empty_answer_beside_others_is_no_hole() -> None:
     page = await subscription.next_page(10, max_wait_ms=0)
     assert [0, 1, 2] == offsets(one for one in page if one.partition == 0)
     assert [0, 1] == offsets(one for one in page if one.partition == 1)
+
+
+class ColdAtTheEnd(StoredReader):
+    """Answers a read that has waited with nothing: what came meanwhile lies on a disk."""
+
+    async def read(
+        self, positions: Mapping[int, int], *, max_bytes: int, max_wait_ms: int
+    ) -> Answers[PartitionBatches]:
+        answers = await super().read(positions, max_bytes=max_bytes, max_wait_ms=max_wait_ms)
+        if not max_wait_ms:
+            return answers
+        return {
+            partition: answer._replace(buffers=())
+            if isinstance(answer, PartitionBatches)
+            else answer
+            for partition, answer in answers.items()
+        }
+
+
+async def test_an_empty_answer_after_a_wait_is_no_hole() -> None:
+    """A Fetch leaves what would have to come from a disk to the next one."""
+    reader = ColdAtTheEnd([filled(1)])
+    subscription = await subscribe(reader)
+    await subscription.next_page(1, max_wait_ms=0)
+    waiting = asyncio.ensure_future(subscription.next_page(10, max_wait_ms=2000))
+    await reader.waiting.wait()
+    reader.logs[0].add(7, 8)
+    reader.arrived()
+    assert [1, 2] == offsets(await waiting)
 
 
 async def test_records_in_flight_are_limited() -> None:

@@ -7,11 +7,14 @@ import pytest
 
 from kgw.backend.base import ReadResult
 from kgw.client.subscription import OffsetSubscriber
+from kgw.completion import Completion
 from kgw.errors import CorruptionError, ErrorCode, KafkaError
 from kgw.offsets.ranges import DamagedRangeError, OffsetBounds, SeekOutOfRangeError
 from kgw.offsets.reader import FoundRecord, PartitionBatches
 from kgw.offsets.seeker import Seek, SeekKind
 from kgw.partitions.reader import PartitionReader
+from kgw.partitions.transactions import TransactionMarker
+from kgw.partitions.view import Isolation
 from kgw.testing.gateway import InProcessGateway
 from tests.handlers.support import START_MS, batch, create_topic, produce
 
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from kgw.partitions.topic import Topic
+    from kgw.records.batch import RecordBatch
 
 EARLIEST = Seek(SeekKind.RESET_TO_EARLIEST)
 NS = 1_000_000
@@ -136,6 +140,30 @@ async def test_records_that_go_while_they_are_read_are_no_hole(
     with pytest.raises(SeekOutOfRangeError, match="it goes from 1 to 3"):
         await subscription.next_page(10, max_wait_ms=0)
     assert {0: 0} == subscription.positions
+
+
+async def test_readers_of_what_is_committed_skip_the_rest(gateway: InProcessGateway) -> None:
+    """No record of an aborted transaction is delivered, and none of one that goes on."""
+    topic = await create_topic(gateway)
+    partition = topic.partitions[0]
+
+    def said_yes(_: RecordBatch) -> Completion[ErrorCode]:
+        verified: Completion[ErrorCode] = Completion()
+        verified.set_result(ErrorCode.NONE)
+        return verified
+
+    for producer_id, value, is_commit in ((7, b"gone", False), (8, b"kept", True), (9, b"", None)):
+        records = batch(value, producer_id=producer_id, base_sequence=0, is_transactional=True)
+        partition.append(records, verify=said_yes)
+        if is_commit is not None:
+            partition.append_marker(TransactionMarker(producer_id, 0, 0, is_commit, 1))
+    reader = PartitionReader(
+        topic, gateway.gateway.fetch_deadlines, isolation=Isolation.READ_COMMITTED
+    )
+    subscription = await OffsetSubscriber(reader, gateway.clock).subscribe({0: EARLIEST})
+    page = await subscription.next_page(10, max_wait_ms=0)
+    assert [b"kept"] == [one.record.value for one in page]
+    assert {0: 4} == subscription.positions
 
 
 async def test_a_deleted_topic_ends_its_readers(gateway: InProcessGateway) -> None:

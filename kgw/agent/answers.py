@@ -1,0 +1,63 @@
+"""The answers to the records of one stream, in their order, however late the client reads. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, NamedTuple
+
+from kgw.types import NO_OFFSET
+
+ANSWERS_MAX: Final = 10_000
+"""Of answers that a client has not taken; SMQ's own publisher takes none at all."""
+
+
+class Answer(NamedTuple):
+    """What became of the record with this number in its stream, from 1."""
+
+    sequence: int
+    offset: int
+    """NO_OFFSET where it was refused."""
+    error: str = ""
+
+
+class AnswerQueue:
+    """Answers that come in any order and leave in that of the records.
+
+    So `ack_sequence` says that everything up to it has been answered. Where a client leaves more
+    than so many untaken, the oldest that say nothing but success are dropped: the ones behind them
+    stand for them. Refusals are kept.
+    """
+
+    def __init__(self, answers_max: int = ANSWERS_MAX) -> None:
+        self._answers_max = answers_max
+        self._early: dict[int, Answer] = {}
+        self._next = 1
+        self._stored: deque[Answer] = deque()
+        self._refused: deque[Answer] = deque()
+        self.dropped = 0
+        """Successes that the client was not told one by one."""
+
+    def __len__(self) -> int:
+        return len(self._stored) + len(self._refused)
+
+    @property
+    def is_overrun(self) -> bool:
+        """Whether more refusals wait than are kept for a client."""
+        return len(self._refused) > self._answers_max
+
+    def settle(self, answer: Answer) -> None:
+        """Take an answer; one for each record."""
+        self._early[answer.sequence] = answer
+        while (answered := self._early.pop(self._next, None)) is not None:
+            self._next += 1
+            (self._stored if answered.offset != NO_OFFSET else self._refused).append(answered)
+        while len(self._stored) > self._answers_max:
+            self._stored.popleft()
+            self.dropped += 1
+
+    def take(self) -> Answer | None:
+        """Return the next answer; None when there is none yet."""
+        stored, refused = self._stored, self._refused
+        if stored and (not refused or stored[0].sequence < refused[0].sequence):
+            return stored.popleft()
+        return refused.popleft() if refused else None

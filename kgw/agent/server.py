@@ -1,0 +1,65 @@
+"""The listener of the agent's API: gRPC in the loop of the gateway."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import grpc
+
+from kgw.agent.service import AgentService
+from kgw.backend.seaweedmq.protos.mq_agent_pb2_grpc import (
+    add_SeaweedMessagingAgentServicer_to_server,
+)
+from kgw.config.listeners import Listener, format_address
+from kgw.errors import ListenError
+
+if TYPE_CHECKING:
+    from kgw.gateway import Gateway
+
+_CALLS_BESIDE_STREAMS: Final = 100
+"""Calls at one time that open or close sessions; gRPC refuses further ones."""
+
+
+class AgentServer:
+    """Serves a gateway's topics to clients of SMQ."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        config = gateway.config
+        self._service = AgentService(gateway)
+        idle_ms = config.connections_max_idle_ms
+        self._server = grpc.aio.server(
+            options=[
+                # A record that is too large is refused by its topic's rule, not by gRPC's.
+                ("grpc.max_receive_message_length", config.socket_request_max_bytes),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.max_concurrent_streams", config.smq_agent_streams_max),
+                ("grpc.max_connection_idle_ms", idle_ms if idle_ms >= 0 else (1 << 31) - 1),
+                # Of two processes at one port the second one has to hear of it.
+                ("grpc.so_reuseport", 0),
+                # As SeaweedFS's own servers: clients may ask every 20 s whether they are heard.
+                ("grpc.keepalive_time_ms", 60_000),
+                ("grpc.keepalive_timeout_ms", 20_000),
+                ("grpc.keepalive_permit_without_calls", 1),
+                ("grpc.http2.min_recv_ping_interval_without_data_ms", 20_000),
+            ],
+            maximum_concurrent_rpcs=config.smq_agent_streams_max + _CALLS_BESIDE_STREAMS,
+        )
+        # Generated without types.
+        add_SeaweedMessagingAgentServicer_to_server(  # type: ignore[no-untyped-call]
+            self._service, self._server
+        )
+
+    async def start(self, listener: Listener) -> Listener:
+        """Listen, and serve; returns the listener with its port. Raises ListenError."""
+        address = format_address(listener.host or "[::]", listener.port)
+        try:
+            port = self._server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise ListenError(f"cannot listen at {listener}: {error}") from error
+        await self._server.start()
+        return listener._replace(port=port)
+
+    async def aclose(self, timeout_s: float) -> None:
+        """End the streams in order, for so long, and then cut them."""
+        self._service.stop()
+        await self._server.stop(timeout_s)

@@ -1,0 +1,485 @@
+"""The four methods of the agent, as gRPC calls them: limits, streams, statuses."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from secrets import randbelow
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from kgw.agent.publication import Publication, describe
+from kgw.agent.subscription import Subscription
+from kgw.agent.topics import existing_topic, topic_to_publish_to
+from kgw.agent.wanted import read_init
+from kgw.backend.seaweedmq.protos.mq_agent_pb2 import (
+    ClosePublishSessionResponse,
+    PublishRecordResponse,
+    StartPublishSessionResponse,
+)
+from kgw.backend.seaweedmq.protos.mq_agent_pb2_grpc import SeaweedMessagingAgentServicer
+from kgw.errors import ErrorCode, KafkaError, StorageError
+from kgw.logs import EventLogger
+from kgw.metrics import count
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterator
+
+    from kgw.backend.seaweedmq.protos.mq_agent_pb2 import (
+        ClosePublishSessionRequest,
+        PublishRecordRequest,
+        StartPublishSessionRequest,
+        SubscribeRecordRequest,
+        SubscribeRecordResponse,
+    )
+    from kgw.clock import Timer
+    from kgw.gateway import Gateway
+    from kgw.partitions.topic import Topic
+
+_log = EventLogger(__name__)
+
+_STREAMS_BYTES: Final = 4
+"""Records in flight of all publishers together, in those that one of them may have."""
+_OUTBOX: Final = 8
+"""Records that wait to be written to a subscriber, beside what gRPC has."""
+
+_STATUSES: Final = {
+    ErrorCode.OFFSET_OUT_OF_RANGE: grpc.StatusCode.OUT_OF_RANGE,
+    ErrorCode.CORRUPT_MESSAGE: grpc.StatusCode.DATA_LOSS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: grpc.StatusCode.NOT_FOUND,
+    ErrorCode.UNKNOWN_TOPIC_ID: grpc.StatusCode.NOT_FOUND,
+    ErrorCode.INVALID_TOPIC_EXCEPTION: grpc.StatusCode.INVALID_ARGUMENT,
+    ErrorCode.INVALID_REQUEST: grpc.StatusCode.INVALID_ARGUMENT,
+    ErrorCode.INVALID_GROUP_ID: grpc.StatusCode.INVALID_ARGUMENT,
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: grpc.StatusCode.FAILED_PRECONDITION,
+    ErrorCode.GROUP_MAX_SIZE_REACHED: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    ErrorCode.FENCED_INSTANCE_ID: grpc.StatusCode.ABORTED,
+}
+
+
+def status_of(error: KafkaError | StorageError) -> grpc.StatusCode:
+    """Return the status that a stream ends with; UNAVAILABLE for what may pass."""
+    known = _STATUSES.get(error.code)
+    if known is not None:
+        return known
+    passes = isinstance(error, StorageError) or error.code.retriable
+    return grpc.StatusCode.UNAVAILABLE if passes else grpc.StatusCode.FAILED_PRECONDITION
+
+
+class StreamEndedError(Exception):
+    """What a stream ends with, before its client has ended it."""
+
+    def __init__(self, status: grpc.StatusCode, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class _Session:
+    """What a publisher has opened: a topic, and one stream at most."""
+
+    __slots__ = ("last_used_s", "name", "over", "topic")
+
+    def __init__(self, topic: Topic, name: str, now_s: float) -> None:
+        self.topic = topic
+        self.name = name
+        self.last_used_s = now_s
+        self.over: asyncio.Future[StreamEndedError | None] | None = None
+        """Of its stream: set when that is to end."""
+
+
+class _Idle:
+    """Ends a stream on which nothing comes; one timer, however much does."""
+
+    def __init__(
+        self, gateway: Gateway, timeout_ms: int, over: asyncio.Future[StreamEndedError | None]
+    ) -> None:
+        self._clock = gateway.clock
+        self._timeout_s = timeout_ms / 1000
+        self._over = over
+        self._timer: Timer | None = None
+        self.last_s = self._clock.monotonic_s()
+        if timeout_ms >= 0:
+            self._arm()
+
+    def _arm(self) -> None:
+        self._timer = self._clock.call_at(self.last_s + self._timeout_s, self._look)
+
+    def _look(self) -> None:
+        if self._clock.monotonic_s() < self.last_s + self._timeout_s:
+            self._arm()
+        else:
+            _end(self._over, grpc.StatusCode.DEADLINE_EXCEEDED, "nothing has come for too long")
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+class AgentService(SeaweedMessagingAgentServicer):
+    """`SeaweedMessagingAgent` over one gateway. Called in the event loop."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._sessions: dict[int, _Session] = {}
+        self._streams: dict[asyncio.Future[StreamEndedError | None], str] = {}
+        self._in_flight: dict[Publication, asyncio.Event] = {}
+        self._is_stopping = False
+        gateway.metrics.when_read.append(self._count)
+
+    def stop(self) -> None:
+        """End every stream in order: what was accepted is answered, what was read is committed."""
+        self._is_stopping = True
+        for over in self._streams:
+            _end(over, grpc.StatusCode.UNAVAILABLE, "the gateway stops")
+
+    # --- publishing ------------------------------------------------------------------------------
+
+    async def StartPublishSession(  # noqa: N802 - gRPC's name
+        self, request: StartPublishSessionRequest, context: Any
+    ) -> StartPublishSessionResponse:
+        """Open a session. A refusal is in `error`, where SMQ's clients look for it."""
+        try:
+            topic = await topic_to_publish_to(self._gateway, request)
+            session_id = self._open(topic, request.publisher_name)
+        except (KafkaError, StorageError) as error:
+            self._refused(error)
+            return StartPublishSessionResponse(error=describe(error))
+        return StartPublishSessionResponse(session_id=session_id)
+
+    async def ClosePublishSession(  # noqa: N802 - gRPC's name
+        self, request: ClosePublishSessionRequest, context: Any
+    ) -> ClosePublishSessionResponse:
+        """End a session, and its stream once everything on it is answered.
+
+        A session ends with its stream: one that is not known has ended.
+        """
+        session = self._sessions.pop(request.session_id, None)
+        if session is not None and session.over is not None and not session.over.done():
+            session.over.set_result(None)
+        return ClosePublishSessionResponse()
+
+    async def PublishRecord(self, _: object, context: Any) -> None:  # noqa: N802 - gRPC's name
+        """Store records, and answer each once it is durable."""
+        with self._stream("publish") as over:
+            await self._guarded(self._publish(context, over), context)
+
+    def _open(self, topic: Topic, name: str) -> int:
+        """Return the id of a new session. Raises KafkaError POLICY_VIOLATION."""
+        config, now_s = self._gateway.config, self._gateway.clock.monotonic_s()
+        idle_s = config.connections_max_idle_ms / 1000
+        for session_id, one in list(self._sessions.items()):
+            if one.over is None and 0 <= idle_s <= now_s - one.last_used_s:
+                del self._sessions[session_id]
+        if len(self._sessions) >= config.smq_agent_sessions_max:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{len(self._sessions)} sessions are open (kgw.smq.agent.sessions.max)",
+            )
+        # Whoever knows the id may publish. 0 is what a message without one says.
+        session_id = 1 + randbelow((1 << 63) - 1)
+        self._sessions[session_id] = _Session(topic, name, now_s)
+        return session_id
+
+    async def _publish(self, context: Any, over: asyncio.Future[StreamEndedError | None]) -> None:
+        first: PublishRecordRequest | None = await self._first(context, over)
+        if first is None:
+            return
+        session = self._sessions.get(first.session_id)
+        if session is None:
+            raise StreamEndedError(
+                grpc.StatusCode.NOT_FOUND, f"there is no session {first.session_id}"
+            )
+        if session.over is not None:
+            raise StreamEndedError(
+                grpc.StatusCode.FAILED_PRECONDITION, "the session has a stream already"
+            )
+        session.over = over
+        gateway = self._gateway
+        publication = Publication(
+            session.topic,
+            gateway.clock,
+            lambda error: gateway.report_internal_error("PublishRecord", error),
+        )
+        changed = self._in_flight[publication] = asyncio.Event()
+
+        def heed() -> None:
+            if publication.failure is not None and not over.done():
+                over.set_result(None)
+            self._wake()
+
+        publication.when_changed = heed
+        reading = asyncio.ensure_future(
+            self._read_records(first, context, publication, over, changed)
+        )
+        writing = asyncio.ensure_future(self._write_answers(context, publication, changed, reading))
+        try:
+            await _first_of(reading, over)
+            reading.cancel()
+            await asyncio.wait({reading})
+            changed.set()
+            await self._written(writing, publication)
+            ended = over.result() if over.done() else None
+            if not reading.cancelled():
+                reading.result()
+            if publication.failure is not None:
+                raise publication.failure
+            if ended is not None:
+                raise ended
+        finally:
+            publication.abandon()
+            for task in (reading, writing):
+                task.cancel()
+            await asyncio.wait({reading, writing})
+            del self._in_flight[publication]
+            self._wake()
+            self._sessions.pop(first.session_id, None)
+            metrics = gateway.metrics
+            count(metrics.smq_agent_records, "published", publication.stored)
+            for code, number in publication.refusals.items():
+                count(metrics.smq_agent_refusals, code, number)
+
+    async def _read_records(
+        self,
+        first: PublishRecordRequest,
+        context: Any,
+        publication: Publication,
+        over: asyncio.Future[StreamEndedError | None],
+        changed: asyncio.Event,
+    ) -> None:
+        """Take records until the client ends the stream, or the storage fails."""
+        request = first
+        config = self._gateway.config
+        idle = _Idle(self._gateway, config.connections_max_idle_ms, over)
+        try:
+            while publication.failure is None:
+                if request.session_id not in {0, first.session_id}:
+                    raise StreamEndedError(
+                        grpc.StatusCode.INVALID_ARGUMENT, "a stream belongs to one session"
+                    )
+                # One that has neither key nor value names the session and is no record.
+                if request.HasField("key") or request.HasField("value"):
+                    publication.submit(
+                        request.key if request.HasField("key") else None,
+                        request.value if request.HasField("value") else None,
+                    )
+                while self._is_full(publication) and publication.failure is None:
+                    changed.clear()
+                    await changed.wait()
+                if publication.answers.is_overrun:
+                    raise StreamEndedError(
+                        grpc.StatusCode.RESOURCE_EXHAUSTED,
+                        "too many records were refused, and the answers are not read",
+                    )
+                read = await context.read()
+                if read is grpc.aio.EOF:
+                    return
+                request = read
+                idle.last_s = self._gateway.clock.monotonic_s()
+        finally:
+            idle.close()
+
+    def _is_full(self, publication: Publication) -> bool:
+        """Whether a publisher has to wait until something of it, or of others, is stored."""
+        limit = self._gateway.config.inflight_bytes_max
+        if not publication.in_flight_bytes:
+            return False
+        return publication.in_flight_bytes >= limit or _STREAMS_BYTES * limit <= sum(
+            one.in_flight_bytes for one in self._in_flight
+        )
+
+    def _wake(self) -> None:
+        for changed in self._in_flight.values():
+            changed.set()
+
+    async def _write_answers(
+        self,
+        context: Any,
+        publication: Publication,
+        changed: asyncio.Event,
+        reading: asyncio.Future[None],
+    ) -> None:
+        """Write answers until there will be no more."""
+        answers = publication.answers
+        while True:
+            answer = answers.take()
+            if answer is not None:
+                await context.write(
+                    PublishRecordResponse(
+                        ack_sequence=answer.sequence,
+                        error=answer.error,
+                        base_offset=answer.offset,
+                        last_offset=answer.offset,
+                    )
+                )
+            elif reading.done() and publication.is_settled:
+                return
+            else:
+                changed.clear()
+                await changed.wait()
+
+    async def _written(self, writing: asyncio.Future[None], publication: Publication) -> None:
+        """Wait for the last answers; a client that takes none gets so long for each step."""
+        clock, timeout_s = self._gateway.clock, self._gateway.config.unsent_timeout_ms / 1000
+        while not writing.done():
+            left = len(publication.answers)
+            waiting = asyncio.ensure_future(clock.sleep_until(clock.monotonic_s() + timeout_s))
+            await _first_of(writing, waiting)
+            waiting.cancel()
+            if not writing.done() and publication.is_settled and left == len(publication.answers):
+                raise StreamEndedError(
+                    grpc.StatusCode.DEADLINE_EXCEEDED, "the client does not read its answers"
+                )
+        writing.result()
+
+    # --- subscribing -----------------------------------------------------------------------------
+
+    async def SubscribeRecord(self, _: object, context: Any) -> None:  # noqa: N802 - gRPC's name
+        """Deliver records, and take acknowledgements."""
+        with self._stream("subscribe") as over:
+            await self._guarded(self._subscribe(context, over), context)
+
+    async def _subscribe(self, context: Any, over: asyncio.Future[StreamEndedError | None]) -> None:
+        first: SubscribeRecordRequest | None = await self._first(context, over)
+        if first is None:
+            return
+        if not first.HasField("init"):
+            raise StreamEndedError(
+                grpc.StatusCode.INVALID_ARGUMENT, "the first message of a stream has an init"
+            )
+        gateway = self._gateway
+        topic = existing_topic(gateway, first.init.topic)
+        outbox: asyncio.Queue[SubscribeRecordResponse] = asyncio.Queue(_OUTBOX)
+        subscription = Subscription(
+            gateway,
+            topic,
+            read_init(first.init, topic.partition_count),
+            outbox.put,
+            client_host=_host(context.peer()),
+            waits_for_acks=gateway.config.smq_agent_acks == "client",
+        )
+        works = {
+            asyncio.ensure_future(subscription.run()),
+            asyncio.ensure_future(self._write_records(context, outbox)),
+            asyncio.ensure_future(self._read_acks(context, subscription)),
+        }
+        is_orderly = False
+        try:
+            await _first_of(*works, over)
+            for work in works:
+                if work.done():
+                    work.result()
+            ended = over.result() if over.done() else None
+            if ended is not None:
+                raise ended
+            is_orderly = True
+        finally:
+            for work in works:
+                work.cancel()
+            await asyncio.wait(works)
+            await subscription.aclose(is_orderly=is_orderly)
+            count(gateway.metrics.smq_agent_records, "delivered", subscription.delivered)
+
+    async def _write_records(
+        self, context: Any, outbox: asyncio.Queue[SubscribeRecordResponse]
+    ) -> NoReturn:
+        # One writer: gRPC takes one message of a stream at a time, and a write that was cancelled
+        # goes on.
+        while True:
+            await context.write(await outbox.get())
+
+    async def _read_acks(self, context: Any, subscription: Subscription) -> None:
+        """Take acknowledgements until the client ends the stream."""
+        while (request := await context.read()) is not grpc.aio.EOF:
+            if request.HasField("init"):
+                raise StreamEndedError(
+                    grpc.StatusCode.INVALID_ARGUMENT, "a stream has one init, its first message"
+                )
+            subscription.acknowledge(request.ack_key, request.ack_sequence)
+
+    # --- streams ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def _stream(self, kind: str) -> Iterator[asyncio.Future[StreamEndedError | None]]:
+        """Count a stream; yield what is set when it is to end."""
+        over: asyncio.Future[StreamEndedError | None] = asyncio.get_running_loop().create_future()
+        if self._is_stopping:
+            _end(over, grpc.StatusCode.UNAVAILABLE, "the gateway stops")
+        elif len(self._streams) >= self._gateway.config.smq_agent_streams_max:
+            _end(
+                over,
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"{len(self._streams)} streams are open (kgw.smq.agent.streams.max)",
+            )
+        self._streams[over] = kind
+        try:
+            yield over
+        finally:
+            del self._streams[over]
+            over.cancel()
+
+    async def _guarded(self, work: Coroutine[Any, Any, None], context: Any) -> None:
+        """Have a stream end with the status of what has ended it."""
+        try:
+            await work
+        except StreamEndedError as error:
+            status, text = error.status, str(error)
+            count(self._gateway.metrics.smq_agent_refusals, status.name)
+        except (KafkaError, StorageError) as error:
+            status, text = status_of(error), describe(error)
+            self._refused(error)
+        except (asyncio.CancelledError, grpc.aio.AbortError):
+            raise
+        except DecodeError as error:
+            status, text = grpc.StatusCode.INVALID_ARGUMENT, str(error)
+            count(self._gateway.metrics.smq_agent_refusals, status.name)
+        except Exception as error:  # noqa: BLE001 - the client is told, and so are we
+            if context.cancelled():
+                return  # a stream that has broken fails in what is under way on it
+            self._gateway.report_internal_error("SMQ agent", error)
+            status, text = grpc.StatusCode.INTERNAL, "a bug of kgw"
+        else:
+            return
+        _log.debug("a stream of the SMQ agent ends", status=status.name, why=text)
+        await context.abort(status, text)
+
+    async def _first(self, context: Any, over: asyncio.Future[StreamEndedError | None]) -> Any:
+        """Return the first message of a stream, if there is one. Raises StreamEndedError."""
+        idle = _Idle(self._gateway, self._gateway.config.frame_timeout_ms, over)
+        reading = asyncio.ensure_future(context.read())
+        try:
+            await _first_of(reading, over)
+            if over.done():
+                raise over.result() or StreamEndedError(
+                    grpc.StatusCode.NOT_FOUND, "the session has ended"
+                )
+            first = reading.result()
+            return None if first is grpc.aio.EOF else first
+        finally:
+            idle.close()
+            reading.cancel()
+
+    def _refused(self, error: KafkaError | StorageError) -> None:
+        count(self._gateway.metrics.smq_agent_refusals, error.code.name)
+
+    def _count(self) -> None:
+        metrics = self._gateway.metrics
+        metrics.smq_agent_sessions = len(self._sessions)
+        kinds = list(self._streams.values())
+        metrics.smq_agent_streams = {kind: kinds.count(kind) for kind in ("publish", "subscribe")}
+
+
+def _end(over: asyncio.Future[StreamEndedError | None], status: grpc.StatusCode, text: str) -> None:
+    if not over.done():
+        over.set_result(StreamEndedError(status, text))
+
+
+async def _first_of(*futures: asyncio.Future[Any]) -> None:
+    """Wait until one of them is done."""
+    await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+
+
+def _host(peer: str) -> str:
+    """Return the address in what gRPC calls a peer, as `ipv4:127.0.0.1:40000`."""
+    return peer.partition(":")[2].rpartition(":")[0].strip("[]")

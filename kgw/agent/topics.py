@@ -1,0 +1,90 @@
+"""Topics as SMQ's clients name them, and those that are made for a publisher."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import TYPE_CHECKING, Final
+
+from kgw.errors import ErrorCode, KafkaError
+from kgw.logs import EventLogger
+
+if TYPE_CHECKING:
+    from kgw.backend.seaweedmq.protos.mq_agent_pb2 import StartPublishSessionRequest
+    from kgw.backend.seaweedmq.protos.schema_pb2 import Topic as NamedTopic
+    from kgw.config import Config
+    from kgw.gateway import Gateway
+    from kgw.partitions.topic import Topic
+
+_log = EventLogger(__name__)
+
+RECORD_TYPE: Final = "kgw.smq.record.type"
+"""The topic setting that keeps a RecordType."""
+_DEFAULT_NAMESPACE: Final = "kafka"
+
+
+def served_namespace(config: Config) -> str:
+    """Return the namespace of SMQ that the topics are in: that of a SeaweedMQ backend, or `kafka`.
+
+    `kafka` is where SeaweedFS's own Kafka gateway has its topics.
+    """
+    scheme, _, rest = config.backend.partition("://")
+    namespace = rest.partition("/")[2].strip("/")
+    return namespace if scheme == "seaweedmq" and namespace else _DEFAULT_NAMESPACE
+
+
+def topic_name(named: NamedTopic, config: Config) -> str:
+    """Return Kafka's name of a topic. Raises KafkaError INVALID_TOPIC_EXCEPTION."""
+    namespace = served_namespace(config)
+    if named.namespace not in {"", namespace}:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"this gateway serves namespace {namespace!r}, not {named.namespace!r}",
+        )
+    return str(named.name)
+
+
+def existing_topic(gateway: Gateway, named: NamedTopic) -> Topic:
+    """Return a topic. Raises KafkaError INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION."""
+    name = topic_name(named, gateway.config)
+    topic = gateway.catalog.get(name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+    return topic
+
+
+async def topic_to_publish_to(gateway: Gateway, request: StartPublishSessionRequest) -> Topic:
+    """Return the topic of a publisher, made where it is missing and topics may be made so.
+
+    A record type is kept with the topic; one that differs takes the place of the one before.
+    Raises KafkaError, StorageError.
+    """
+    name = topic_name(request.topic, gateway.config)
+    if request.partition_count < 0:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"partition_count is 0 (num.partitions) or more, not {request.partition_count}",
+        )
+    configs: dict[str, str | None] = {}
+    if request.HasField("record_type"):
+        configs[RECORD_TYPE] = b64encode(
+            request.record_type.SerializeToString(deterministic=True)
+        ).decode()
+    catalog = gateway.catalog
+    topic = catalog.get(name)
+    if topic is None and gateway.config.auto_create_topics_enable:
+        try:
+            topic = await catalog.create(
+                name, request.partition_count or gateway.config.num_partitions, configs
+            )
+        except KafkaError as error:
+            topic = catalog.get(name)
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS or topic is None:
+                raise
+    if topic is None:
+        return existing_topic(gateway, request.topic)
+    before = topic.config.values[RECORD_TYPE]
+    if configs and configs[RECORD_TYPE] != before:
+        await catalog.configure(topic, lambda own: own | configs)
+        if before:
+            _log.info("a publisher has changed the record type of a topic", topic=name)
+    return topic

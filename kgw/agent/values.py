@@ -1,0 +1,34 @@
+"""Values of records as SMQ's clients know them: a RecordValue, in its bytes on the wire. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from kgw.backend.seaweedmq.protos.schema_pb2 import RecordValue
+
+RAW_FIELD: Final = "_value"
+"""The field that holds a value which is no RecordValue: SMQ's SQL calls such a column so, too."""
+
+
+def is_record_value(value: bytes) -> bool:
+    """Whether bytes are a RecordValue and nothing else.
+
+    A parser skips fields that it does not know: many a text would pass for a record without fields.
+    """
+    try:
+        parsed = RecordValue.FromString(value)
+    except DecodeError:
+        return False
+    return not len(UnknownFieldSet(parsed))
+
+
+def as_record_value(value: bytes) -> bytes:
+    """Return a value as a RecordValue: as it is, or as the one field `_value` of it."""
+    if is_record_value(value):
+        return value
+    wrapped = RecordValue()
+    wrapped.fields[RAW_FIELD].bytes_value = value
+    return bytes(wrapped.SerializeToString())

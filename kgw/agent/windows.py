@@ -1,0 +1,116 @@
+"""What a subscriber has been given and has not acknowledged yet. Pure.
+
+As in SMQ a window belongs to a partition, and one record of a key is in flight at a time: what
+comes behind it in the partition waits until it is acknowledged.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Window:
+    """The records of one partition that are in flight, and where its reader would go on."""
+
+    __slots__ = ("_in_flight", "_keys", "_size", "next_offset", "partition")
+
+    def __init__(self, partition: int, next_offset: int, size: int) -> None:
+        """`size` is how many may be in flight."""
+        self.partition = partition
+        self.next_offset = next_offset
+        """Behind what was delivered."""
+        self._size = size
+        self._in_flight: dict[int, bytes] = {}
+        self._keys: set[bytes] = set()
+
+    @property
+    def position(self) -> int:
+        """The first offset that has not been acknowledged: where the group stands."""
+        return next(iter(self._in_flight), self.next_offset)
+
+    def admits(self, key: bytes) -> bool:
+        """Whether a record with this key may be delivered now; b"" is no key."""
+        return len(self._in_flight) < self._size and key not in self._keys
+
+    def add(self, offset: int, key: bytes) -> None:
+        """Take a record that is being delivered, in the order of offsets."""
+        self._in_flight[offset] = key
+        if key:
+            self._keys.add(key)
+        self.next_offset = offset + 1
+
+    def settle(self, offset: int) -> None:
+        """Take a record out of flight."""
+        key = self._in_flight.pop(offset)
+        self._keys.discard(key)
+
+
+class _Delivered(NamedTuple):
+    window: Window
+    offset: int
+    ts_ns: int
+    key: bytes
+
+
+class _Named:
+    """The records in flight that an acknowledgement may mean, and how often it has come."""
+
+    __slots__ = ("acks", "records")
+
+    def __init__(self) -> None:
+        self.records: list[_Delivered] = []
+        self.acks = 0
+
+
+class Acknowledgements:
+    """Finds what an acknowledgement means, over all windows of a stream.
+
+    It has a key and a number: the record's offset, or its `ts_ns`, as SMQ's own clients send it. It
+    names no partition, and records of several may have the same key and number, as those of one
+    partition may have the same time: they are settled together, once each has been acknowledged.
+    """
+
+    def __init__(self) -> None:
+        self._named: dict[tuple[bytes, int], _Named] = {}
+
+    def __len__(self) -> int:
+        """How many names of records are known: two for each in flight, or fewer."""
+        return len(self._named)
+
+    def expect(self, window: Window, offset: int, ts_ns: int, key: bytes) -> None:
+        """Put a record in flight."""
+        window.add(offset, key)
+        record = _Delivered(window, offset, ts_ns, key)
+        for name in _names(record):
+            self._named.setdefault(name, _Named()).records.append(record)
+
+    def take(self, key: bytes, number: int) -> bool:
+        """Take an acknowledgement; whether it has settled anything. An unknown one does not."""
+        named = self._named.get((key, number))
+        if named is None:
+            return False
+        named.acks += 1
+        if named.acks < len(named.records):
+            return False
+        for record in list(named.records):
+            record.window.settle(record.offset)
+            self._remove(record)
+        return True
+
+    def forget(self, window: Window) -> None:
+        """Expect nothing more of a window whose partition is read no longer."""
+        for named in list(self._named.values()):
+            for record in [one for one in named.records if one.window is window]:
+                self._remove(record)
+
+    def _remove(self, record: _Delivered) -> None:
+        for name in _names(record):
+            named = self._named.get(name)
+            if named is not None and record in named.records:
+                named.records.remove(record)
+                if not named.records:
+                    del self._named[name]
+
+
+def _names(record: _Delivered) -> set[tuple[bytes, int]]:
+    return {(record.key, record.offset), (record.key, record.ts_ns)}

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kgw.agent.server import AgentServer
+from kgw.config import Config, Listener
+from kgw.testing.gateway import InProcessGateway
+from tests.agent.smq_client import AgentClient
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from kgw.backend.base import Backend
+    from kgw.partitions.topic import Topic
+
+
+class Agent:
+    """A gateway with an agent's listener, and a client of it."""
+
+    def __init__(
+        self, gateway: InProcessGateway, server: AgentServer, client: AgentClient, port: int
+    ) -> None:
+        self.gateway = gateway
+        self.server = server
+        self.client = client
+        self.port = port
+        self.clock = gateway.manual_clock
+
+    def topic(self, name: str = "orders") -> Topic:
+        """Return a topic that there is."""
+        found = self.gateway.gateway.catalog.get(name)
+        assert found is not None
+        return found
+
+    async def create(self, name: str = "orders", partitions: int = 1, **configs: str) -> Topic:
+        """Create a topic; names of settings have underscores for dots."""
+        texts = {key.replace("_", "."): text for key, text in configs.items()}
+        return await self.gateway.gateway.catalog.create(name, partitions, texts)
+
+    async def ticks(self, condition: Callable[[], object]) -> None:
+        """Let time pass until something holds."""
+        while not condition():
+            self.clock.advance(0.5)
+            for _ in range(50):
+                await asyncio.sleep(0)
+
+    def committed(self, group: str, partition: int = 0, topic: str = "orders") -> int | None:
+        """Return what a group has committed."""
+        offsets = self.gateway.gateway.groups.offsets(group)
+        one = None if offsets is None else offsets.get(self.topic(topic).topic_id, partition)
+        return None if one is None else one.offset
+
+
+@asynccontextmanager
+async def serving_agent(backend: Backend | None = None, **settings: Any) -> AsyncIterator[Agent]:
+    """Serve a gateway without topics; it has found no bug of ours at the end."""
+    async with InProcessGateway(Config.of(**settings), backend) as gateway:
+        server = AgentServer(gateway.gateway)
+        bound = await server.start(Listener("SMQ_AGENT", "127.0.0.1", 0))
+        try:
+            async with AgentClient(bound.port) as client:
+                yield Agent(gateway, server, client, bound.port)
+        finally:
+            await server.aclose(5)
+        assert {} == gateway.gateway.internal_errors
+
+
+@pytest.fixture
+async def agent() -> AsyncIterator[Agent]:
+    """An agent over a memory backend, with the default settings."""
+    async with serving_agent() as running:
+        yield running
