@@ -42,7 +42,10 @@ _LOOK_S = 0.02
 _CALL_S = 2.0
 _INSIDE, _OUTSIDE = "namespace", "relay"
 
-SYNCED_STORE = {"filer.toml": '[sqlite]\nenabled = true\ndbFile = "./filer.db"\n'}
+SYNCED_STORE = {
+    "filer.toml": '[sqlite]\nenabled = true\n'
+    'dbFile = "./filer.db?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)"\n'
+}
 """`Setup.files` for a filer whose store is synced before it answers; leveldb2, the default, is not
 (docs/decisions/0098-a-real-seaweedfs.md)."""
 
