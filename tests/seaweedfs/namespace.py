@@ -94,9 +94,7 @@ async def relay(pairs: Iterable[str]) -> None:
     await asyncio.gather(*(server.serve_forever() for server in servers))
 
 
-async def _pass_on(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, target: str
-) -> None:
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, target: str) -> None:
     # When nobody listens there, or one side is killed, the other sees its connection close.
     with suppress(OSError):
         if target.isdecimal():

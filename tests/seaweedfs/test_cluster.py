@@ -95,9 +95,7 @@ def test_kills_lose_nothing(files: dict[str, str], new_seaweedfs: NewSeaweedfs) 
 
 def test_several_of_a_kind(new_seaweedfs: NewSeaweedfs) -> None:
     """Two volume servers keep a replica each, when the master is told so."""
-    cluster = new_seaweedfs(
-        Setup(volume_servers=2, flags={"master": ["-defaultReplication=001"]})
-    )
+    cluster = new_seaweedfs(Setup(volume_servers=2, flags={"master": ["-defaultReplication=001"]}))
     assert ["master", "volume", "volume2", "filer"] == [row.name for row in cluster.status()]
     put(cluster, "file")
     cluster.kill("volume")
