@@ -132,6 +132,21 @@ async def test_the_filers_of_a_cluster_are_listed() -> None:
         assert {"list_filers": 1} == parts.metrics.filer_retries
 
 
+async def test_a_channel_that_is_not_open_refuses_calls() -> None:
+    """Before it is opened and after it was closed."""
+    async with opened() as parts:
+        await parts.channel.aclose()
+        closed = parts.channel
+        new = FilerChannel(ChannelOptions(parts.filer.address), parts.clock, parts.metrics)
+        for channel in (closed, new):
+            for call in (
+                channel.look_up(PLACE, "file"),
+                channel.create(PLACE, MADE),
+                channel.upload([b"abc"]),
+            ):
+                assert "the filer is not open" == str(await _error_of(call))
+
+
 def _tls_filer() -> ScriptedFiler:
     """Return a filer that shows a certificate and wants one, on gRPC and HTTPS."""
     pem = CERTIFICATE.read_bytes()
