@@ -328,7 +328,8 @@ class Cluster:
         holder = self.pid(_INSIDE)
         if holder is None:
             # Started all the same, the broker would be open to everybody.
-            raise NotReadyError(f"{_INSIDE} has ended; it said last:\n{self._processes[_INSIDE].words()}")
+            words = self._processes[_INSIDE].words()
+            raise NotReadyError(f"{_INSIDE} has ended; it said last:\n{words}")
         _, join = namespace.make_and_join()
         return ["nsenter", "--target", str(holder), *join]
 
