@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -96,6 +98,7 @@ async def test_a_change_that_a_hanging_filer_makes_later(new_seaweedfs: NewSeawe
     async with opened(cluster) as channel:
         await channel.create(PLACE, Entry("file", extended={"count": b"1"}))
         cluster.send_signal("filer", signal.SIGSTOP)
+        await asyncio.to_thread(_wait_until_stopped, cluster.pid("filer"))
         try:
             with pytest.raises(OutcomeUnknownError):
                 await channel.update(
@@ -147,3 +150,12 @@ async def test_tokens_are_what_volume_servers_ask_for(new_seaweedfs: NewSeaweedf
         chunk = await channel.upload([b"abc"])
         with pytest.raises(FilerError, match=r"jwt\.signing\.read"):
             await channel.read_chunk(chunk, 0, 3)
+
+
+def _wait_until_stopped(pid: int | None) -> None:
+    """Wait until no thread of a process runs any more: on a busy machine it takes a while."""
+    while any(
+        stat.read_text().rpartition(")")[2].split()[0] != "T"
+        for stat in Path(f"/proc/{pid}/task").glob("*/stat")
+    ):
+        time.sleep(0.01)
