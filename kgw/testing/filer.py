@@ -1,0 +1,390 @@
+"""A SeaweedFS filer in memory, for tests: what it keeps, and what can go wrong on the way to it."""
+
+from __future__ import annotations
+
+import asyncio
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from kgw.backend.seaweedmq.filer import (
+    Chunk,
+    ChunkMissingError,
+    ConditionFailedError,
+    Entry,
+    EntryExistsError,
+    EntryMissingError,
+    Filer,
+    FilerError,
+    OutcomeUnknownError,
+)
+from kgw.clock import Clock, SystemClock
+from kgw.errors import DataDirectoryError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+
+    from kgw.types import Buffer
+
+ResultT = TypeVar("ResultT")
+
+
+class FilerStore:
+    """Entries and chunks, as a filer and its volume servers hold them. All at once, no waiting."""
+
+    def __init__(self) -> None:
+        self.directories: dict[str, dict[str, Entry]] = {"/": {}}
+        """What each directory has, by name."""
+        self.chunks: dict[str, bytes] = {}
+        """What each chunk holds, by its file id. A test may lose one here, or garble it."""
+        self._uploads = 0
+
+    @property
+    def named_chunks(self) -> set[str]:
+        """The file ids that entries name."""
+        return {
+            chunk.file_id
+            for entries in self.directories.values()
+            for entry in entries.values()
+            for chunk in entry.chunks
+        }
+
+    def look_up(self, directory: str, name: str) -> Entry | None:
+        return self.directories.get(directory, {}).get(name)
+
+    def list_names(self, directory: str, prefix: str, after: str) -> list[str]:
+        names = self.directories.get(directory, {})
+        return sorted(name for name in names if name.startswith(prefix) and name > after)
+
+    def create(self, directory: str, entry: Entry) -> None:
+        if self.look_up(directory, entry.name) is not None:
+            raise EntryExistsError(f"{directory}/{entry.name} exists")
+        self._make_directory(directory)
+        self._set(directory, entry)
+
+    def put(self, directory: str, entry: Entry) -> None:
+        self._make_directory(directory)
+        self._set(directory, entry)
+
+    def update(self, directory: str, entry: Entry, expected: Mapping[str, bytes]) -> None:
+        there = self.look_up(directory, entry.name)
+        if there is None:
+            raise EntryMissingError(f"{directory}/{entry.name} is not there")
+        for key, value in expected.items():
+            if there.extended.get(key) != value:
+                raise ConditionFailedError(f'{directory}/{entry.name}: "{key}" has changed')
+        self._set(directory, entry)
+
+    def delete(self, directory: str, name: str, *, is_recursive: bool) -> None:
+        entry = self.look_up(directory, name)
+        if entry is None:
+            return
+        if entry.is_directory:
+            path = _join(directory, name)
+            if self.directories.get(path) and not is_recursive:
+                raise FilerError(f"{path} is not empty")
+            for inner in list(self.directories.get(path, ())):
+                self.delete(path, inner, is_recursive=True)
+            self.directories.pop(path, None)
+        self.delete_chunks(entry.chunks)
+        del self.directories[directory][name]
+
+    def upload(self, data: bytes, now_ns: int) -> Chunk:
+        self._uploads += 1
+        cookie = self._uploads * 2654435761 % 2**32
+        file_id = f"{1 + self._uploads % 7},{self._uploads:x}{cookie:08x}"
+        self.chunks[file_id] = data
+        return Chunk(file_id, 0, len(data), now_ns)
+
+    def read_chunk(self, chunk: Chunk, start: int, size_bytes: int) -> bytes:
+        data = self.chunks.get(chunk.file_id)
+        if data is None:
+            raise ChunkMissingError(f"chunk {chunk.file_id} is gone")
+        if start + size_bytes > len(data):
+            message = f"chunk {chunk.file_id} ends at {len(data)}, not at {start + size_bytes}"
+            raise ChunkMissingError(message)
+        return data[start : start + size_bytes]
+
+    def delete_chunks(self, chunks: Iterable[Chunk]) -> None:
+        for chunk in chunks:
+            self.chunks.pop(chunk.file_id, None)
+
+    def _set(self, directory: str, entry: Entry) -> None:
+        names = self.directories[directory]
+        before = names.get(entry.name)
+        if before is not None and before.is_directory != entry.is_directory:
+            raise FilerError(f"{directory}/{entry.name} is of another kind")
+        # What is kept must not change when the caller changes its own.
+        names[entry.name] = entry._replace(extended=dict(entry.extended))
+        if entry.is_directory:
+            self.directories.setdefault(_join(directory, entry.name), {})
+        if before is not None:
+            kept = {chunk.file_id for chunk in entry.chunks}
+            self.delete_chunks(chunk for chunk in before.chunks if chunk.file_id not in kept)
+
+    def _make_directory(self, directory: str) -> None:
+        if directory in self.directories:
+            return
+        above, _, name = directory.rpartition("/")
+        self._make_directory(above or "/")
+        if self.look_up(above or "/", name) is not None:
+            raise FilerError(f"{directory} is a file")
+        self._set(above or "/", Entry(name, is_directory=True))
+
+
+class CallKind(StrEnum):
+    """The methods of `Filer`, by name."""
+
+    LOOK_UP = "look_up"
+    LIST = "list_entries"
+    CREATE = "create"
+    PUT = "put"
+    UPDATE = "update"
+    DELETE = "delete"
+    UPLOAD = "upload"
+    READ_CHUNK = "read_chunk"
+    DELETE_CHUNKS = "delete_chunks"
+
+
+class FilerCall(NamedTuple):
+    """What was asked for."""
+
+    kind: CallKind
+    directory: str = ""
+    name: str = ""
+    """Of an entry, or the file ids of chunks."""
+    size_bytes: int = 0
+    """Of what was uploaded or asked for."""
+
+
+class Request:
+    """A call on its way. `MemoryFiler.held` has those of which a test says what becomes."""
+
+    def __init__(self, call: FilerCall, do: Callable[[], object]) -> None:
+        self.call = call
+        self._do = do
+        self._answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        self._first: Callable[[], None] | None = None
+        self.deliveries = 0
+        """How often it has reached the filer."""
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the caller has gone on."""
+        return self._answer.done()
+
+    def deliver(self) -> None:
+        """Let it reach the filer: at any time, and more than once if it is doubled on its way."""
+        self.deliveries += 1
+        tell: Callable[[], None]
+        try:
+            result = self._do()
+        except Exception as error:  # noqa: BLE001 - whatever the store raises is the answer
+            tell = _teller(self._answer.set_exception, error)
+        else:
+            tell = _teller(self._answer.set_result, result)
+        self._first = self._first or tell
+
+    def answer(self) -> None:
+        """Give the caller the answer to the first delivery, which is now if there was none."""
+        if self._first is None:
+            self.deliver()
+        if not self._answer.done() and self._first is not None:
+            self._first()
+
+    def lose(self) -> None:
+        """Give the caller no answer. It can still be delivered."""
+        if not self._answer.done():
+            self._answer.set_exception(
+                OutcomeUnknownError(f"no answer to {self.call.kind} {self.call.name}")
+            )
+
+    def refuse(self, error: Exception | None = None) -> None:
+        """Tell the caller that it has not been done; it must not be delivered, then or before."""
+        if not self._answer.done():
+            self._answer.set_exception(
+                error or FilerError(f"cannot {self.call.kind} {self.call.name}: refused")
+            )
+
+    async def wait(self) -> object:
+        return await self._answer
+
+
+class MemoryFiler(Filer):
+    """A filer in memory. It keeps what it has over `open` and `aclose`.
+
+    Several can share a store, as gateways share a filer: each has its own faults. Every call lets
+    the loop turn. Faults are asked for by kind of call, and come in the order asked for.
+    """
+
+    def __init__(self, store: FilerStore | None = None, clock: Clock | None = None) -> None:
+        self.store = store or FilerStore()
+        self.calls: list[FilerCall] = []
+        """Everything that was asked for, in order."""
+        self.held: list[Request] = []
+        """What waits for the test, or was lost and can be delivered late; in order."""
+        self.is_away = False
+        """Whether every call is refused, as by a process that is not there."""
+        self._clock = clock or SystemClock()
+        self._is_open = False
+        self._faults: dict[CallKind, list[Callable[[Request], None]]] = {}
+        self._holding: set[CallKind] = set()
+
+    # --- faults ---
+
+    def fail_next(self, kind: CallKind, error: Exception | None = None, *, times: int = 1) -> None:
+        """Refuse the next calls of a kind, with FilerError unless another is given."""
+        self._plan(kind, lambda request: request.refuse(error), times)
+
+    def lose_answer(self, kind: CallKind, *, times: int = 1) -> None:
+        """Do what the next calls of a kind ask for, and lose the answers."""
+
+        def fault(request: Request) -> None:
+            request.deliver()
+            request.lose()
+
+        self._plan(kind, fault, times)
+
+    def lose_request(self, kind: CallKind, *, times: int = 1) -> None:
+        """Give the next calls of a kind no answer; they are in `held`, to be delivered or not."""
+
+        def fault(request: Request) -> None:
+            self.held.append(request)
+            request.lose()
+
+        self._plan(kind, fault, times)
+
+    def hold_next(self, kind: CallKind, *, times: int = 1) -> None:
+        """Let the next calls of a kind wait in `held`."""
+        self._plan(kind, self.held.append, times)
+
+    def hold_all(self, *kinds: CallKind) -> None:
+        """Let every call of these kinds wait in `held` from now on; without any, none any more."""
+        self._holding = set(kinds)
+
+    def count(self, *kinds: CallKind) -> int:
+        """How many calls of these kinds there were; of all without any."""
+        return sum(1 for call in self.calls if not kinds or call.kind in kinds)
+
+    def _plan(self, kind: CallKind, fault: Callable[[Request], None], times: int) -> None:
+        self._faults.setdefault(kind, []).extend([fault] * times)
+
+    async def _ask(
+        self, call: FilerCall, do: Callable[[], ResultT], deadline_s: float | None = None
+    ) -> ResultT:
+        self.calls.append(call)
+        await asyncio.sleep(0)
+        if not self._is_open:
+            raise FilerError("the filer is not open")
+        if self.is_away:
+            raise FilerError("the filer cannot be reached")
+        faults = self._faults.get(call.kind)
+        if not faults and call.kind not in self._holding:
+            return do()
+        results: list[ResultT] = []
+        request = Request(call, lambda: results.append(do()))
+        if faults:
+            faults.pop(0)(request)
+        else:
+            self.held.append(request)
+        timer = None if deadline_s is None else self._clock.call_at(deadline_s, request.lose)
+        try:
+            await request.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
+        return results[0]
+
+    # --- Filer ---
+
+    async def open(self) -> None:
+        await asyncio.sleep(0)
+        if self.is_away:
+            raise DataDirectoryError("the filer cannot be reached")
+        self._is_open = True
+
+    async def aclose(self) -> None:
+        self._is_open = False
+
+    async def look_up(
+        self, directory: str, name: str, *, deadline_s: float | None = None
+    ) -> Entry | None:
+        call = FilerCall(CallKind.LOOK_UP, directory, name)
+        return await self._ask(call, lambda: self.store.look_up(directory, name), deadline_s)
+
+    async def list_entries(
+        self, directory: str, *, prefix: str = "", after: str = "", chunks: bool = True
+    ) -> AsyncIterator[Entry]:
+        call = FilerCall(CallKind.LIST, directory)
+        names = await self._ask(call, lambda: self.store.list_names(directory, prefix, after))
+        for name in names:
+            entry = self.store.look_up(directory, name)
+            if entry is not None:
+                yield entry if chunks else entry._replace(chunks=())
+
+    async def create(
+        self, directory: str, entry: Entry, *, deadline_s: float | None = None
+    ) -> None:
+        call = FilerCall(CallKind.CREATE, directory, entry.name)
+        await self._ask(call, lambda: self.store.create(directory, entry), deadline_s)
+
+    async def put(self, directory: str, entry: Entry, *, deadline_s: float | None = None) -> None:
+        call = FilerCall(CallKind.PUT, directory, entry.name)
+        await self._ask(call, lambda: self.store.put(directory, entry), deadline_s)
+
+    async def update(
+        self,
+        directory: str,
+        entry: Entry,
+        expected: Mapping[str, bytes],
+        *,
+        deadline_s: float | None = None,
+    ) -> None:
+        if not all(expected.values()):
+            raise ValueError("an attribute that is absent passes for an empty one")
+        call = FilerCall(CallKind.UPDATE, directory, entry.name)
+        await self._ask(call, lambda: self.store.update(directory, entry, expected), deadline_s)
+
+    async def delete(
+        self,
+        directory: str,
+        name: str,
+        *,
+        is_recursive: bool = False,
+        deadline_s: float | None = None,
+    ) -> None:
+        call = FilerCall(CallKind.DELETE, directory, name)
+        await self._ask(
+            call,
+            lambda: self.store.delete(directory, name, is_recursive=is_recursive),
+            deadline_s,
+        )
+
+    async def upload(self, pieces: Sequence[Buffer], *, deadline_s: float | None = None) -> Chunk:
+        data = b"".join(pieces)
+        call = FilerCall(CallKind.UPLOAD, size_bytes=len(data))
+        now_ns = self._clock.wall_ms() * 1_000_000
+        return await self._ask(call, lambda: self.store.upload(data, now_ns), deadline_s)
+
+    async def read_chunk(
+        self, chunk: Chunk, start: int, size_bytes: int, *, deadline_s: float | None = None
+    ) -> bytes:
+        call = FilerCall(CallKind.READ_CHUNK, name=chunk.file_id, size_bytes=size_bytes)
+        return await self._ask(
+            call, lambda: self.store.read_chunk(chunk, start, size_bytes), deadline_s
+        )
+
+    async def delete_chunks(
+        self, chunks: Iterable[Chunk], *, deadline_s: float | None = None
+    ) -> None:
+        gone = list(chunks)
+        names = " ".join(chunk.file_id for chunk in gone)
+        call = FilerCall(CallKind.DELETE_CHUNKS, name=names)
+        await self._ask(call, lambda: self.store.delete_chunks(gone), deadline_s)
+
+
+def _join(directory: str, name: str) -> str:
+    return f"{'' if directory == '/' else directory}/{name}"
+
+
+def _teller(tell: Callable[[ResultT], None], value: ResultT) -> Callable[[], None]:
+    return lambda: tell(value)

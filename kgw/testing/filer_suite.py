@@ -1,0 +1,327 @@
+"""The seam to SeaweedFS in executable form: what passes it is a `Filer`.
+
+Subclass `FilerSuite` in a test module, say how a filer is made, and pytest runs every check in
+`auto` mode of pytest-asyncio.
+"""
+
+# ruff: noqa: S101 - assert is how a suite speaks
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from kgw.backend.seaweedmq.filer import (
+    Chunk,
+    ChunkMissingError,
+    ConditionFailedError,
+    Entry,
+    EntryExistsError,
+    EntryMissingError,
+    FilerError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine
+
+    from kgw.backend.seaweedmq.filer import Filer
+
+
+class FilerSuite(ABC):
+    """Every promise of `Filer`."""
+
+    many_entries = 2_100
+    """More than any filer lists at once."""
+
+    @abstractmethod
+    def make_filer(self) -> Filer:
+        """Return a filer, not yet open. Another one finds what was stored through the first."""
+
+    def place(self) -> str:
+        """Return a directory that nobody has used."""
+        return f"/topics/kgw-suite/{uuid4().hex}"
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[Filer]:
+        """Open a filer and close it at the end."""
+        filer = self.make_filer()
+        await filer.open()
+        try:
+            yield filer
+        finally:
+            await filer.aclose()
+
+    # --- entries ---------------------------------------------------------------------------------
+
+    async def test_what_is_not_there_is_none(self) -> None:
+        """Neither a missing entry nor a missing directory is an error of a look-up."""
+        async with self.opened() as filer:
+            place = self.place()
+            assert await filer.look_up(place, "none") is None
+            await filer.create(place, Entry("one"))
+            assert await filer.look_up(place, "none") is None
+
+    async def test_an_entry_comes_back_as_it_was_made(self) -> None:
+        """Inline content and extended attributes of any bytes are kept."""
+        async with self.opened() as filer:
+            place = self.place()
+            content = bytes(range(256)) * 512
+            extended = {"kgw.epoch": bytes(8), "kgw.notes": bytes(range(256)) * 16}
+            entry = Entry("file", content=content, extended=extended, modified_s=1_700_000_000)
+            await filer.create(place, entry)
+            _assert_same(entry, await filer.look_up(place, "file"))
+
+    async def test_directories_above_are_made(self) -> None:
+        """An entry needs no directory beforehand."""
+        async with self.opened() as filer:
+            place = self.place()
+            await filer.create(f"{place}/one/two", Entry("file", content=b"x"))
+            for directory, name in ((place, "one"), (f"{place}/one", "two")):
+                found = await filer.look_up(directory, name)
+                assert found is not None
+                assert found.is_directory
+
+    async def test_an_entry_is_made_once(self) -> None:
+        """The second one to make it is told, and changes nothing."""
+        async with self.opened() as filer:
+            place = self.place()
+            await filer.create(place, Entry("file", content=b"first"))
+            assert await _is_refused(
+                EntryExistsError, filer.create(place, Entry("file", content=b"second"))
+            )
+            _assert_same(Entry("file", content=b"first"), await filer.look_up(place, "file"))
+
+    async def test_one_of_many_makes_an_entry(self) -> None:
+        """Of those that make the same entry at the same time, one does."""
+        async with self.opened() as filer:
+            place = self.place()
+            refused = await asyncio.gather(
+                *(
+                    _is_refused(
+                        EntryExistsError,
+                        filer.create(place, Entry("file", content=b"%d" % number)),
+                    )
+                    for number in range(8)
+                )
+            )
+            assert 1 == refused.count(False)
+            content = b"%d" % refused.index(False)
+            _assert_same(Entry("file", content=content), await filer.look_up(place, "file"))
+
+    async def test_an_update_replaces_the_whole_entry(self) -> None:
+        """Content and attributes are the new ones, all of them."""
+        async with self.opened() as filer:
+            place = self.place()
+            await filer.create(place, Entry("file", content=b"a", extended={"x": b"1", "y": b"2"}))
+            changed = Entry("file", content=b"b", extended={"x": b"2"})
+            await filer.update(place, changed, {"x": b"1", "y": b"2"})
+            found = await filer.look_up(place, "file")
+            _assert_same(changed, found)
+            assert found is not None
+            assert "y" not in found.extended
+
+    async def test_an_update_needs_every_expected_value(self) -> None:
+        """One that differs, or is absent, is enough to refuse it; nothing is changed."""
+        async with self.opened() as filer:
+            place = self.place()
+            entry = Entry("file", content=b"a", extended={"x": b"1", "y": b"2"})
+            await filer.create(place, entry)
+            for expected in ({"x": b"1", "y": b"3"}, {"x": b"0", "y": b"2"}, {"z": b"1"}):
+                changed = entry._replace(content=b"b")
+                assert await _is_refused(
+                    ConditionFailedError, filer.update(place, changed, expected)
+                )
+            _assert_same(entry, await filer.look_up(place, "file"))
+
+    async def test_an_update_makes_nothing(self) -> None:
+        """What is not there cannot be updated, and is not there afterwards."""
+        async with self.opened() as filer:
+            place = self.place()
+            await filer.create(place, Entry("other"))
+            update = filer.update(place, Entry("file", content=b"b"), {"x": b"1"})
+            assert await _is_refused(EntryMissingError, update)
+            assert await filer.look_up(place, "file") is None
+
+    async def test_one_of_many_updates_is_taken(self) -> None:
+        """Of updates under the same condition, each of which ends it, one is taken."""
+        async with self.opened() as filer:
+            place = self.place()
+            await filer.create(place, Entry("file", extended={"count": b"0"}))
+            refused = await asyncio.gather(
+                *(
+                    _is_refused(
+                        ConditionFailedError,
+                        filer.update(
+                            place,
+                            Entry("file", content=b"%d" % number, extended={"count": b"1"}),
+                            {"count": b"0"},
+                        ),
+                    )
+                    for number in range(8)
+                )
+            )
+            assert 1 == refused.count(False)
+            content = b"%d" % refused.index(False)
+            expected = Entry("file", content=content, extended={"count": b"1"})
+            _assert_same(expected, await filer.look_up(place, "file"))
+
+    async def test_put_makes_and_replaces(self) -> None:
+        """It asks nothing about what is there."""
+        async with self.opened() as filer:
+            place = self.place()
+            for content in (b"first", b"second"):
+                await filer.put(place, Entry("file", content=content))
+                _assert_same(Entry("file", content=content), await filer.look_up(place, "file"))
+
+    async def test_entries_are_listed_by_name(self) -> None:
+        """Prefix and starting point narrow it; the starting point itself is left out."""
+        async with self.opened() as filer:
+            place = self.place()
+            assert [] == [entry async for entry in filer.list_entries(place)]
+            for name in ("b", "a1", "c", "a2", "a3"):
+                await filer.create(place, Entry(name, extended={"x": name.encode()}))
+            found = [entry async for entry in filer.list_entries(place)]
+            assert ["a1", "a2", "a3", "b", "c"] == [entry.name for entry in found]
+            assert b"a2" == found[1].extended["x"]
+            listing = filer.list_entries(place, prefix="a", after="a1")
+            assert ["a2", "a3"] == [entry.name async for entry in listing]
+
+    async def test_a_listing_has_no_end_but_the_last(self) -> None:
+        """Directories that are larger than any page come whole."""
+        async with self.opened() as filer:
+            place = self.place()
+            names = [f"file-{number:05d}" for number in range(self.many_entries)]
+            for start in range(0, len(names), 100):
+                part = names[start : start + 100]
+                await asyncio.gather(*(filer.create(place, Entry(name)) for name in part))
+            assert names == [entry.name async for entry in filer.list_entries(place)]
+
+    async def test_a_listing_may_leave_chunks_out(self) -> None:
+        """Who needs names and attributes alone does not pay for chunk lists."""
+        async with self.opened() as filer:
+            place = self.place()
+            chunk = await filer.upload([b"data"])
+            await filer.create(place, Entry("file", (chunk,), extended={"x": b"1"}))
+            with_chunks = [entry async for entry in filer.list_entries(place)]
+            without = [entry async for entry in filer.list_entries(place, chunks=False)]
+            assert [(chunk,)] == [entry.chunks for entry in with_chunks]
+            assert [()] == [entry.chunks for entry in without]
+            assert b"1" == without[0].extended["x"]
+
+    async def test_an_entry_is_deleted(self) -> None:
+        """It is gone; to delete what is gone, or never was, is no error."""
+        async with self.opened() as filer:
+            place = self.place()
+            await filer.create(place, Entry("file", content=b"x"))
+            for _ in range(2):
+                await filer.delete(place, "file")
+                assert await filer.look_up(place, "file") is None
+            await filer.delete(f"{place}/nowhere", "file")
+
+    async def test_a_directory_is_deleted_with_what_is_in_it_when_asked_so(self) -> None:
+        """Otherwise it stays, and says so."""
+        async with self.opened() as filer:
+            place = self.place()
+            await filer.create(f"{place}/one/two", Entry("file", content=b"x"))
+            assert await _is_refused(FilerError, filer.delete(place, "one"))
+            assert await filer.look_up(f"{place}/one/two", "file") is not None
+            await filer.delete(place, "one", is_recursive=True)
+            assert await filer.look_up(place, "one") is None
+            assert await filer.look_up(f"{place}/one/two", "file") is None
+
+    # --- chunks ----------------------------------------------------------------------------------
+
+    async def test_a_chunk_is_read_as_it_was_uploaded(self) -> None:
+        """From pieces of any kind, whole or in part."""
+        async with self.opened() as filer:
+            chunk = await filer.upload([b"ab", bytearray(b"cd"), memoryview(b"xefx")[1:3]])
+            assert (0, 6) == (chunk.position, chunk.size_bytes)
+            assert b"abcdef" == await filer.read_chunk(chunk, 0, 6)
+            assert b"cde" == await filer.read_chunk(chunk, 2, 3)
+
+    async def test_a_large_chunk_is_kept_byte_for_byte(self) -> None:
+        """What compresses well and what looks like a gzip or a text, too."""
+        async with self.opened() as filer:
+            for head in (b"\x1f\x8b\x08", b"{", b"\x00"):
+                data = head + bytes(range(256)) * 20_000
+                chunk = await filer.upload([data])
+                assert len(data) == chunk.size_bytes
+                assert data == await filer.read_chunk(chunk, 0, len(data))
+                assert data[-9:] == await filer.read_chunk(chunk, len(data) - 9, 9)
+
+    async def test_chunks_have_ids_of_their_own(self) -> None:
+        """However many are uploaded at the same time."""
+        async with self.opened() as filer:
+            chunks = await asyncio.gather(*(filer.upload([b"%d" % n]) for n in range(50)))
+            assert 50 == len({chunk.file_id for chunk in chunks})
+            for number, chunk in enumerate(chunks):
+                expected = b"%d" % number
+                assert expected == await filer.read_chunk(chunk, 0, len(expected))
+
+    async def test_a_file_of_many_chunks_is_extended(self) -> None:
+        """The list comes back in order, and what it went on naming can be read."""
+        async with self.opened() as filer:
+            place = self.place()
+            chunks: list[Chunk] = []
+            for number in range(256):
+                chunk = await filer.upload([b"%03d" % number])
+                chunks.append(chunk._replace(position=3 * number))
+            entry = Entry("file", tuple(chunks[:200]), extended={"count": b"1"})
+            await filer.create(place, entry)
+            longer = Entry("file", tuple(chunks), extended={"count": b"2"})
+            await filer.update(place, longer, {"count": b"1"})
+            found = await filer.look_up(place, "file")
+            _assert_same(longer, found)
+            assert found is not None
+            assert 768 == found.size_bytes
+            assert b"000" == await filer.read_chunk(found.chunks[0], 0, 3)
+            assert b"255" == await filer.read_chunk(found.chunks[255], 0, 3)
+
+    async def test_a_chunk_that_is_gone_is_an_error(self) -> None:
+        """So is one that is shorter than it should be. To remove it again is no error."""
+        async with self.opened() as filer:
+            chunk, kept = await filer.upload([b"abc"]), await filer.upload([b"def"])
+            assert await _is_refused(ChunkMissingError, filer.read_chunk(chunk, 0, 4))
+            for _ in range(2):
+                await filer.delete_chunks([chunk])
+                assert await _is_refused(ChunkMissingError, filer.read_chunk(chunk, 0, 3))
+            assert b"def" == await filer.read_chunk(kept, 0, 3)
+
+    # --- open and close --------------------------------------------------------------------------
+
+    async def test_what_was_stored_is_there_for_the_next_one(self) -> None:
+        """Entries and chunks outlive the connection; closing twice is harmless."""
+        place = self.place()
+        async with self.opened() as filer:
+            chunk = await filer.upload([b"data"])
+            entry = Entry("file", (chunk,), extended={"x": b"1"})
+            await filer.create(place, entry)
+            await filer.aclose()
+        async with self.opened() as filer:
+            found = await filer.look_up(place, "file")
+            _assert_same(entry, found)
+            assert found is not None
+            assert b"data" == await filer.read_chunk(found.chunks[0], 0, 4)
+
+
+def _assert_same(expected: Entry, found: Entry | None) -> None:
+    """Compare what the caller has a say in: a filer may add attributes of its own."""
+    assert found is not None
+    assert expected.name == found.name
+    assert expected.is_directory == found.is_directory
+    assert expected.chunks == found.chunks
+    assert expected.content == found.content
+    assert dict(expected.extended) == {
+        key: value for key, value in found.extended.items() if key in expected.extended
+    }
+
+
+async def _is_refused(error: type[Exception], call: Coroutine[None, None, object]) -> bool:
+    """Whether a call raises this error."""
+    try:
+        await call
+    except error:
+        return True
+    return False
