@@ -146,6 +146,8 @@ class Membership:
 
     async def commit(self, offsets: OffsetChanges) -> bool:
         """Commit offsets as this member; whether they are durable. Raises KafkaError."""
+        if not self._member_id:
+            return False  # from outside it would count where nobody is inside
         code = await self._coordinator().commit(
             self._group_id,
             CommitRequest(self._member_id, self._instance_id, self._generation, offsets),

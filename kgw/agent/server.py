@@ -44,10 +44,7 @@ class AgentServer:
             ],
             maximum_concurrent_rpcs=config.smq_agent_streams_max + _CALLS_BESIDE_STREAMS,
         )
-        # Generated without types.
-        add_SeaweedMessagingAgentServicer_to_server(  # type: ignore[no-untyped-call]
-            self._service, self._server
-        )
+        add_SeaweedMessagingAgentServicer_to_server(self._service, self._server)
 
     async def start(self, listener: Listener) -> Listener:
         """Listen, and serve; returns the listener with its port. Raises ListenError."""

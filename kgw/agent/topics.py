@@ -82,7 +82,7 @@ async def topic_to_publish_to(gateway: Gateway, request: StartPublishSessionRequ
                 raise
     if topic is None:
         return existing_topic(gateway, request.topic)
-    before = topic.config.values[RECORD_TYPE]
+    before = topic.config.values["kgw.smq.record.type"]
     if configs and configs[RECORD_TYPE] != before:
         await catalog.configure(topic, lambda own: own | configs)
         if before:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from kgw.backend.base import Backend
+    from kgw.groups.requests import MemberDescription
     from kgw.partitions.topic import Topic
 
 
@@ -40,6 +41,16 @@ class Agent:
         """Create a topic; names of settings have underscores for dots."""
         texts = {key.replace("_", "."): text for key, text in configs.items()}
         return await self.gateway.gateway.catalog.create(name, partitions, texts)
+
+    def state(self, group: str) -> str:
+        """Return the state of a group; "" where there is none."""
+        description = self.gateway.gateway.groups.describe(group)
+        return "" if description is None else description.state
+
+    def members(self, group: str) -> tuple[MemberDescription, ...]:
+        """Return the members of a group."""
+        description = self.gateway.gateway.groups.describe(group)
+        return () if description is None else description.members
 
     async def ticks(self, condition: Callable[[], object]) -> None:
         """Let time pass until something holds."""

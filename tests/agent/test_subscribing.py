@@ -179,7 +179,7 @@ async def test_a_window_holds_so_many(agent: Agent) -> None:
     records = await subscriber.take(2)
     waiting = asyncio.ensure_future(subscriber.next())
     agent.clock.advance(1)
-    await turns(lambda: agent.gateway.gateway.groups.describe("g"))
+    await turns(lambda: agent.state("g"))
     assert not waiting.done()
     await subscriber.acknowledge(records[1])
     assert 2 == (await waiting).offset
@@ -217,7 +217,7 @@ async def test_acknowledgements_of_nothing_change_nothing(agent: Agent) -> None:
 
 @pytest.mark.parametrize(("settings", "window"), [({}, 0), ({"smq_agent_acks": "delivery"}, 1)])
 async def test_a_client_that_acknowledges_nothing_gets_everything(
-    settings: dict[str, str], window: int
+    settings: dict[str, Any], window: int
 ) -> None:
     """What was sent before the last tick counts, so that little is lost when a stream breaks."""
     async with serving_agent(**settings) as agent:
@@ -233,13 +233,11 @@ async def test_subscribers_of_a_group_share_the_partitions(agent: Agent) -> None
     """As members of it, beside Kafka's consumers; who leaves gives them back at once."""
     await agent.create(partitions=4)
     one = await agent.client.subscribe(consumer_group="g", sliding_window_size=100)
-    groups = agent.gateway.gateway.groups
-    await turns(lambda: groups.describe("g") and groups.describe("g").state == "Stable")
+    await turns(lambda: agent.state("g") == "Stable")
     two = await agent.client.subscribe(consumer_group="g", sliding_window_size=100)
-    await agent.ticks(
-        lambda: groups.describe("g").state == "Stable" and len(groups.describe("g").members) == 2
-    )
-    description = groups.describe("g")
+    await agent.ticks(lambda: agent.state("g") == "Stable" and len(agent.members("g")) == 2)
+    description = agent.gateway.gateway.groups.describe("g")
+    assert description is not None
     assert ("consumer", "range") == (description.protocol_type, description.protocol_name)
     publisher = await agent.client.publisher()
     keys = {partition_for_key(b"%d" % one, 4): b"%d" % one for one in range(100)}
@@ -253,7 +251,7 @@ async def test_subscribers_of_a_group_share_the_partitions(agent: Agent) -> None
         got.append({field_of(record.value) for record in records})
     assert [{0, 1}, {2, 3}] == sorted(got, key=min)
     assert grpc.StatusCode.OK is await two.close()
-    await agent.ticks(lambda: groups.describe("g").state == "Stable")
+    await agent.ticks(lambda: agent.state("g") == "Stable")
     for index in range(4):
         await publisher.send(keys[index], v=10 + index)
     values: set[int] = set()
@@ -283,8 +281,7 @@ async def test_new_partitions_are_read_too(agent: Agent) -> None:
     topic = await agent.create(partitions=1)
     alone = await agent.client.subscribe()
     member = await agent.client.subscribe(consumer_group="g")
-    groups = agent.gateway.gateway.groups
-    await turns(lambda: groups.describe("g") and groups.describe("g").state == "Stable")
+    await turns(lambda: agent.state("g") == "Stable")
     await turns(lambda: len(topic.partitions[0].committed_listeners) == 2)
     await agent.gateway.gateway.catalog.add_partitions(topic, 2)
     publisher = await agent.client.publisher()
@@ -305,16 +302,20 @@ async def test_a_member_that_was_thrown_out_comes_back(agent: Agent) -> None:
     assert 3 == (await subscriber.next()).offset
     await agent.ticks(lambda: agent.committed("g") == 1)
     groups = agent.gateway.gateway.groups
-    (member,) = groups.describe("g").members
+    (member,) = agent.members("g")
     await groups.ask("g", LeaveRequest((LeavingMember(member.member_id),)))
-    await agent.ticks(lambda: groups.describe("g").state == "Stable")
+    await agent.ticks(lambda: agent.state("g") == "Stable")
     assert [1, 2, 3] == [one.offset for one in await subscriber.take(3)]
 
 
 async def test_an_instance_is_there_once(agent: Agent) -> None:
     """A second stream of it takes its place, and the first one ends, as in Kafka (KIP-345)."""
     await fill(agent)
-    init = {"consumer_group": "g", "consumer_group_instance_id": "i", "sliding_window_size": 1}
+    init: dict[str, Any] = {
+        "consumer_group": "g",
+        "consumer_group_instance_id": "i",
+        "sliding_window_size": 1,
+    }
     first = await agent.client.subscribe(**init)
     await first.next()
     second = await agent.client.subscribe(**init)
@@ -403,8 +404,7 @@ async def test_a_broken_stream_gives_its_partitions_back(agent: Agent) -> None:
     await subscriber.acknowledge(await subscriber.next())
     await subscriber.next()
     subscriber.stream.cancel()
-    groups = agent.gateway.gateway.groups
-    await turns(lambda: groups.describe("g").state == "Empty")
+    await turns(lambda: agent.state("g") == "Empty")
     assert 1 == agent.committed("g")
 
 
