@@ -25,6 +25,7 @@ from kgw.backend.seaweedmq.filer import FilerError, OutcomeUnknownError
 from kgw.errors import StorageError
 from kgw.testing.filer import CallKind, MemoryFiler, Request
 from tests.backend.seaweedmq.chains import (
+    ENTRY_BYTES,
     SMALL,
     AnswersFirst,
     TakesDoubtForFailure,
@@ -179,6 +180,28 @@ class ChainOfWriters(RuleBasedStateMachine):
                 number for number, offset in self.offsets.items() if offset < first.end_offset
             )
             self.start(writer, chain.drop_files(1, b"dropped"))
+
+    @rule(which=st.integers(0, 3))
+    def replace(self, which: int) -> None:
+        """Put another file with the same entries in the place of the first one."""
+        writer, chain = self.writing(which)
+        if chain is not None and len(chain.files) > 1:
+            self.start(writer, self.rewritten(chain))
+
+    async def rewritten(self, chain: Chain) -> None:
+        first = chain.files[0]
+        await chain.load(first)
+        numbers = [
+            int(data[place : place + ENTRY_BYTES])
+            for data in [await chain.read(first, number) for number in range(len(first.chunks))]
+            for place in range(0, len(data), ENTRY_BYTES)
+        ]
+        payloads = [payload(number, self.offsets[number]) for number in numbers]
+        written = await chain.write_file(payloads, first.begun_ms)
+        if first is chain.files[0]:
+            await chain.replace_files(0, 1, [written], b"replaced")
+        else:
+            await chain.discard_files([written])
 
     @rule(which=st.integers(0, 3))
     def save_detail(self, which: int) -> None:
