@@ -8,6 +8,8 @@ survive beside them. It knows bytes and offsets; it has never heard of a request
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_right
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from kgw.records.limits import DEFAULT_LIMITS, DecompressionLimits
@@ -48,6 +50,34 @@ class EpochEnd(NamedTuple):
     end_offset: int
 
 
+class EpochStart(NamedTuple):
+    """A leader epoch and the first offset that was, or will be, written under it."""
+
+    leader_epoch: int
+    start_offset: int
+
+
+def find_epoch_end(
+    epochs: Sequence[EpochStart], leader_epoch: int, end_offset: int
+) -> EpochEnd | None:
+    """Return where an epoch ended, as `PartitionLog.epoch_end`; `end_offset` is the log's."""
+    if leader_epoch == epochs[-1].leader_epoch:
+        return EpochEnd(leader_epoch, end_offset)
+    for earlier, later in pairwise(epochs):
+        if earlier.leader_epoch <= leader_epoch < later.leader_epoch:
+            return EpochEnd(earlier.leader_epoch, later.start_offset)
+    if 0 <= leader_epoch < epochs[0].leader_epoch:
+        # Its records have been removed and its history is lost: it ended by then, as in Kafka.
+        return EpochEnd(leader_epoch, epochs[0].start_offset)
+    return None
+
+
+def find_epoch_at(epochs: Sequence[EpochStart], offset: int) -> int:
+    """Return the epoch under which `offset` was, or would next be, written."""
+    position = bisect_right(epochs, offset, key=lambda epoch: epoch.start_offset)
+    return epochs[max(position - 1, 0)].leader_epoch
+
+
 class Snapshot(NamedTuple):
     """Derived state of a partition as it stood just before `offset`."""
 
@@ -69,6 +99,9 @@ class LogSettings(NamedTuple):
     """So many records are not left without being made durable."""
     delete_delay_ms: int = 60_000
     """How long the files of a dropped segment stay."""
+    layout: str = ""
+    """How batches stand in files that others read, too, by the backend's own names; "" as it has
+    it for all."""
 
 
 class SegmentInfo(NamedTuple):

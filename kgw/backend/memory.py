@@ -11,15 +11,14 @@ from __future__ import annotations
 from asyncio import get_running_loop
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from itertools import pairwise
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kgw.backend.append import Append, AppendResult, refused_append
 from kgw.backend.base import (
     HOT_BATCHES,
     Backend,
-    EpochEnd,
+    EpochStart,
     Health,
     LogSettings,
     PartitionLog,
@@ -28,6 +27,8 @@ from kgw.backend.base import (
     Segmented,
     SegmentInfo,
     Snapshot,
+    find_epoch_at,
+    find_epoch_end,
 )
 from kgw.clock import SystemClock
 from kgw.errors import DataDirectoryError, StorageError
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from kgw.backend.base import (
         CompactionJob,
         CompactionReport,
+        EpochEnd,
         FoundT,
         RecompressionJob,
         RecompressionReport,
@@ -50,11 +52,6 @@ if TYPE_CHECKING:
     from kgw.records.batch import RecordBatch
     from kgw.state.base import StateStore
     from kgw.types import Buffer, PartitionKey, TopicName
-
-
-class _EpochStart(NamedTuple):
-    leader_epoch: int
-    start_offset: int
 
 
 class _Segment:
@@ -85,7 +82,7 @@ class _Contents:
     def __init__(self) -> None:
         self.batches: list[RecordBatch] = []
         self.base_offsets: list[int] = []
-        self.epochs = [_EpochStart(0, 0)]
+        self.epochs = [EpochStart(0, 0)]
         self.log_start_offset = 0
         self.snapshot: Snapshot | None = None
         self.segments: list[_Segment] = []
@@ -98,7 +95,7 @@ class _Contents:
 
     def raise_epoch(self) -> None:
         """Begin another leader epoch at the end of the log."""
-        self.epochs.append(_EpochStart(self.epochs[-1].leader_epoch + 1, self.next_offset))
+        self.epochs.append(EpochStart(self.epochs[-1].leader_epoch + 1, self.next_offset))
 
     def add(self, batch: RecordBatch, segment_bytes: int, now_ms: int) -> None:
         segment = self.segments[-1] if self.segments else self.roll(batch.base_offset)
@@ -316,22 +313,10 @@ class MemoryPartitionLog(PartitionLog, Segmented):
         return max(batches, key=lambda batch: batch.max_timestamp_ms, default=None)
 
     def epoch_end(self, leader_epoch: int) -> EpochEnd | None:
-        epochs = self._contents.epochs
-        if leader_epoch > epochs[-1].leader_epoch:
-            return None
-        if leader_epoch == epochs[-1].leader_epoch:
-            return EpochEnd(leader_epoch, self.end_offset)
-        for earlier, later in pairwise(epochs):
-            if earlier.leader_epoch <= leader_epoch < later.leader_epoch:
-                return EpochEnd(earlier.leader_epoch, later.start_offset)
-        return None
+        return find_epoch_end(self._contents.epochs, leader_epoch, self.end_offset)
 
     def epoch_at(self, offset: int) -> int:
-        epochs = self._contents.epochs
-        for epoch in reversed(epochs):
-            if epoch.start_offset <= offset:
-                return epoch.leader_epoch
-        return epochs[0].leader_epoch
+        return find_epoch_at(self._contents.epochs, offset)
 
     async def drop_before(self, offset: int) -> None:
         if offset <= self.log_start_offset:

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from kgw.backend.embedded.files.read_buffers import ReadBuffers
 from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
 from kgw.backend.embedded.read import reading
-from kgw.backend.embedded.read.cache import CachedTail, HotCache
 from kgw.backend.embedded.read.read_ahead import ReadAhead
 from kgw.backend.embedded.read.reading import Reader
 from kgw.backend.embedded.read.source import Files
+from kgw.backend.hot_cache import CachedTail, HotCache
 from kgw.partitions.view import read_on
 from kgw.records.batch import HEADER_BYTES, PREFIX_BYTES
 from kgw.records.crc import crc32c

@@ -18,7 +18,6 @@ from kgw.backend.embedded.files.pool import check_descriptors
 from kgw.backend.embedded.files.read_buffers import ReadBuffers
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
-from kgw.backend.embedded.read.cache import HotCache
 from kgw.backend.embedded.read.read_ahead import ReadAhead
 from kgw.backend.embedded.read.reading import Reader
 from kgw.backend.embedded.read.source import Files
@@ -27,6 +26,7 @@ from kgw.backend.embedded.store import Store
 from kgw.backend.embedded.threads import Threads
 from kgw.backend.embedded.write.flush_timer import FlushTimer
 from kgw.backend.embedded.write.flusher import nothing
+from kgw.backend.hot_cache import HotCache
 from kgw.clock import SystemClock
 from kgw.config.paths import absolute_path
 from kgw.errors import DataDirectoryError, StorageError

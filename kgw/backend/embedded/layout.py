@@ -11,7 +11,7 @@ import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kgw.backend.base import Recompressed
+from kgw.backend.base import EpochStart, Recompressed
 from kgw.errors import DataDirectoryError
 from kgw.records.crc import crc32c
 from kgw.types import PartitionKey, TopicId, TopicName, format_uuid, parse_uuid
@@ -64,13 +64,6 @@ _OFFSET_DIGITS: Final = 20
 
 class SmallFileError(ValueError):
     """A small file whose checksum or content is wrong."""
-
-
-class EpochStart(NamedTuple):
-    """A leader epoch and the first offset that was, or will be, written under it."""
-
-    leader_epoch: int
-    start_offset: int
 
 
 class DamagedRange(NamedTuple):

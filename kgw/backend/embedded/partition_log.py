@@ -13,8 +13,8 @@ from kgw.backend.embedded.failures import SyncFailedError
 from kgw.backend.embedded.log.segment import SideFileDamagedError
 from kgw.backend.embedded.log.snapshots import load_snapshot, save_snapshot
 from kgw.backend.embedded.read import lookups
-from kgw.backend.embedded.read.cache import CachedTail
 from kgw.backend.embedded.recover.rebuilding import rebuild_side
+from kgw.backend.hot_cache import CachedTail
 from kgw.errors import CorruptionError, StorageError
 
 if TYPE_CHECKING:

@@ -170,7 +170,10 @@ class ChainOfWriters(RuleBasedStateMachine):
         if chain is not None:
             if writer.next_offset is None:
                 writer.next_offset = chain.end_offset
-            self.start(writer, chain.roll(writer.next_offset))
+            self.start(writer, self.rolled(chain, writer.next_offset))
+
+    async def rolled(self, chain: Chain, base_offset: int) -> None:
+        await chain.roll(base_offset)
 
     @rule(which=st.integers(0, 3))
     def drop(self, which: int) -> None:

@@ -7,15 +7,13 @@ and goes by tuples that the flusher replaces as a whole.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from itertools import pairwise
 from threading import Lock
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kgw.backend.base import EpochEnd, Recompressed
+from kgw.backend.base import EpochStart, Recompressed, find_epoch_at, find_epoch_end
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.files.durability import sync_directory
-from kgw.backend.embedded.layout import DamagedRange, EpochStart, Gap, LogState
+from kgw.backend.embedded.layout import DamagedRange, Gap, LogState
 from kgw.backend.embedded.log.journal import Redo
 from kgw.backend.embedded.log.log_state import write_log_state
 from kgw.backend.embedded.log.segment import Segment, SegmentMark
@@ -24,7 +22,7 @@ from kgw.offsets.recovery import Checkpoint
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kgw.backend.base import LogSettings
+    from kgw.backend.base import EpochEnd, LogSettings
     from kgw.backend.embedded.log.data_directory import DataDirectory
     from kgw.offsets.manager import PartitionOffsetManager
     from kgw.records.batch import RecordBatch
@@ -116,22 +114,11 @@ class SegmentedLog:
 
     def epoch_end(self, leader_epoch: int) -> EpochEnd | None:
         """Return where an epoch ended, as `PartitionLog.epoch_end`."""
-        epochs = self.epochs
-        if leader_epoch == epochs[-1].leader_epoch:
-            return EpochEnd(leader_epoch, self.offsets.next_offset)
-        for earlier, later in pairwise(epochs):
-            if earlier.leader_epoch <= leader_epoch < later.leader_epoch:
-                return EpochEnd(earlier.leader_epoch, later.start_offset)
-        if 0 <= leader_epoch < epochs[0].leader_epoch:
-            # Its records have been removed and its history is lost: it ended by then, as in Kafka.
-            return EpochEnd(leader_epoch, epochs[0].start_offset)
-        return None
+        return find_epoch_end(self.epochs, leader_epoch, self.offsets.next_offset)
 
     def epoch_at(self, offset: int) -> int:
         """Return the epoch under which `offset` was, or would next be, written."""
-        epochs = self.epochs
-        position = bisect_right(epochs, offset, key=lambda epoch: epoch.start_offset)
-        return epochs[max(position - 1, 0)].leader_epoch
+        return find_epoch_at(self.epochs, offset)
 
     def damage_at(self, offset: int) -> DamagedRange | None:
         """Return the damaged range that holds `offset`."""

@@ -1,7 +1,7 @@
 """From an offset to verified batches.
 
-1. `cache` is looked at first: batches that were appended a moment ago, in memory, as they were
-   accepted. `kgw.cache.bytes` bounds it.
+1. `kgw.backend.hot_cache` is looked at first: batches that were appended a moment ago, in memory,
+   as they were accepted. `kgw.cache.bytes` bounds it.
 2. `reading` has all others, of which it compares every byte with a checksum each time. First the
    event loop has it look at what is in memory. What that cannot serve, a thread has it read; only
    then does it say what is damaged.

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kgw.backend.base import EpochStart
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.files.durability import replace_durably, sync_directory
-from kgw.backend.embedded.layout import DamagedRange, EpochStart, Gap, LogState
+from kgw.backend.embedded.layout import DamagedRange, Gap, LogState
 from kgw.backend.embedded.log.log_state import mend_log_state, read_log_state
 from kgw.backend.embedded.log.segment import Segment, SideFileDamagedError
 from kgw.backend.embedded.log.segmented_log import SegmentedLog

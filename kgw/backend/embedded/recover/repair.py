@@ -16,9 +16,9 @@ from kgw.types import NO_TIMESTAMP_MS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kgw.backend.base import EpochStart
     from kgw.backend.embedded.files.fs import File
     from kgw.backend.embedded.files.pool import PooledFile
-    from kgw.backend.embedded.layout import EpochStart
     from kgw.backend.embedded.log.data_directory import DataDirectory
     from kgw.backend.embedded.log.segment import Segment
 

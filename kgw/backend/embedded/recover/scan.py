@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from kgw.backend.embedded.layout import DamagedRange, EpochStart
+from kgw.backend.base import EpochStart
+from kgw.backend.embedded.layout import DamagedRange
 from kgw.backend.embedded.log.side import (
     DAMAGE_MASK,
     ENTRY_BYTES,

@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from kgw.backend.seaweedmq.chain.files import ChunkNote, NotWriterError, Payload
+from kgw.backend.seaweedmq.chain.files import NotWriterError, Payload, note_of
 from kgw.backend.seaweedmq.chain.settling import NotStoredError
 from kgw.backend.seaweedmq.filer import OutcomeUnknownError
 from kgw.completion import Completion
@@ -217,12 +217,9 @@ class Appender:
             await self._ledger.roll(item.what, refuse_at_s)
             return
         payloads = group.payloads
-        note = ChunkNote(
-            payloads[0].base_offset, max(payload.largest_timestamp_ms for payload in payloads)
-        )
         await self._ledger.enter(
             group.chunk,
-            note,
+            note_of(payloads),
             payloads[-1].end_offset,
             file_chunks=self._options.file_chunks,
             refuse_at_s=refuse_at_s,

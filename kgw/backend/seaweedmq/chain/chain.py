@@ -11,9 +11,9 @@ from kgw.backend.seaweedmq.chain.appending import Appender
 from kgw.backend.seaweedmq.chain.files import (
     ChainFile,
     ChainOptions,
-    ChunkNote,
     NotWriterError,
     Payload,
+    note_of,
 )
 from kgw.backend.seaweedmq.chain.marks import read_file, read_marks
 from kgw.backend.seaweedmq.chain.settling import NotStoredError, Settler
@@ -159,13 +159,13 @@ class Chain:
         """
         return self._appender.append(payload)
 
-    async def roll(self, base_offset: int) -> None:
+    def roll(self, base_offset: int) -> Completion[None]:
         """Let what is appended from now on go into another file. Nothing for an empty one.
 
-        Raises NotWriterError, StorageError when it was refused for certain: then what was submitted
-        behind it was, too.
+        Its error is NotWriterError, or StorageError when it was refused for certain: then what was
+        submitted behind it was, too. Raises ValueError below what was submitted.
         """
-        await self._appender.roll(base_offset)
+        return self._appender.roll(base_offset)
 
     # --- the leader entry ---
 
@@ -219,10 +219,8 @@ class Chain:
                 pieces = [piece for payload in group for piece in payload.pieces]
                 chunk = await self._settler.filer.upload(pieces)
                 uploaded.append(chunk)
-                time_ms = max(payload.largest_timestamp_ms for payload in group)
-                note = ChunkNote(group[0].base_offset, time_ms)
                 placed = chunk._replace(position=file.size_bytes)
-                file.add(placed, note, group[-1].end_offset)
+                file.add(placed, note_of(group), group[-1].end_offset)
             is_sent = True
             await self._change(self._ledger.write_file(file, self._refuse_at_s))
         except BaseException as error:

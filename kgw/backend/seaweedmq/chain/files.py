@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from kgw.errors import StorageError
+from kgw.errors import ErrorCode, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 class NotWriterError(StorageError):
     """Another writer has taken the chain over. Nothing of what waited was stored."""
+
+    # Clients look for the new leader and send it again.
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 class ChainOptions(NamedTuple):
@@ -37,6 +40,8 @@ class ChunkNote(NamedTuple):
     base_offset: int
     """Of its first entry, in the owner's count."""
     largest_timestamp_ms: int
+    content_bytes: int = 0
+    """What the owner counts of it, without framing say; below 4 GiB."""
 
 
 @dataclass(slots=True)
@@ -50,6 +55,8 @@ class ChainFile:
     largest_timestamp_ms: int = -1
     end_offset: int = 0
     """Behind its last entry; the base offset when it has none."""
+    content_bytes: int = 0
+    """Of its chunks together, as the owner counts them."""
     chunks: list[Chunk] = field(default_factory=list)
     """Empty, with `notes`, until `load` has been called on a file of another writer's time."""
     notes: list[ChunkNote] = field(default_factory=list)
@@ -60,6 +67,7 @@ class ChainFile:
         self.chunks.append(chunk)
         self.notes.append(note)
         self.size_bytes += chunk.size_bytes
+        self.content_bytes += note.content_bytes
         self.largest_timestamp_ms = max(self.largest_timestamp_ms, note.largest_timestamp_ms)
         self.end_offset = end_offset
 
@@ -72,3 +80,14 @@ class Payload(NamedTuple):
     base_offset: int
     end_offset: int
     largest_timestamp_ms: int
+    content_bytes: int = 0
+    """What the owner counts of it: it comes back in notes and files."""
+
+
+def note_of(payloads: Sequence[Payload]) -> ChunkNote:
+    """Return what is said of a chunk that holds these payloads."""
+    return ChunkNote(
+        payloads[0].base_offset,
+        max(payload.largest_timestamp_ms for payload in payloads),
+        sum(payload.content_bytes for payload in payloads),
+    )

@@ -35,6 +35,7 @@ class FileRow(NamedTuple):
     begun_ms: int
     size_bytes: int
     largest_timestamp_ms: int
+    content_bytes: int
 
     def as_file(self) -> ChainFile:
         """Return it as the owner sees it, not loaded."""
@@ -45,6 +46,7 @@ class FileRow(NamedTuple):
             self.size_bytes,
             self.largest_timestamp_ms,
             self.end_offset,
+            self.content_bytes,
         )
 
 
@@ -73,6 +75,7 @@ def rows_of(files: Iterable[ChainFile]) -> tuple[FileRow, ...]:
             file.begun_ms,
             file.size_bytes,
             file.largest_timestamp_ms,
+            file.content_bytes,
         )
         for file in files
     )

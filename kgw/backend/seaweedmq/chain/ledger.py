@@ -176,7 +176,7 @@ class Ledger:
 
         def edit(leader: Leader) -> Leader:
             name = next_name(leader.last_name, now_ms)
-            row = FileRow(name, base_offset, base_offset, now_ms, 0, -1)
+            row = FileRow(name, base_offset, base_offset, now_ms, 0, -1, 0)
             return leader._replace(rows=(*leader.rows, row), is_active_there=False, last_name=name)
 
         await self.change_leader(edit, refuse_at_s)

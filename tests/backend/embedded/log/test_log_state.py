@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from kgw.backend.base import EpochStart
 from kgw.backend.embedded.layout import (
     DamagedRange,
-    EpochStart,
     LogState,
     decode_log_state,
     encode_log_state,

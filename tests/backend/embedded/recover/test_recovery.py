@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.backend.base import Snapshot
-from kgw.backend.embedded.layout import DamagedRange, EpochStart
+from kgw.backend.base import EpochStart, Snapshot
+from kgw.backend.embedded.layout import DamagedRange
 from kgw.backend.embedded.log.journal import FILE_NAMES
 from kgw.backend.embedded.log.snapshots import load_snapshot, save_snapshot
 from kgw.errors import CorruptionError, DataDirectoryError, StorageError

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from kgw.backend.base import ReadResult, Snapshot
-from kgw.backend.embedded.layout import EpochStart, Gap
+from kgw.backend.base import EpochStart, ReadResult, Snapshot
+from kgw.backend.embedded.layout import Gap
 from kgw.backend.embedded.log.snapshots import load_snapshot, save_snapshot
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.read import lookups, reading

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from kgw.backend.base import HOT_BATCHES, ReadResult
 from kgw.records.batch import read_batch
@@ -16,7 +16,6 @@ from kgw.records.batch import read_batch
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kgw.backend.embedded.files.read_buffers import ReadBuffers
     from kgw.records.batch import RecordBatch
     from kgw.types import Buffer
 
@@ -25,6 +24,13 @@ _OVERHEAD_BYTES: Final = 512
 _COMPACT_AT: Final = 1024
 _JOIN_ABOVE: Final = 16
 """Many small buffers cost a response more than copying them together once."""
+
+
+class Room(Protocol):
+    """Where an answer's memory comes from."""
+
+    def take(self, size_bytes: int) -> memoryview:
+        """Return room for so many bytes, with anything in it."""
 
 
 class CachedTail:
@@ -40,9 +46,7 @@ class CachedTail:
         self.first = 0
         """The places before this one have been evicted."""
 
-    def read(
-        self, room: ReadBuffers, offset: int, max_bytes: int, upper_bound: int
-    ) -> ReadResult | None:
+    def read(self, room: Room, offset: int, max_bytes: int, upper_bound: int) -> ReadResult | None:
         """Return batches from the one that holds `offset`, None when that is not cached."""
         base_offsets = self.base_offsets
         place = bisect_right(base_offsets, offset, self.first) - 1

@@ -4,7 +4,7 @@ import pytest
 
 from kgw.backend.base import HOT_BATCHES
 from kgw.backend.embedded.files.read_buffers import ReadBuffers
-from kgw.backend.embedded.read.cache import CachedTail, HotCache
+from kgw.backend.hot_cache import CachedTail, HotCache
 from kgw.records.batch import read_batch
 from kgw.testing.batches import make_batch, read_stored
 

@@ -1,0 +1,317 @@
+"""The seaweedmq backend: partitions in SMQ's files, seen from the event loop."""
+
+from __future__ import annotations
+
+from asyncio import Lock, Semaphore, gather
+from contextlib import AsyncExitStack, suppress
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+from kgw.backend.base import Backend, Health
+from kgw.backend.seaweedmq.chain import Chain
+from kgw.backend.seaweedmq.detail import PartitionDetail, decode_detail
+from kgw.backend.seaweedmq.fence import check_fence
+from kgw.backend.seaweedmq.filer import EntryExistsError, EntryMissingError
+from kgw.backend.seaweedmq.layouts import Layout
+from kgw.backend.seaweedmq.log_files import LogFiles
+from kgw.backend.seaweedmq.options import SeaweedMqOptions
+from kgw.backend.seaweedmq.partition_log import SeaweedMqPartitionLog
+from kgw.backend.seaweedmq.shell import Shell
+from kgw.backend.seaweedmq.topics import TopicDirectories
+from kgw.clock import SystemClock
+from kgw.errors import DataDirectoryError, ErrorCode, KafkaError, StorageError
+from kgw.logs import EventLogger
+from kgw.types import format_uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+    from kgw.backend.base import LogSettings, PartitionLog
+    from kgw.backend.seaweedmq.filer import Filer
+    from kgw.backend.seaweedmq.topics import TopicPlace
+    from kgw.clock import Clock
+    from kgw.state.base import StateStore
+    from kgw.types import PartitionKey, TopicName
+
+_STUCK_S: Final = 10.0
+"""An append that has waited for so long is a problem that a person should know of."""
+
+_log = EventLogger(__name__)
+
+
+def private_directory(namespace: str) -> str:
+    """Return where kgw keeps what is not a topic's: no name of a topic, and none of SMQ's."""
+    return f"/topics/.kgw/{namespace}"
+
+
+class SeaweedMqBackend(Backend):
+    """Records and state in a SeaweedFS; nothing is kept here."""
+
+    def __init__(
+        self,
+        filer: Filer,
+        namespace: str,
+        state: StateStore,
+        options: SeaweedMqOptions | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Use a namespace of a SeaweedFS. Nothing is touched before `open`.
+
+        `state` is opened after the fence has been tested, and closed last.
+        """
+        self.state = state
+        self._filer = filer
+        self._namespace = namespace
+        self._options = options or SeaweedMqOptions()
+        self._clock = clock or SystemClock()
+        self._partitions: dict[PartitionKey, SeaweedMqPartitionLog] = {}
+        self._locks: dict[PartitionKey, Lock] = {}
+        self._unclaimed: tuple[str, ...] = ()
+        self._is_open = False
+        self._opened = AsyncExitStack()
+        """Lets go of what `open` has taken."""
+        # Set by `open`.
+        self._shell: Shell
+        self._topics: TopicDirectories
+        self._slots: Semaphore
+
+    # --- opening and closing ---------------------------------------------------------------------
+
+    async def open(self) -> None:
+        if self._is_open:
+            raise DataDirectoryError(f"namespace {self._namespace} is open already")
+        async with AsyncExitStack() as opened:
+            await self._filer.open()
+            opened.push_async_callback(self._filer.aclose)
+            name = f"fence-{uuid4().hex}"
+            await check_fence(self._filer, private_directory(self._namespace), name)
+            await self.state.open()
+            opened.push_async_callback(self.state.aclose)
+            self._shell = Shell(self._filer, self._clock, self._options)
+            opened.push_async_callback(self._shell.aclose)
+            opened.callback(self._partitions.clear)
+            self._opened = opened.pop_all()
+        self._topics = TopicDirectories(self._filer, self._namespace)
+        self._slots = Semaphore(self._options.open_at_once)
+        self._unclaimed = ()
+        self._is_open = True
+        for problem in self.state.problems:
+            self._shell.report(problem)
+
+    async def aclose(self) -> None:
+        await self._close(is_orderly=True)
+
+    async def abandon(self) -> None:
+        """Let go and note nothing, as far as a process can that is not killed."""
+        await self._close(is_orderly=False)
+
+    async def _close(self, *, is_orderly: bool) -> None:
+        if not self._is_open:
+            return
+        self._is_open = False
+        async with self._opened:
+            deadline_s = self._close_by_s
+            for log in self._partitions.values():
+                log.retire("the backend is closed")
+
+            async def close(log: SeaweedMqPartitionLog) -> None:
+                async with self._slots:
+                    try:
+                        await log.aclose(deadline_s, is_orderly=is_orderly)
+                    except StorageError as error:
+                        # It is no loss: the next start begins another leader epoch.
+                        _log.warning(
+                            "a partition was not left in order", partition=str(log.key), error=error
+                        )
+
+            await gather(*map(close, self._partitions.values()))
+
+    @property
+    def _close_by_s(self) -> float:
+        return self._clock.monotonic_s() + self._options.close_s
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise StorageError("the backend is not open")
+
+    # --- partitions ------------------------------------------------------------------------------
+
+    @property
+    def partitions(self) -> Mapping[PartitionKey, PartitionLog]:
+        return MappingProxyType(self._partitions)
+
+    async def create_partition(
+        self, key: PartitionKey, topic: TopicName, settings: LogSettings
+    ) -> PartitionLog:
+        (log,) = await self.create_partitions([key], topic, settings)
+        return log
+
+    async def create_partitions(
+        self, keys: Sequence[PartitionKey], topic: TopicName, settings: LogSettings
+    ) -> list[PartitionLog]:
+        self._check_open()
+        _check_layout(settings)
+        missing = [key for key in keys if key not in self._partitions]
+        if missing:
+            place = await self._place(topic, missing[0])
+            await self._side_by_side(
+                lambda key: self._adopt(key, lambda: self._create(key, place, settings)), missing
+            )
+            await self._topics.write_conf(place, await self._topics.partitions(place))
+        return [self._partitions[key] for key in keys]
+
+    async def open_partition(
+        self, key: PartitionKey, topic: TopicName, settings: LogSettings
+    ) -> PartitionLog:
+        self._check_open()
+        async with self._slots:
+            return await self._adopt(key, lambda: self._open(key, topic, settings))
+
+    async def _side_by_side(
+        self, do: Callable[[PartitionKey], Awaitable[object]], keys: Iterable[PartitionKey]
+    ) -> None:
+        """Do something for each key, so many at a time; raise the first error once all are done."""
+
+        async def bounded(key: PartitionKey) -> None:
+            async with self._slots:
+                await do(key)
+
+        for outcome in await gather(*map(bounded, keys), return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def _adopt(
+        self, key: PartitionKey, make: Callable[[], Awaitable[SeaweedMqPartitionLog]]
+    ) -> SeaweedMqPartitionLog:
+        """Return the log of a partition, made by whoever asks for it first."""
+        async with self._locks.setdefault(key, Lock()):
+            log = self._partitions.get(key)
+            if log is None:
+                log = await make()
+                if not self._is_open:
+                    log.retire("the backend is closed")
+                    await log.aclose(self._close_by_s, is_orderly=False)
+                    raise StorageError("the backend is closed")
+                self._partitions[key] = log
+        return log
+
+    async def _place(self, topic: TopicName, key: PartitionKey) -> TopicPlace:
+        found = await self._topics.find(topic, key.topic_id)
+        return found or await self._topics.create(topic, key.topic_id, self._clock.wall_ms())
+
+    async def _create(
+        self, key: PartitionKey, place: TopicPlace, settings: LogSettings
+    ) -> SeaweedMqPartitionLog:
+        directory = place.partition(key.partition)
+        detail = PartitionDetail()
+        try:
+            chain = await Chain.create(
+                self._filer,
+                self._clock,
+                directory,
+                _identity(key),
+                detail.encode(),
+                options=self._options.chain,
+            )
+        except EntryExistsError:
+            # Of a creation whose answer did not come.
+            return await self._take_over(key, directory, settings)
+        return SeaweedMqPartitionLog(LogFiles(key, chain, detail, settings, self._shell))
+
+    async def _open(
+        self, key: PartitionKey, topic: TopicName, settings: LogSettings
+    ) -> SeaweedMqPartitionLog:
+        _check_layout(settings)
+        place = await self._topics.find(topic, key.topic_id)
+        if place is not None:
+            try:
+                return await self._take_over(key, place.partition(key.partition), settings)
+            except EntryMissingError:
+                pass
+        place = await self._place(topic, key)
+        directory = place.partition(key.partition)
+        self._shell.report(
+            f"partition {key} of topic {topic} was missing ({directory}); created empty"
+        )
+        log = await self._create(key, place, settings)
+        await self._topics.write_conf(place, await self._topics.partitions(place))
+        return log
+
+    async def _take_over(
+        self, key: PartitionKey, directory: str, settings: LogSettings
+    ) -> SeaweedMqPartitionLog:
+        """Become the writer of a log that is there. Raises EntryMissingError, StorageError."""
+        chain = await Chain.take_over(
+            self._filer, self._clock, directory, _identity(key), options=self._options.chain
+        )
+        try:
+            found = decode_detail(chain.detail)
+            files = LogFiles(key, chain, found, settings, self._shell)
+            log = SeaweedMqPartitionLog(files)
+            if found.clean_end != chain.end_offset and chain.end_offset:
+                await log.verify_end()
+            # Before anything is stamped with it.
+            await files.save(lambda detail: detail.opened(chain.end_offset))
+        except BaseException:
+            await chain.aclose()
+            raise
+        return log
+
+    async def delete_partition(self, key: PartitionKey) -> None:
+        self._check_open()
+        log = self._partitions.pop(key, None)
+        self._locks.pop(key, None)
+        if log is not None:
+            log.retire(f"partition {key} has been deleted")
+            with suppress(StorageError):
+                await log.aclose(self._close_by_s, is_orderly=False)
+        await self._topics.remove(key)
+
+    # --- health ----------------------------------------------------------------------------------
+
+    async def forget_others(self) -> None:
+        """Look for topics of ours that the catalogue does not know. Nothing is noted of them."""
+        self._check_open()
+        claimed = {key.topic_id for key in self._partitions}
+        places = await self._topics.list_all()
+        self._unclaimed = tuple(
+            f"{place.directory} (topic id {format_uuid(topic_id)}) belongs to no topic; "
+            "see `kgw log adopt`"
+            for topic_id, place in places.items()
+            if topic_id not in claimed
+        )
+
+    async def checkpoint(self) -> None:
+        """Nothing has to be bounded: what an append has written is all that an opening reads."""
+        self._check_open()
+
+    @property
+    def health(self) -> Health:
+        if not self._is_open:
+            return Health(writable=False)
+        stuck = sum(1 for log in self._partitions.values() if log.stuck_s > _STUCK_S)
+        lost = sum(1 for log in self._partitions.values() if log.has_failed)
+        problems = list(self._shell.problems)
+        if stuck:
+            problems.append(f"{stuck} partitions have waited for the filer for over {_STUCK_S} s")
+        if self.state.failure is not None:
+            problems.append(self.state.failure)
+        is_writable = self.state.failure is None and (
+            not self._partitions or stuck + lost < len(self._partitions)
+        )
+        return Health(is_writable, (*problems, *self._unclaimed), len(self._unclaimed))
+
+
+def _identity(key: PartitionKey) -> bytes:
+    """Return what every condition of a partition's chain has in it."""
+    return str(key).encode()
+
+
+def _check_layout(settings: LogSettings) -> None:
+    """Refuse a layout that there is none of. Raises KafkaError."""
+    if settings.layout and settings.layout not in list(Layout):
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"kgw.seaweedmq.layout={settings.layout}: {' or '.join(Layout)} is expected",
+        )

@@ -1,0 +1,125 @@
+"""Chunks of log files, fetched, verified and kept for a while: what every cold read goes through.
+
+A chunk never changes, and its file id is never given again. So it is fetched once for all who want
+it at the same time, verified once, and kept decoded; the one that was used longest ago goes first.
+"""
+
+from __future__ import annotations
+
+from asyncio import CancelledError, Semaphore, ensure_future, shield
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from kgw.backend.seaweedmq.layouts import decode
+
+if TYPE_CHECKING:
+    from asyncio import Future
+    from collections.abc import Awaitable, Callable
+
+    from kgw.backend.seaweedmq.chain import Chain, ChainFile
+    from kgw.backend.seaweedmq.filer import Chunk
+    from kgw.backend.seaweedmq.layouts import DecodedChunk
+    from kgw.backend.seaweedmq.options import SeaweedMqOptions
+
+
+class ChunkPlace(NamedTuple):
+    """One chunk of a file, and the offsets that it holds."""
+
+    file: ChainFile
+    number: int
+    chunk: Chunk
+    base_offset: int
+    end_offset: int
+    largest_timestamp_ms: int
+
+
+class ChunkReader:
+    """The chunks of all partitions. Used in the event loop alone."""
+
+    def __init__(
+        self,
+        options: SeaweedMqOptions,
+        run: Callable[[Callable[[], DecodedChunk]], Awaitable[DecodedChunk]],
+    ) -> None:
+        """`run` has a function called in a thread."""
+        self._options = options
+        self._run = run
+        self._kept: dict[str, DecodedChunk] = {}
+        self._loading: dict[str, Future[DecodedChunk]] = {}
+        self._slots = Semaphore(options.chunk_loads)
+        self._ahead_bytes = 0
+        self.size_bytes = 0
+        """Of what is kept."""
+
+    async def get(self, chain: Chain, place: ChunkPlace) -> DecodedChunk:
+        """Return a chunk. Raises CorruptionError when it is gone, FilerError."""
+        file_id = place.chunk.file_id
+        kept = self._kept.pop(file_id, None)
+        if kept is not None:
+            # Dictionaries keep their order of insertion: the last one in was used last.
+            self._kept[file_id] = kept
+            return kept
+        # Whoever goes away must not take it from the others.
+        return await shield(self._load(chain, place))
+
+    def want(self, chain: Chain, place: ChunkPlace) -> bool:
+        """Have a chunk fetched that will be asked for; False when too much is on its way."""
+        if place.chunk.file_id in self._kept or place.chunk.file_id in self._loading:
+            return True
+        size_bytes = place.chunk.size_bytes
+        if self._ahead_bytes + size_bytes > self._options.chunk_cache_bytes // 2:
+            return False
+        self._ahead_bytes += size_bytes
+        self._load(chain, place).add_done_callback(partial(self._came, size_bytes))
+        return True
+
+    async def aclose(self) -> None:
+        """Give up what is on its way."""
+        loading = list(self._loading.values())
+        for one in loading:
+            one.cancel()
+        for one in loading:
+            try:
+                await one
+            except (CancelledError, Exception):  # noqa: BLE001, S112 - nobody waits for it any more
+                continue
+        self._kept.clear()
+        self.size_bytes = 0
+
+    def _came(self, size_bytes: int, loaded: Future[DecodedChunk]) -> None:
+        self._ahead_bytes -= size_bytes
+        if not loaded.cancelled():
+            # Whoever asks for it next is told what is wrong.
+            loaded.exception()
+
+    def _load(self, chain: Chain, place: ChunkPlace) -> Future[DecodedChunk]:
+        file_id = place.chunk.file_id
+        loading = self._loading.get(file_id)
+        if loading is None:
+            loading = ensure_future(self._fetch(chain, place))
+            self._loading[file_id] = loading
+            loading.add_done_callback(lambda _: self._loading.pop(file_id, None))
+        return loading
+
+    async def _fetch(self, chain: Chain, place: ChunkPlace) -> DecodedChunk:
+        async with self._slots:
+            file_id = place.chunk.file_id
+            # Its list of chunks may have been forgotten while this waited.
+            await chain.load(place.file)
+            data = await chain.read(place.file, place.number)
+            work = partial(decode, data, place.base_offset, place.end_offset)
+            is_small = len(data) <= self._options.decoded_on_loop_bytes
+            decoded = work() if is_small else await self._run(work)
+            self._keep(file_id, decoded)
+            return decoded
+
+    def _keep(self, file_id: str, decoded: DecodedChunk) -> None:
+        limit_bytes = self._options.chunk_cache_bytes
+        if decoded.damages or decoded.size_bytes > limit_bytes:
+            # What is damaged is read again: it may have been on its way.
+            return
+        self._kept[file_id] = decoded
+        self.size_bytes += decoded.size_bytes
+        while self.size_bytes > limit_bytes:
+            oldest = next(iter(self._kept))
+            self.size_bytes -= self._kept.pop(oldest).size_bytes

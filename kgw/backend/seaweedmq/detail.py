@@ -1,0 +1,73 @@
+"""What a partition keeps in the leader entry of its chain, beside the list of files. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import Final, NamedTuple
+
+from kgw.backend.base import EpochStart, Recompressed
+from kgw.errors import CorruptionError
+
+_VERSION: Final = 1
+
+
+class PartitionDetail(NamedTuple):
+    """What the files alone do not say."""
+
+    log_start_offset: int = 0
+    epochs: tuple[EpochStart, ...] = (EpochStart(0, 0),)
+    """Kafka's leader epochs. One begins when the last one's end was not orderly."""
+    clean_end: int = -1
+    """Where the log ended at an orderly stop: nothing came since if it still does."""
+    last_ts_ns: int = 0
+    """SMQ's time of the last entry then; it rises with the offsets."""
+    compacted_end: int = 0
+    recompressed: Recompressed = Recompressed()
+
+    def opened(self, end_offset: int) -> PartitionDetail:
+        """Return this as it is when the log is opened: with another leader epoch, if it must be.
+
+        An epoch under which nothing was written goes on: nobody can have read anything in it that
+        is not there.
+        """
+        last = self.epochs[-1]
+        if end_offset in (self.clean_end, last.start_offset):
+            return self
+        begun = EpochStart(last.leader_epoch + 1, end_offset)
+        return self._replace(epochs=(*self.epochs, begun))
+
+    def raised(self, log_start_offset: int) -> PartitionDetail:
+        """Return this with a later log start, and without epochs of which nothing is left."""
+        kept = [
+            epoch
+            for epoch, following in zip(self.epochs, self.epochs[1:], strict=False)
+            if following.start_offset > log_start_offset
+        ]
+        return self._replace(log_start_offset=log_start_offset, epochs=(*kept, self.epochs[-1]))
+
+    def encode(self) -> bytes:
+        """Return it as JSON: what `weed shell` shows of the entry, a person can read."""
+        return json.dumps({"version": _VERSION, **self._asdict()}, separators=(",", ":")).encode()
+
+
+def decode_detail(data: bytes) -> PartitionDetail:
+    """Read what `encode` has made. Raises CorruptionError."""
+    try:
+        fields = json.loads(data)
+        version = fields.pop("version")
+        if version != _VERSION:
+            raise CorruptionError(
+                f"a partition's detail is of version {version}, this kgw knows {_VERSION}"
+            )
+        epochs = tuple(EpochStart(int(epoch), int(start)) for epoch, start in fields["epochs"])
+        recompressed = Recompressed(*map(int, fields["recompressed"]))
+        numbers = {
+            name: int(value)
+            for name, value in fields.items()
+            if name not in ("epochs", "recompressed")
+        }
+        if not epochs:
+            raise CorruptionError("a partition's detail has no leader epoch")
+        return PartitionDetail(epochs=epochs, recompressed=recompressed, **numbers)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise CorruptionError(f"a partition's detail cannot be understood: {error}") from error

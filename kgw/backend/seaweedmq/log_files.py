@@ -1,0 +1,111 @@
+"""One partition's files and what its leader entry says of them: changes, one after the other."""
+
+from __future__ import annotations
+
+from asyncio import Lock
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from kgw.backend.seaweedmq.reading import LogReader
+from kgw.errors import CorruptionError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kgw.backend.base import LogSettings
+    from kgw.backend.seaweedmq.chain import Chain, ChainFile, Payload
+    from kgw.backend.seaweedmq.detail import PartitionDetail
+    from kgw.backend.seaweedmq.shell import Shell
+    from kgw.types import PartitionKey
+
+
+class FilesChangedError(Exception):
+    """Files that were to be replaced have been dropped meanwhile. Nothing was changed."""
+
+
+class LogFiles:
+    """The chain of a partition, of which this gateway is the writer."""
+
+    def __init__(
+        self,
+        key: PartitionKey,
+        chain: Chain,
+        detail: PartitionDetail,
+        settings: LogSettings,
+        shell: Shell,
+    ) -> None:
+        self.key = key
+        self.chain = chain
+        self.detail = detail
+        self.settings = settings
+        self.shell = shell
+        self.reader = LogReader(key, chain, shell)
+        self._changing = Lock()
+
+    @property
+    def sealed(self) -> Sequence[ChainFile]:
+        """The files that nothing is appended to any more."""
+        return self.chain.files[:-1]
+
+    async def save(self, change: Callable[[PartitionDetail], PartitionDetail]) -> None:
+        """Keep another detail, durably. Raises StorageError."""
+        async with self._changing:
+            detail = change(self.detail)
+            if detail != self.detail:
+                await self.chain.save_detail(detail.encode())
+                self.detail = detail
+
+    async def drop_before(self, offset: int) -> None:
+        """Let the log begin there, and remove the files that end by then. Raises StorageError."""
+        async with self._changing:
+            detail = self.detail.raised(offset)
+            count = sum(1 for file in self.chain.files[1:] if file.base_offset <= offset)
+            if count:
+                await self.chain.drop_files(count, detail.encode())
+            else:
+                await self.chain.save_detail(detail.encode())
+            self.detail = detail
+
+    async def replace(
+        self,
+        sources: Sequence[ChainFile],
+        payloads: Sequence[Payload],
+        change: Callable[[PartitionDetail], PartitionDetail],
+    ) -> None:
+        """Put one file with these payloads in the place of sealed ones that follow each other.
+
+        What is written is read again before anything is removed. Raises FilesChangedError,
+        StorageError.
+        """
+        chain = self.chain
+        written = await chain.write_file(payloads, sources[0].begun_ms)
+        try:
+            await self._compare(written, payloads)
+            async with self._changing:
+                first = self._place_of(sources)
+                detail = change(self.detail)
+                await chain.replace_files(first, len(sources), [written], detail.encode())
+                self.detail = detail
+        except BaseException:
+            # If it was named all the same, this writer has lost the chain.
+            with suppress(StorageError):
+                await chain.discard_files([written])
+            raise
+
+    async def _compare(self, written: ChainFile, payloads: Sequence[Payload]) -> None:
+        """Raise CorruptionError unless a file holds these payloads, one after the other."""
+        pieces = [piece for payload in payloads for piece in payload.pieces]
+        data = b"".join(
+            [await self.chain.read(written, number) for number in range(len(written.chunks))]
+        )
+        if data != b"".join(pieces):
+            raise CorruptionError(
+                f"{self.chain.directory}/{written.name} cannot be read as it was written"
+            )
+
+    def _place_of(self, sources: Sequence[ChainFile]) -> int:
+        files = self.chain.files
+        for number in range(len(files) - len(sources)):
+            if all(files[number + at] is source for at, source in enumerate(sources)):
+                return number
+        raise FilesChangedError

@@ -1,0 +1,39 @@
+"""What can be set about the seaweedmq backend, with the reason for each default."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kgw.backend.seaweedmq.chain import ChainOptions
+from kgw.backend.seaweedmq.layouts import Layout
+
+
+class SeaweedMqOptions(NamedTuple):
+    """Sizes and limits of one gateway on a SeaweedFS."""
+
+    layout: Layout = Layout.BATCHES
+    """Of topics that say nothing else."""
+    cache_bytes: int = 32 << 20
+    """Recently appended batches kept for readers at the tail, over all partitions."""
+    chunk_cache_bytes: int = 64 << 20
+    """Chunks kept for readers of older data, over all partitions: those that follow each other at
+    a distance read a chunk once. The largest read at a time come on top."""
+    chunk_loads: int = 16
+    """Chunks that are fetched at a time, over all partitions."""
+    read_ahead_chunks: int = 4
+    """Chunks that are fetched before a reader asks for them, once it reads on where it ended."""
+    loaded_files: int = 256
+    """Sealed files whose lists of chunks are kept, over all partitions: up to 60 KB each."""
+    file_bytes: int = 64 << 20
+    """The most in a log file, whatever segment.bytes says: each append writes the file's list of
+    chunks whole, retention removes whole files and compaction holds one in memory."""
+    file_ms: int = 3_600_000
+    """How long a file is appended to."""
+    open_at_once: int = 64
+    """Partitions that are opened, created or closed side by side."""
+    decoded_on_loop_bytes: int = 64 << 10
+    """Larger chunks are verified in a thread."""
+    close_s: float = 10.0
+    """For how long a stop waits for the filer."""
+    chain: ChainOptions = ChainOptions()
+    """What bounds the appends of a partition."""

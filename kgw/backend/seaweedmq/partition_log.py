@@ -1,0 +1,436 @@
+"""A partition whose records are in a chain of SMQ's log files."""
+
+from __future__ import annotations
+
+from asyncio import Lock, ensure_future, wait
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kgw.backend.append import Append, AppendResult, refused_append
+from kgw.backend.base import (
+    PartitionLog,
+    ReadResult,
+    Segmented,
+    SegmentInfo,
+    find_epoch_at,
+    find_epoch_end,
+)
+from kgw.backend.hot_cache import CachedTail
+from kgw.backend.seaweedmq.chain import Payload
+from kgw.backend.seaweedmq.layouts import Encoded, Layout, encode, largest_timestamp_ms
+from kgw.backend.seaweedmq.snapshots import load_snapshot, save_snapshot
+from kgw.completion import until_done
+from kgw.errors import CorruptionError, StorageError
+from kgw.offsets.manager import PartitionOffsetManager
+from kgw.types import NO_TIMESTAMP_MS
+
+if TYPE_CHECKING:
+    from asyncio import Task
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+    from kgw.backend.base import (
+        CompactionJob,
+        CompactionReport,
+        EpochEnd,
+        FoundT,
+        LogSettings,
+        Recompressed,
+        RecompressionJob,
+        RecompressionReport,
+        Snapshot,
+    )
+    from kgw.backend.seaweedmq.chain import NotWriterError
+    from kgw.backend.seaweedmq.log_files import LogFiles
+    from kgw.completion import Completion
+    from kgw.records.batch import RecordBatch
+
+
+class _Submitted(Append):
+    """An append between its submission and its end."""
+
+    __slots__ = ("batches", "encoded", "size_bytes")
+
+    def __init__(self, batches: list[RecordBatch], result: AppendResult) -> None:
+        super().__init__()
+        self.batches = batches
+        self.result = result
+        self.size_bytes = sum(len(batch.buffer) for batch in batches)
+        self.encoded: Encoded | None = None
+
+
+class SeaweedMqPartitionLog(PartitionLog, Segmented):
+    """One partition's log, its cached tail, and the way to its chain."""
+
+    def __init__(self, files: LogFiles) -> None:
+        self.key = files.key
+        self.tail = CachedTail()
+        self._files = files
+        self._chain = chain = files.chain
+        self._shell = files.shell
+        self._reader = files.reader
+        self._offsets = PartitionOffsetManager(files.detail.log_start_offset, chain.end_offset)
+        self._failure: StorageError | None = None
+        self._rewriting = Lock()
+        self._saving = Lock()
+        # Appends that are not in the chain's hands yet, and what they wait for.
+        self._queue: deque[_Submitted] = deque()
+        self._busy: Task[None] | None = None
+        self._in_flight: deque[_Submitted] = deque()
+        self._refused: list[_Submitted] = []
+        self._refusal: Exception | None = None
+        self._last_ts_ns = files.detail.last_ts_ns
+        # Of the file that the next append goes into. The chain may have begun another by itself:
+        # then one is begun earlier than it must be.
+        self._file_bytes = chain.files[-1].content_bytes if chain.files else 0
+        self._file_begun_ms = chain.files[-1].begun_ms if chain.files else 0
+        chain.on_lost = self._lose
+
+    def __repr__(self) -> str:
+        return f"<SeaweedMqPartitionLog {self.key} {self._offsets!r}>"
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._offsets.log_start_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self._offsets.high_watermark
+
+    @property
+    def end_offset(self) -> int:
+        return self._offsets.next_offset
+
+    @property
+    def leader_epoch(self) -> int:
+        return self._files.detail.epochs[-1].leader_epoch
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.content_bytes for file in self._chain.files)
+
+    @property
+    def has_failed(self) -> bool:
+        return self._chain.failure is not None
+
+    @property
+    def directory(self) -> str:
+        """Where its files are."""
+        return self._chain.directory
+
+    @property
+    def stuck_s(self) -> float:
+        """For how long the oldest append has waited for the filer."""
+        since_s = self._chain.waiting_since_s
+        return 0.0 if since_s is None else self._shell.clock.monotonic_s() - since_s
+
+    def epoch_end(self, leader_epoch: int) -> EpochEnd | None:
+        return find_epoch_end(self._files.detail.epochs, leader_epoch, self.end_offset)
+
+    def epoch_at(self, offset: int) -> int:
+        return find_epoch_at(self._files.detail.epochs, offset)
+
+    # --- appends ---------------------------------------------------------------------------------
+
+    def append(self, batches: Sequence[RecordBatch]) -> Append:
+        if not batches:
+            raise ValueError("an append needs at least one batch")
+        # What is submitted before a failure is settled would stand behind what is not there.
+        refusal = self._failure or self._refusal or self._chain.failure
+        if refusal is not None:
+            return refused_append(refusal)
+        leader_epoch = self.leader_epoch
+        base_offsets = self._offsets.assign_many([batch.last_offset_delta + 1 for batch in batches])
+        for batch, base_offset in zip(batches, base_offsets, strict=True):
+            batch.assign(base_offset, leader_epoch)
+        result = AppendResult(base_offsets[0], batches[-1].last_offset, leader_epoch)
+        submitted = _Submitted(list(batches), result)
+        self._queue.append(submitted)
+        if self._busy is None:
+            self._hand_over()
+        return submitted
+
+    def _hand_over(self) -> None:
+        """Give the chain what waits, up to something that takes time first."""
+        queue = self._queue
+        while queue and self._busy is None:
+            submitted = queue[0]
+            if submitted.encoded is None:
+                # Another layout means to unpack batches and to make them anew.
+                if self._layout is Layout.RECORDS and (
+                    submitted.size_bytes > self._shell.options.decoded_on_loop_bytes
+                ):
+                    self._busy = ensure_future(self._encode_in_thread(submitted))
+                    return
+                submitted.encoded = self._encoding(submitted)()
+            encoded = submitted.encoded
+            if self._is_file_full(encoded):
+                # Refused, it fails what is behind it as well.
+                self._chain.roll(submitted.result.base_offset)
+                self._file_bytes = 0
+            if not self._file_bytes:
+                self._file_begun_ms = self._shell.clock.wall_ms()
+            queue.popleft()
+            self._last_ts_ns = encoded.last_ts_ns
+            self._file_bytes += encoded.batch_bytes
+            self._in_flight.append(submitted)
+            payload = Payload(
+                encoded.pieces,
+                encoded.size_bytes,
+                submitted.result.base_offset,
+                submitted.result.last_offset + 1,
+                largest_timestamp_ms(encoded.batches),
+                encoded.batch_bytes,
+            )
+            self._chain.append(payload).then(partial(self._settled, submitted))
+
+    @property
+    def _layout(self) -> Layout:
+        return Layout(self._files.settings.layout or self._shell.options.layout)
+
+    def _encoding(self, submitted: _Submitted) -> Callable[[], Encoded]:
+        ts_ns = max(self._shell.clock.wall_ms() * 1_000_000, self._last_ts_ns + 1)
+        return partial(encode, submitted.batches, self._layout, ts_ns)
+
+    async def _encode_in_thread(self, submitted: _Submitted) -> None:
+        try:
+            submitted.encoded = await self._shell.run(self._encoding(submitted))
+        except Exception as error:  # noqa: BLE001 - whoever waits for an append is told
+            self._refuse(error)
+        finally:
+            self._busy = None
+        if self._refusal is None:
+            self._hand_over()
+
+    def _is_file_full(self, encoded: Encoded) -> bool:
+        """Whether what comes next begins another file."""
+        if not self._file_bytes:
+            return False
+        options = self._shell.options
+        limit_bytes = min(self._files.settings.segment_bytes, options.file_bytes)
+        age_ms = self._shell.clock.wall_ms() - self._file_begun_ms
+        return self._file_bytes + encoded.batch_bytes > limit_bytes or age_ms >= options.file_ms
+
+    def _settled(self, submitted: _Submitted, stored: Completion[None]) -> None:
+        """Tell of an append's end; the chain's come in the order of their submission."""
+        self._in_flight.remove(submitted)
+        if stored.error is not None:
+            self._refused.append(submitted)
+            self._refuse(stored.error)
+            return
+        self._show(submitted)
+        submitted.finish()
+        if self._refusal is not None:
+            self._give_up()
+
+    def _show(self, submitted: _Submitted) -> None:
+        end_offset = submitted.result.last_offset + 1
+        self._offsets.advance_durable(end_offset)
+        encoded = submitted.encoded
+        batches = submitted.batches if encoded is None else encoded.batches
+        self._shell.cache.add([(self.tail, batch) for batch in batches])
+        if self.on_advance is not None:
+            self.on_advance(end_offset, sum(len(batch.buffer) for batch in batches))
+
+    def _refuse(self, error: Exception) -> None:
+        """Refuse everything that is not stored: nothing behind a failure may be."""
+        if self._refusal is None:
+            self._refusal = error
+        self._refused += self._queue
+        self._queue.clear()
+        self._give_up()
+
+    def _give_up(self) -> None:
+        """Once nothing is in the chain's hands any more, give the offsets again."""
+        error = self._refusal
+        if self._in_flight or error is None:
+            return
+        refused, self._refused = self._refused, []
+        self._refusal = None
+        self._offsets.rewind(self._offsets.high_watermark)
+        self._file_bytes = self._chain.files[-1].content_bytes if self._chain.files else 0
+        refused.sort(key=lambda one: one.result.base_offset)
+        for submitted in refused:
+            submitted.error = error
+        for submitted in refused:
+            submitted.finish()
+
+    def _lose(self, error: NotWriterError) -> None:
+        """Another gateway leads: nothing is appended here any more."""
+        self._failure = error
+        self._shell.report(f"partition {self.key} is led by another gateway: {error}")
+
+    def retire(self, reason: str) -> None:
+        """Refuse appends from now on."""
+        if self._failure is None:
+            self._failure = StorageError(reason)
+
+    async def aclose(self, deadline_s: float, *, is_orderly: bool = True) -> None:
+        """Wait until what was submitted is settled, note where the log ended, and let go.
+
+        At the deadline, by the monotonic clock, it waits no more: whether what the filer has not
+        answered is stored, nobody knows then. Raises StorageError when the end was not noted: the
+        next start begins another leader epoch.
+        """
+        ending = ensure_future(self._end(is_orderly=is_orderly))
+        timer = self._shell.clock.call_at(deadline_s, ending.cancel)
+        try:
+            await wait([ending])
+        finally:
+            timer.cancel()
+            await self._chain.aclose(deadline_s)
+        if ending.cancelled():
+            raise StorageError(f"partition {self.key}: the filer has not answered in time")
+        await ending
+
+    async def _end(self, *, is_orderly: bool) -> None:
+        await self._settle()
+        end_offset = self._offsets.high_watermark
+        if is_orderly and self._chain.failure is None and end_offset:
+            await self._files.save(
+                lambda detail: (
+                    detail
+                    if detail.clean_end == end_offset
+                    else detail._replace(clean_end=end_offset, last_ts_ns=self._last_ts_ns)
+                )
+            )
+
+    async def _settle(self) -> None:
+        """Wait until nothing is in the chain's hands, and nothing waits to be."""
+        while self._busy is not None or self._in_flight:
+            if self._busy is not None:
+                await self._busy
+            else:
+                await until_done(self._in_flight[-1])
+
+    # --- reads -----------------------------------------------------------------------------------
+
+    def read_hot(self, offset: int, max_bytes: int, upper_bound: int) -> ReadResult | None:
+        if offset >= upper_bound or offset >= self._offsets.high_watermark:
+            return ReadResult([], 0, offset)
+        return self.tail.read(self._shell.room, offset, max_bytes, upper_bound)
+
+    async def read(
+        self, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool = True
+    ) -> ReadResult:
+        bound = min(upper_bound, self._offsets.high_watermark)
+        result = await self._reporting(
+            self._reader.read(offset, max_bytes, bound, at_least_one=at_least_one)
+        )
+        if offset < self._offsets.log_start_offset:
+            # Deleted meanwhile: what follows is not what was asked for.
+            return ReadResult([], 0, offset)
+        return result
+
+    async def find_by_time(
+        self,
+        timestamp_ms: int,
+        lower_bound: int,
+        upper_bound: int,
+        look: Callable[[RecordBatch], FoundT | None],
+    ) -> FoundT | None:
+        bound = min(upper_bound, self._offsets.high_watermark)
+        return await self._reporting(
+            self._reader.find_by_time(timestamp_ms, lower_bound, bound, look)
+        )
+
+    async def find_max_timestamp(self, lower_bound: int, upper_bound: int) -> RecordBatch | None:
+        bound = min(upper_bound, self._offsets.high_watermark)
+        return await self._reporting(self._reader.find_max_timestamp(lower_bound, bound))
+
+    async def replay(self, from_offset: int) -> AsyncIterator[RecordBatch]:
+        try:
+            async for batch in self._reader.replay(from_offset, self._offsets.high_watermark):
+                yield batch
+        except CorruptionError as error:
+            self._shell.report(str(error))
+            raise
+
+    async def verify_end(self) -> None:
+        """Read the last chunk again, as another gateway's last. Reports damage, never raises it."""
+        try:
+            decoded = await self._reader.last_chunk()
+        except StorageError as error:
+            self._shell.report(str(error))
+        else:
+            if decoded is not None:
+                self._last_ts_ns = max(self._last_ts_ns, decoded.last_ts_ns)
+
+    async def _reporting(self, read: Awaitable[FoundT]) -> FoundT:
+        try:
+            return await read
+        except CorruptionError as error:
+            self._shell.report(str(error))
+            raise
+
+    # --- the list of files -----------------------------------------------------------------------
+
+    async def drop_before(self, offset: int) -> None:
+        if offset <= self._offsets.log_start_offset:
+            return
+        if offset > self._offsets.high_watermark:
+            raise ValueError(f"log start cannot be {offset}, above {self._offsets.high_watermark}")
+        await self._files.drop_before(offset)
+        self._offsets.raise_log_start(offset)
+
+    @property
+    def compacted_end(self) -> int:
+        return max(self._files.detail.compacted_end, self.log_start_offset)
+
+    @property
+    def recompressed(self) -> Recompressed:
+        return self._files.detail.recompressed
+
+    async def segments(self) -> list[SegmentInfo]:
+        found = [
+            SegmentInfo(
+                file.base_offset,
+                file.end_offset,
+                file.content_bytes,
+                file.largest_timestamp_ms if file.content_bytes else NO_TIMESTAMP_MS,
+                file.begun_ms if file.content_bytes else NO_TIMESTAMP_MS,
+            )
+            for file in self._chain.files
+        ]
+        return found if found and (len(found) > 1 or found[0].size_bytes) else []
+
+    async def roll(self) -> None:
+        while self._busy is not None:
+            await self._busy
+        if self._file_bytes:
+            self._file_bytes = 0
+            await self._chain.roll(self._offsets.next_offset)
+
+    async def compact(self, job: CompactionJob) -> CompactionReport:
+        # Imported here to keep start-up fast.
+        from kgw.backend.seaweedmq.rewriting import CompactionRun
+
+        async with self._rewriting:
+            report = await CompactionRun(self._files, self._layout, job).run()
+        if not job.is_dry_run:
+            self.tail.forget_below(report.compacted_end)
+        return report
+
+    async def recompress(self, job: RecompressionJob) -> RecompressionReport:
+        # Imported here to keep start-up fast.
+        from kgw.backend.seaweedmq.rewriting import RecompressionRun
+
+        async with self._rewriting:
+            report = await RecompressionRun(self._files, self._layout, job).run()
+        self.tail.forget_below(report.recompressed_end)
+        return report
+
+    # --- derived state ---------------------------------------------------------------------------
+
+    async def save_snapshot(self, snapshot: Snapshot) -> None:
+        async with self._saving:
+            await save_snapshot(self._shell.filer, self._chain.directory, snapshot)
+
+    async def load_snapshot(self) -> Snapshot | None:
+        snapshot = await load_snapshot(self._shell.filer, self._chain.directory, self._shell.report)
+        if snapshot is None or snapshot.offset > self._offsets.next_offset:
+            return None
+        return snapshot
+
+    def configure(self, settings: LogSettings) -> None:
+        self._files.settings = settings

@@ -1,0 +1,77 @@
+"""What the partitions of a gateway share: the filer, threads, caches, a place for complaints."""
+
+from __future__ import annotations
+
+from asyncio import get_running_loop
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from kgw.backend.hot_cache import HotCache
+from kgw.backend.seaweedmq.chunks import ChunkReader
+from kgw.logs import EventLogger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kgw.backend.seaweedmq.chain import Chain, ChainFile
+    from kgw.backend.seaweedmq.filer import Filer
+    from kgw.backend.seaweedmq.options import SeaweedMqOptions
+    from kgw.clock import Clock
+
+_Result = TypeVar("_Result")
+
+_THREADS: Final = 2
+"""They verify and rewrite, which takes a processor; waiting is done in the loop."""
+_PROBLEMS: Final = 100
+"""So many different ones are kept for health; the log has all."""
+
+_log = EventLogger(__name__)
+
+
+class FreshMemory:
+    """Room for answers, from the system each time."""
+
+    def take(self, size_bytes: int) -> memoryview:
+        """Return room for so many bytes."""
+        return memoryview(bytearray(size_bytes))
+
+
+class Shell:
+    """One gateway's way to its SeaweedFS. Used in the event loop alone."""
+
+    def __init__(self, filer: Filer, clock: Clock, options: SeaweedMqOptions) -> None:
+        self.filer = filer
+        self.clock = clock
+        self.options = options
+        self.cache = HotCache(options.cache_bytes)
+        self.chunks = ChunkReader(options, self.run)
+        self.room = FreshMemory()
+        self.problems: dict[str, None] = {}
+        self._threads = ThreadPoolExecutor(_THREADS, "kgw-seaweedmq")
+        self._loaded: dict[int, tuple[Chain, ChainFile]] = {}
+
+    async def run(self, work: Callable[[], _Result]) -> _Result:
+        """Have something done in a thread."""
+        return await get_running_loop().run_in_executor(self._threads, work)
+
+    async def load(self, chain: Chain, file: ChainFile) -> None:
+        """Have a file's list of chunks at hand, and that of the one used longest ago no more."""
+        await chain.load(file)
+        # Dictionaries keep their order of insertion: the last one in was used last.
+        self._loaded.pop(id(file), None)
+        self._loaded[id(file)] = (chain, file)
+        while len(self._loaded) > self.options.loaded_files:
+            other_chain, other = self._loaded.pop(next(iter(self._loaded)))
+            other_chain.unload(other)
+
+    def report(self, problem: str) -> None:
+        """Tell whoever looks after the gateway, once."""
+        if problem not in self.problems:
+            _log.warning("storage problem", problem=problem)
+            if len(self.problems) < _PROBLEMS:
+                self.problems[problem] = None
+
+    async def aclose(self) -> None:
+        """Let go of threads and of what is on its way to readers."""
+        await self.chunks.aclose()
+        self._threads.shutdown(wait=False, cancel_futures=True)

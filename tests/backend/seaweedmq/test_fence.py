@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw.backend.seaweedmq.fence import check_fence
+from kgw.errors import DataDirectoryError
+from kgw.testing.filer import CallKind, MemoryFiler
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kgw.backend.seaweedmq.filer import Entry
+
+
+class _WithoutConditions(MemoryFiler):
+    """A filer as SeaweedFS had them before it knew conditions: it ignores what it is told."""
+
+    async def update(
+        self,
+        directory: str,
+        entry: Entry,
+        expected: Mapping[str, bytes],
+        *,
+        deadline_s: float | None = None,
+    ) -> None:
+        await self.put(directory, entry)
+
+
+class _WithoutExclusion(MemoryFiler):
+    async def create(
+        self, directory: str, entry: Entry, *, deadline_s: float | None = None
+    ) -> None:
+        await self.put(directory, entry)
+
+
+class _WithoutAttributes(MemoryFiler):
+    async def look_up(
+        self, directory: str, name: str, *, deadline_s: float | None = None
+    ) -> Entry | None:
+        found = await super().look_up(directory, name)
+        return found and found._replace(extended={})
+
+
+async def test_a_filer_that_refuses_is_relied_on() -> None:
+    """And nothing is left of the test."""
+    filer = MemoryFiler()
+    await filer.open()
+    await check_fence(filer, "/topics/.kgw/kafka", "fence-1")
+    assert {} == filer.store.directories["/topics/.kgw/kafka"]
+    assert 6 == filer.count()
+
+
+@pytest.mark.parametrize(
+    ("filer", "complaint"),
+    [
+        (_WithoutConditions(), "under a condition that was false"),
+        (_WithoutExclusion(), "exclusively both times"),
+        (_WithoutAttributes(), "has not kept the attributes"),
+    ],
+)
+async def test_one_that_does_not_is_refused(filer: MemoryFiler, complaint: str) -> None:
+    """The message says what it did, and what is needed."""
+    await filer.open()
+    with pytest.raises(DataDirectoryError, match=complaint):
+        await check_fence(filer, "/topics/.kgw/kafka", "fence-1")
+
+
+@pytest.mark.parametrize("kind", [CallKind.CREATE, CallKind.UPDATE, CallKind.LOOK_UP])
+async def test_one_that_does_not_answer_is_refused(kind: CallKind) -> None:
+    """Nobody knows what it would do."""
+    filer = MemoryFiler()
+    await filer.open()
+    filer.lose_answer(kind)
+    with pytest.raises(DataDirectoryError, match="cannot be tested"):
+        await check_fence(filer, "/topics/.kgw/kafka", "fence-1")

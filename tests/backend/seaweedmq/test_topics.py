@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kgw.backend.seaweedmq.filer import Entry
+from kgw.backend.seaweedmq.topic_conf import (
+    parse_partition_name,
+    partition_name,
+    topic_conf,
+    version_name,
+)
+from kgw.backend.seaweedmq.topics import ReservedTopicError, TopicDirectories, TopicPlace
+from kgw.errors import ErrorCode
+from kgw.testing.filer import CallKind, MemoryFiler
+from kgw.types import PartitionKey, TopicId, TopicName
+
+ORDERS = TopicName("orders")
+ONE, OTHER = TopicId(bytes(16)), TopicId(bytes(range(16)))
+NOW_MS = 1_700_000_000_999
+
+
+async def _directories() -> tuple[MemoryFiler, TopicDirectories]:
+    filer = MemoryFiler()
+    await filer.open()
+    return filer, TopicDirectories(filer, "kafka")
+
+
+async def _fill(filer: MemoryFiler, place: TopicPlace, partition: int) -> None:
+    await filer.create(place.partition(partition), Entry("leader", content=b"x"))
+
+
+def test_names_are_smqs() -> None:
+    """The second of the creation, and ranges of 32 slots with four digits at least."""
+    assert "v2023-11-14-22-13-20" == version_name(1_700_000_000)
+    assert ["0000-0031", "0032-0063", "9984-10015", "32000-32031"] == [
+        partition_name(number) for number in (0, 1, 312, 1000)
+    ]
+    for number in (0, 1, 77, 312, 1000, 9999):
+        assert number == parse_partition_name(partition_name(number))
+    for other in ("0000-0630", "0001-0032", "consumers", "", "0000-0031.parquet"):
+        assert parse_partition_name(other) is None
+
+
+def test_topic_conf_is_what_protobuf_writes() -> None:
+    """Names in lower camel case, every field, 64 bits as text; the ring has room for all."""
+    conf = json.loads(topic_conf([1, 0], 1_700_000_000))
+    assert {
+        "brokerPartitionAssignments": [
+            {
+                "partition": {
+                    "ringSize": 4096,
+                    "rangeStart": 32 * number,
+                    "rangeStop": 32 * number + 31,
+                    "unixTimeNs": "1700000000000000000",
+                },
+                "leaderBroker": "",
+                "followerBroker": "",
+            }
+            for number in (0, 1)
+        ],
+        "retention": None,
+        "messageRecordType": None,
+        "keyColumns": [],
+        "schemaFormat": "",
+    } == conf
+    many = json.loads(topic_conf([200], 0))["brokerPartitionAssignments"]
+    assert 8192 == many[0]["partition"]["ringSize"]
+
+
+async def test_a_topic_is_found_again_by_its_id() -> None:
+    """With one listing, however many of its partitions are asked for."""
+    filer, topics = await _directories()
+    assert await topics.find(ORDERS, ONE) is None
+    place = await topics.create(ORDERS, ONE, NOW_MS)
+    assert "/topics/kafka/orders/v2023-11-14-22-13-20/0032-0063" == place.partition(1)
+    assert place == await topics.create(ORDERS, ONE, NOW_MS + 9_000)
+    filer.calls.clear()
+    again = TopicDirectories(filer, "kafka")
+    assert [place] * 3 == [await again.find(ORDERS, ONE) for _ in range(3)]
+    assert await again.find(ORDERS, OTHER) is None
+    assert 1 == filer.count()
+    assert place == await TopicDirectories(filer, "kafka").find_by_id(ONE)
+
+
+async def test_a_namesake_has_files_of_its_own() -> None:
+    """Also one that is created in the same second."""
+    _, topics = await _directories()
+    one = await topics.create(ORDERS, ONE, NOW_MS)
+    other = await topics.create(ORDERS, OTHER, NOW_MS)
+    assert (one.created_s + 1, "v2023-11-14-22-13-21") == (other.created_s, other.name)
+
+
+@pytest.mark.parametrize("name", [".kgw", ".system", ".meta", "."])
+async def test_reserved_names_are_refused(name: str) -> None:
+    """With Kafka's code for a name that a topic cannot have."""
+    filer, topics = await _directories()
+    with pytest.raises(ReservedTopicError) as refused:
+        await topics.create(TopicName(name), ONE, NOW_MS)
+    assert ErrorCode.INVALID_TOPIC_EXCEPTION is refused.value.code
+    assert 0 == filer.count()
+
+
+async def test_the_last_partition_takes_the_topic_with_it() -> None:
+    """Its version directory, topic.conf and the topic's own directory."""
+    filer, topics = await _directories()
+    place = await topics.create(ORDERS, ONE, NOW_MS)
+    for partition in (0, 1):
+        await _fill(filer, place, partition)
+    await topics.write_conf(place, [0, 1])
+    await topics.remove(PartitionKey(ONE, 0))
+    assert [1] == await topics.partitions(place)
+    await topics.remove(PartitionKey(ONE, 1))
+    assert {} == filer.store.directories["/topics/kafka"]
+    await topics.remove(PartitionKey(ONE, 1))
+    assert await topics.find(ORDERS, ONE) is None
+    assert place == await topics.create(ORDERS, ONE, NOW_MS)
+
+
+async def test_what_a_namesake_has_stays() -> None:
+    """topic.conf is its own by then; so is that of SMQ's broker."""
+    filer, topics = await _directories()
+    place = await topics.create(ORDERS, ONE, NOW_MS)
+    await _fill(filer, place, 0)
+    other = await topics.create(ORDERS, OTHER, NOW_MS)
+    await _fill(filer, other, 0)
+    await topics.write_conf(other, [0])
+    await TopicDirectories(filer, "kafka").remove(PartitionKey(ONE, 0))
+    assert ["topic.conf", other.name] == sorted(filer.store.directories[place.parent])
+
+
+async def test_directories_of_others_are_none_of_ours() -> None:
+    """SMQ's broker makes them without a topic id."""
+    filer, topics = await _directories()
+    await filer.create("/topics/kafka/native/v2023-11-14-22-13-20", Entry("0000-2520"))
+    await filer.create("/topics/kafka/orders", Entry("v1", is_directory=True, extended={"a": b"b"}))
+    assert {} == await topics.list_all()
+    assert await topics.find(ORDERS, ONE) is None
+    assert 3 == filer.count(CallKind.LIST)
