@@ -442,6 +442,24 @@ async def test_a_file_that_is_being_written_is_not_removed_by_others() -> None:
     assert [4, 6] == await world.numbers()
 
 
+async def test_a_file_whose_creation_arrives_after_its_removal_is_nobodys() -> None:
+    """It stands there with a list of chunks that are gone; no leader entry names it."""
+    world, filer, chain = await begun(SMALL, entries=4)
+    filer.hold_next(CallKind.CREATE)
+    writing = asyncio.ensure_future(chain.write_file([payload(1, 1)], begun_ms=17))
+    await turns()
+    (creation,) = filer.held
+    creation.answer()
+    written = await writing
+    await chain.replace_files(0, 1, [written], b"")
+    await chain.drop_files(1, b"")
+    creation.deliver()
+    assert written.name in world.store.directories[DIRECTORY]
+    assert written.name not in [file.name for file in chain.files]
+    await chain.append(payload(4, 4))
+    assert [3, 4] == await world.numbers()
+
+
 async def test_a_file_is_not_written_without_bounds() -> None:
     """Nothing, or more than a file holds, is a mistake."""
     _, _, chain = await begun(SMALL)
