@@ -442,6 +442,61 @@ async def test_a_file_that_is_being_written_is_not_removed_by_others() -> None:
     assert [4, 6] == await world.numbers()
 
 
+async def test_a_file_that_is_named_meanwhile_is_not_removed() -> None:
+    """Though it was unwanted when the removal of others began."""
+    world, filer, chain = await begun(SMALL, entries=10)
+    filer.fail_next(CallKind.DELETE)
+    await chain.drop_files(1, b"")
+    written = await chain.write_file([payload(4, 4)], begun_ms=17)
+    filer.hold_next(CallKind.DELETE)
+    removing = asyncio.ensure_future(chain.discard_files([]))
+    await turns()
+    await chain.replace_files(0, 1, [written], b"")
+    filer.held[0].answer()
+    await removing
+    assert [4, 6, 7, 8, 9] == await world.numbers()
+
+
+async def test_a_file_whose_naming_is_on_its_way_is_not_removed() -> None:
+    """Though who asked for it was cancelled, and gave the file up."""
+    world, filer, chain = await begun(SMALL, entries=4)
+    written = await chain.write_file([payload(1, 1)], begun_ms=17)
+    filer.hold_next(CallKind.UPDATE)
+    replacing = asyncio.ensure_future(chain.replace_files(0, 1, [written], b""))
+    await turns()
+    replacing.cancel()
+    await turns()
+    await chain.discard_files([written])
+    filer.held[0].answer()
+    await chain.aclose()
+    assert [1, 3] == await world.numbers()
+
+
+async def test_a_writer_that_was_replaced_removes_nothing() -> None:
+    """Its last change came before the take-over: what it gives up is part of the chain now."""
+    world, filer, chain = await begun(SMALL, entries=4)
+    written = await chain.write_file([payload(1, 1)], begun_ms=17)
+    filer.lose_answer(CallKind.UPDATE)
+    filer.hold_next(CallKind.LOOK_UP)
+    replacing = asyncio.ensure_future(chain.replace_files(0, 1, [written], b""))
+    await turns()
+    other = await world.take_over(await world.filer())
+    filer.held[0].answer()
+    with pytest.raises(NotWriterError):
+        await replacing
+    await chain.discard_files([written])
+    assert [b"00000001", b"00000003"] == await contents(other)
+
+
+async def test_a_file_that_was_given_up_is_not_named() -> None:
+    """It is being removed."""
+    _, _, chain = await begun(SMALL, entries=4)
+    written = await chain.write_file([payload(1, 1)], begun_ms=17)
+    await chain.discard_files([written])
+    with pytest.raises(ValueError, match="kept"):
+        await chain.replace_files(0, 1, [written], b"")
+
+
 async def test_a_file_whose_creation_arrives_after_its_removal_is_nobodys() -> None:
     """It stands there with a list of chunks that are gone; no leader entry names it."""
     world, filer, chain = await begun(SMALL, entries=4)
