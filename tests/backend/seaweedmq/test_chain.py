@@ -166,21 +166,22 @@ async def test_offsets_follow_each_other() -> None:
 
 async def test_how_long_something_waits_can_be_asked() -> None:
     """For health: since when, how much, and why."""
+
+    def health(chain: Chain) -> tuple[float | None, int, str | None]:
+        return chain.waiting_since_s, chain.waiting_bytes, chain.trouble
+
     world, filer, chain = await begun()
-    assert chain.waiting_since_s is None
-    assert chain.trouble is None
+    assert (None, 0, None) == health(chain)
     filer.is_away = True
     since_s = world.clock.monotonic_s()
     append = chain.append(payload(1, 1))
     await turns()
     world.clock.advance(1)
     await turns()
-    assert (since_s, 8) == (chain.waiting_since_s, chain.waiting_bytes)
-    assert "the filer cannot be reached" == chain.trouble
+    assert (since_s, 8, "the filer cannot be reached") == health(chain)
     filer.is_away = False
     await until(world.clock, append)
-    assert chain.waiting_since_s is None
-    assert chain.trouble is None
+    assert (None, 0, None) == health(chain)
 
 
 # --- faults of the filer ---
@@ -439,6 +440,79 @@ async def test_a_file_that_is_being_written_is_not_removed_by_others() -> None:
     await chain.drop_files(1, b"")
     await chain.replace_files(0, 1, [written], b"")
     assert [4, 6] == await world.numbers()
+
+
+async def test_a_file_that_is_named_meanwhile_is_not_removed() -> None:
+    """Though it was unwanted when the removal of others began."""
+    world, filer, chain = await begun(SMALL, entries=10)
+    filer.fail_next(CallKind.DELETE)
+    await chain.drop_files(1, b"")
+    written = await chain.write_file([payload(4, 4)], begun_ms=17)
+    filer.hold_next(CallKind.DELETE)
+    removing = asyncio.ensure_future(chain.discard_files([]))
+    await turns()
+    await chain.replace_files(0, 1, [written], b"")
+    filer.held[0].answer()
+    await removing
+    assert [4, 6, 7, 8, 9] == await world.numbers()
+
+
+async def test_a_file_whose_naming_is_on_its_way_is_not_removed() -> None:
+    """Though who asked for it was cancelled, and gave the file up."""
+    world, filer, chain = await begun(SMALL, entries=4)
+    written = await chain.write_file([payload(1, 1)], begun_ms=17)
+    filer.hold_next(CallKind.UPDATE)
+    replacing = asyncio.ensure_future(chain.replace_files(0, 1, [written], b""))
+    await turns()
+    replacing.cancel()
+    await turns()
+    await chain.discard_files([written])
+    filer.held[0].answer()
+    await chain.aclose()
+    assert [1, 3] == await world.numbers()
+
+
+async def test_a_writer_that_was_replaced_removes_nothing() -> None:
+    """Its last change came before the take-over: what it gives up is part of the chain now."""
+    world, filer, chain = await begun(SMALL, entries=4)
+    written = await chain.write_file([payload(1, 1)], begun_ms=17)
+    filer.lose_answer(CallKind.UPDATE)
+    filer.hold_next(CallKind.LOOK_UP)
+    replacing = asyncio.ensure_future(chain.replace_files(0, 1, [written], b""))
+    await turns()
+    other = await world.take_over(await world.filer())
+    filer.held[0].answer()
+    with pytest.raises(NotWriterError):
+        await replacing
+    await chain.discard_files([written])
+    assert [b"00000001", b"00000003"] == await contents(other)
+
+
+async def test_a_file_that_was_given_up_is_not_named() -> None:
+    """It is being removed."""
+    _, _, chain = await begun(SMALL, entries=4)
+    written = await chain.write_file([payload(1, 1)], begun_ms=17)
+    await chain.discard_files([written])
+    with pytest.raises(ValueError, match="kept"):
+        await chain.replace_files(0, 1, [written], b"")
+
+
+async def test_a_file_whose_creation_arrives_after_its_removal_is_nobodys() -> None:
+    """It stands there with a list of chunks that are gone; no leader entry names it."""
+    world, filer, chain = await begun(SMALL, entries=4)
+    filer.hold_next(CallKind.CREATE)
+    writing = asyncio.ensure_future(chain.write_file([payload(1, 1)], begun_ms=17))
+    await turns()
+    (creation,) = filer.held
+    creation.answer()
+    written = await writing
+    await chain.replace_files(0, 1, [written], b"")
+    await chain.drop_files(1, b"")
+    creation.deliver()
+    assert written.name in world.store.directories[DIRECTORY]
+    assert written.name not in [file.name for file in chain.files]
+    await chain.append(payload(4, 4))
+    assert [3, 4] == await world.numbers()
 
 
 async def test_a_file_is_not_written_without_bounds() -> None:

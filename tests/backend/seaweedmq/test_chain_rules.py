@@ -26,8 +26,8 @@ from kgw.errors import CorruptionError
 MARKS = Marks(b"orders-0", 3, 7, b"writer-a")
 LEADER = Leader(
     (
-        FileRow("2026-11-23-18-00-00", 0, 10, 1, 100, 5),
-        FileRow("2026-11-23-18-00-01", 10, 10, 2, 0, -1),
+        FileRow("2026-11-23-18-00-00", 0, 10, 1, 100, 5, 70),
+        FileRow("2026-11-23-18-00-01", 10, 10, 2, 0, -1, 0),
     ),
     True,
     "2026-11-23-18-00-02",
@@ -84,8 +84,8 @@ def test_marks_come_back() -> None:
 def of_two_chunks() -> tuple[ChainFile, Entry]:
     """Return a file and its entry."""
     file = ChainFile("f", 5, 99, end_offset=5, is_loaded=True)
-    file.add(Chunk("1,a", 0, 10, 1), ChunkNote(5, 1_000), 8)
-    file.add(Chunk("1,b", 10, 20, 2), ChunkNote(8, 900), 12)
+    file.add(Chunk("1,a", 0, 10, 1), ChunkNote(5, 1_000, 7), 8)
+    file.add(Chunk("1,b", 10, 20, 2), ChunkNote(8, 900, 8), 12)
     attributes = file_attributes(MARKS, 5, pack_notes(file.notes), 12)
     return file, Entry("f", tuple(file.chunks), extended=attributes)
 
@@ -105,7 +105,12 @@ def test_a_file_comes_back_from_its_entry() -> None:
     file, entry = of_two_chunks()
     begun = ChainFile("f", 5, 99)
     assert file == read_file(entry, begun, "place")
-    assert (30, 1_000, 12) == (file.size_bytes, file.largest_timestamp_ms, file.end_offset)
+    assert (30, 15, 1_000, 12) == (
+        file.size_bytes,
+        file.content_bytes,
+        file.largest_timestamp_ms,
+        file.end_offset,
+    )
     empty = Entry("f", extended=file_attributes(MARKS, 5, b"", 5))
     assert replace(begun, end_offset=5, is_loaded=True) == read_file(empty, begun, "place")
 

@@ -58,6 +58,8 @@ class Ledger:
         """Of the unwanted files, those that have been removed since."""
         self._in_work: set[str] = set()
         """Of the unwanted files, those that are being written, to be named later."""
+        self._being_named: set[str] = set()
+        """Of those, the ones that a change on its way names; they may be given up meanwhile."""
 
     @property
     def identity(self) -> bytes:
@@ -111,9 +113,18 @@ class Ledger:
             self.files[:] = [known.get(row.name) or row.as_file() for row in leader.rows]
 
     async def remove_unwanted(self) -> None:
-        """Remove files that nothing names; those that cannot be, the next time."""
+        """Remove files that nothing names; those that cannot be, the next time.
+
+        A writer that has ended removes nothing: the last change that it wanted may have been made
+        before another took over, and have named what it holds for unwanted.
+        """
         for name in self.leader.unwanted:
-            if name in self._gone or name in self._in_work:
+            # All this may have changed since the last one was removed.
+            if self.failure is not None:
+                return
+            if name in self._gone | self._in_work | self._being_named:
+                continue
+            if name not in self.leader.unwanted:
                 continue
             try:
                 await self.settler.filer.delete(self.settler.directory, name)
@@ -220,7 +231,11 @@ class Ledger:
             self._in_work.add(name)
             return leader._replace(last_name=name, unwanted=(*leader.unwanted, name))
 
-        await self.change_leader(edit, refuse_at_s)
+        try:
+            await self.change_leader(edit, refuse_at_s)
+        except NotStoredError:
+            self._in_work.difference_update(names)
+            raise
         return ChainFile(names[-1], base_offset, begun_ms, end_offset=base_offset, is_loaded=True)
 
     async def write_file(self, file: ChainFile, refuse_at_s: float) -> None:
@@ -248,6 +263,8 @@ class Ledger:
         """Name other files, or none, in the place of some; these are unwanted from then on."""
         replaced = {file.name for file in self.files[first : first + count]}
         named = {file.name for file in written}
+        if not named <= self._in_work:
+            raise ValueError("files that are put in the place of others are written, and kept")
 
         def edit(leader: Leader) -> Leader:
             names = [row.name for row in leader.rows]
@@ -259,7 +276,13 @@ class Ledger:
             unwanted += names[first : first + count]
             return leader._replace(rows=tuple(rows), unwanted=tuple(unwanted), detail=detail)
 
-        await self.change_leader(edit, refuse_at_s)
+        self._being_named |= named
+        try:
+            await self.change_leader(edit, refuse_at_s)
+        except (NotStoredError, ValueError):
+            self._being_named -= named
+            raise
+        self._being_named -= named
         known = {file.name: file for file in written}
         self.files[:] = [known.get(file.name, file) for file in self.files]
         self.end_work(written)
