@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -144,9 +145,7 @@ class ChainOfWriters(RuleBasedStateMachine):
                     self.told(writer, chain, number, completion)
                     break
                 writer.next_offset += 1
-                completion.when_done(
-                    lambda done, number=number: self.told(writer, chain, number, done)
-                )
+                completion.when_done(partial(self.told, writer, chain, number))
 
         self.wait(append())
         self.go_on()
@@ -166,9 +165,13 @@ class ChainOfWriters(RuleBasedStateMachine):
         """Begin another file behind what was submitted."""
         writer, chain = self.writing(which)
         if chain is not None:
-            if writer.next_offset is None:
-                writer.next_offset = chain.end_offset
-            self.start(writer, chain.roll(writer.next_offset))
+            base_offset = chain.end_offset if writer.next_offset is None else writer.next_offset
+            writer.next_offset = base_offset
+
+            async def roll() -> None:
+                await chain.roll(base_offset)
+
+            self.start(writer, roll())
 
     @rule(which=st.integers(0, 3))
     def drop(self, which: int) -> None:
