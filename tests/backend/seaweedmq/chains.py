@@ -6,7 +6,7 @@ import asyncio
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from kgw.backend.seaweedmq.chain import Chain, ChainOptions, Payload
+from kgw.backend.seaweedmq.chain import Chain, ChainFile, ChainOptions, Payload
 from kgw.backend.seaweedmq.chain.leader import LEADER, read_leader
 from kgw.backend.seaweedmq.chain.marks import CHANGES, EPOCH, Marks, read_file, read_marks
 from kgw.backend.seaweedmq.filer import FilerError, OutcomeUnknownError
@@ -38,21 +38,29 @@ class Stored(NamedTuple):
     number: int
 
 
-def stored(store: FilerStore) -> list[Stored]:
-    """Return what a chain has, read from the store itself, in order."""
+def listed_files(store: FilerStore) -> list[ChainFile]:
+    """Return the files that the leader entry lists, read from the store itself, in order."""
     leader_entry = store.look_up(DIRECTORY, LEADER)
     if leader_entry is None:
         return []
     leader, _ = read_leader(leader_entry, LEADER)
-    found: list[Stored] = []
+    found: list[ChainFile] = []
     for row in leader.rows:
         entry = store.look_up(DIRECTORY, row.name)
         if entry is None:
             assert row is leader.rows[-1]
             assert not leader.is_active_there
-            continue
-        file = read_file(entry, row.as_file(), row.name)
+        else:
+            found.append(read_file(entry, row.as_file(), row.name))
+    return found
+
+
+def stored(store: FilerStore) -> list[Stored]:
+    """Return what a chain has, in order."""
+    found: list[Stored] = []
+    for file in listed_files(store):
         for chunk, note in zip(file.chunks, file.notes, strict=True):
+            assert chunk.file_id in store.chunks, "a chunk that is named was removed"
             data = store.read_chunk(chunk, 0, chunk.size_bytes)
             found += [
                 Stored(note.base_offset, int(data[place : place + ENTRY_BYTES]))

@@ -25,6 +25,7 @@ from kgw.backend.seaweedmq.filer import FilerError, OutcomeUnknownError
 from kgw.errors import StorageError
 from kgw.testing.filer import CallKind, MemoryFiler, Request
 from tests.backend.seaweedmq.chains import (
+    ENTRY_BYTES,
     SMALL,
     AnswersFirst,
     TakesDoubtForFailure,
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from kgw.backend.seaweedmq.chain.marks import Marks
     from kgw.completion import Completion
 
-HELD = (CallKind.LOOK_UP, CallKind.CREATE, CallKind.UPDATE, CallKind.DELETE)
 CHANGES = (CallKind.CREATE, CallKind.UPDATE, CallKind.DELETE)
 
 
@@ -93,7 +93,8 @@ class ChainOfWriters(RuleBasedStateMachine):
         self.epoch = 0
         """Of the newest writer that has been told that it is."""
         self.wait(self.make())
-        self.take_over()
+        self.take_over(slow_look_ups=False)
+        self.take_its_course()
 
     async def make(self) -> None:
         await (await self.world.create(await self.world.filer())).aclose()
@@ -111,22 +112,22 @@ class ChainOfWriters(RuleBasedStateMachine):
 
     # --- writers ---------------------------------------------------------------------------------
 
-    @precondition(lambda self: len(self.writers) < 4)
-    @rule()
-    def take_over(self) -> None:
+    @precondition(lambda self: len(self.writers) < 3)
+    @rule(slow_look_ups=st.booleans())
+    def take_over(self, *, slow_look_ups: bool) -> None:
         """Have another one begin to take over."""
 
         async def begin() -> Writer:
             filer = self.filer_class(self.world.store, self.world.clock)
             await filer.open()
-            filer.hold_all(*HELD)
+            filer.hold_all(*CHANGES, *([CallKind.LOOK_UP] if slow_look_ups else []))
             return Writer(filer, asyncio.ensure_future(self.world.take_over(filer)))
 
         self.writers.append(self.wait(begin()))
         self.go_on()
 
-    @rule(which=st.integers(0, 3), count=st.integers(1, 4))
-    def append(self, which: int, count: int) -> None:
+    @rule(which=st.integers(0, 3), count=st.integers(1, 4), is_smooth=st.booleans())
+    def append(self, which: int, count: int, *, is_smooth: bool) -> None:
         """Submit payloads of a writer that believes that it is one."""
         writer, chain = self.writing(which)
         if chain is None:
@@ -149,6 +150,8 @@ class ChainOfWriters(RuleBasedStateMachine):
 
         self.wait(append())
         self.go_on()
+        if is_smooth:
+            self.take_its_course()
 
     def told(self, writer: Writer, chain: Chain, number: int, completion: Completion[None]) -> None:
         """Note what a payload came to."""
@@ -165,13 +168,12 @@ class ChainOfWriters(RuleBasedStateMachine):
         """Begin another file behind what was submitted."""
         writer, chain = self.writing(which)
         if chain is not None:
-            base_offset = chain.end_offset if writer.next_offset is None else writer.next_offset
-            writer.next_offset = base_offset
+            if writer.next_offset is None:
+                writer.next_offset = chain.end_offset
+            self.start(writer, self.rolled(chain, writer.next_offset))
 
-            async def roll() -> None:
-                await chain.roll(base_offset)
-
-            self.start(writer, roll())
+    async def rolled(self, chain: Chain, base_offset: int) -> None:
+        await chain.roll(base_offset)
 
     @rule(which=st.integers(0, 3))
     def drop(self, which: int) -> None:
@@ -183,6 +185,28 @@ class ChainOfWriters(RuleBasedStateMachine):
                 number for number, offset in self.offsets.items() if offset < first.end_offset
             )
             self.start(writer, chain.drop_files(1, b"dropped"))
+
+    @rule(which=st.integers(0, 3))
+    def replace(self, which: int) -> None:
+        """Put another file with the same entries in the place of the first one."""
+        writer, chain = self.writing(which)
+        if chain is not None and len(chain.files) > 1:
+            self.start(writer, self.rewritten(chain))
+
+    async def rewritten(self, chain: Chain) -> None:
+        first = chain.files[0]
+        await chain.load(first)
+        numbers = [
+            int(data[place : place + ENTRY_BYTES])
+            for data in [await chain.read(first, number) for number in range(len(first.chunks))]
+            for place in range(0, len(data), ENTRY_BYTES)
+        ]
+        payloads = [payload(number, self.offsets[number]) for number in numbers]
+        written = await chain.write_file(payloads, first.begun_ms)
+        if first is chain.files[0]:
+            await chain.replace_files(0, 1, [written], b"replaced")
+        else:
+            await chain.discard_files([written])
 
     @rule(which=st.integers(0, 3))
     def save_detail(self, which: int) -> None:
@@ -200,8 +224,9 @@ class ChainOfWriters(RuleBasedStateMachine):
 
     def writing(self, which: int) -> tuple[Writer, Chain | None]:
         if not self.writers:
-            self.take_over()
-        writer = self.writers[which % len(self.writers)]
+            self.take_over(slow_look_ups=False)
+            self.take_its_course()
+        writer = self.writers[-1 - which % len(self.writers)]
         return writer, writer.chain
 
     def start(self, writer: Writer, work: Coroutine[Any, Any, None]) -> None:
@@ -250,6 +275,9 @@ class ChainOfWriters(RuleBasedStateMachine):
                 request.answer()
             elif fate == "deliver":
                 request.deliver()
+            elif fate == "lose answer":
+                request.deliver()
+                request.lose()
             elif fate == "lose":
                 request.lose()
             elif not request.deliveries:
@@ -266,10 +294,18 @@ class ChainOfWriters(RuleBasedStateMachine):
         self.fate(which, "answer")
 
     @rule()
-    def answer_all(self) -> None:
-        """Let everything take its course for a while."""
-        for _ in range(6):
-            self.fate(0, "answer")
+    def take_its_course(self) -> None:
+        """Let everything be answered for a while."""
+        for _ in range(8):
+            for _ in range(len(self.requests)):
+                self.fate(0, "answer")
+            self.world.clock.advance(0.2)
+            self.go_on()
+
+    @rule(which=st.integers(0, 9))
+    def lose_answer(self, which: int) -> None:
+        """Let a request arrive, and the caller wait in vain."""
+        self.fate(which, "lose answer")
 
     @rule(which=st.integers(0, 9))
     def deliver(self, which: int) -> None:
@@ -315,7 +351,6 @@ class ChainOfWriters(RuleBasedStateMachine):
     def check(self) -> None:
         self.is_sound = False
         store = self.world.store
-        assert store.named_chunks <= set(store.chunks), "a chunk that is named was removed"
         found = [one.number for one in stored(store)]
         assert len(found) == len(set(found)), "stored twice"
         assert not self.refused & set(found), "stored after it was refused"
@@ -383,8 +418,8 @@ class ChainOfWriters(RuleBasedStateMachine):
         assert found == await self.world.numbers()
 
 
-TestChainOfWriters = ChainOfWriters.TestCase
-TestChainOfWriters.settings = settings(max_examples=60, stateful_step_count=60)
+TestChainOfWriters = pytest.mark.slow(pytest.mark.timeout(120)(ChainOfWriters.TestCase))
+TestChainOfWriters.settings = settings(max_examples=100, stateful_step_count=40)
 
 CONTROLS = settings(
     max_examples=2_000,
@@ -417,3 +452,18 @@ def test_the_machine_finds_what_is_planted(faulty: type[MemoryFiler], found: str
 
     with pytest.raises(AssertionError, match=found):
         run_state_machine_as_test(Faulty, settings=CONTROLS)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(3_600)
+def test_many_and_long_histories() -> None:
+    """The same, until there is little left that was not tried."""
+    run_state_machine_as_test(
+        ChainOfWriters,
+        settings=settings(
+            max_examples=5_000,
+            stateful_step_count=80,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
