@@ -22,6 +22,7 @@ from kgw.backend.seaweedmq.layouts import Encoded, Layout, encode, largest_times
 from kgw.backend.seaweedmq.snapshots import load_snapshot, save_snapshot
 from kgw.completion import until_done
 from kgw.errors import CorruptionError, StorageError
+from kgw.logs import EventLogger
 from kgw.offsets.manager import PartitionOffsetManager
 from kgw.types import NO_TIMESTAMP_MS
 
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
     from kgw.backend.seaweedmq.log_files import LogFiles
     from kgw.completion import Completion
     from kgw.records.batch import RecordBatch
+
+
+_log = EventLogger(__name__)
 
 
 class _Submitted(Append):
@@ -230,7 +234,10 @@ class SeaweedMqPartitionLog(PartitionLog, Segmented):
         batches = submitted.batches if encoded is None else encoded.batches
         self._shell.cache.add([(self.tail, batch) for batch in batches])
         if self.on_advance is not None:
-            self.on_advance(end_offset, sum(len(batch.buffer) for batch in batches))
+            try:
+                self.on_advance(end_offset, sum(len(batch.buffer) for batch in batches))
+            except Exception as error:  # noqa: BLE001 - whoever waits for the append is told
+                _log.error("told of an advance, it failed", error=error, partition=str(self.key))
 
     def _refuse(self, error: Exception) -> None:
         """Refuse everything that is not stored: nothing behind a failure may be."""
@@ -300,7 +307,8 @@ class SeaweedMqPartitionLog(PartitionLog, Segmented):
         """Wait until nothing is in the chain's hands, and nothing waits to be."""
         while self._busy is not None or self._in_flight:
             if self._busy is not None:
-                await self._busy
+                # Whoever waits no more must not end it.
+                await wait([self._busy])
             else:
                 await until_done(self._in_flight[-1])
 
@@ -397,7 +405,7 @@ class SeaweedMqPartitionLog(PartitionLog, Segmented):
 
     async def roll(self) -> None:
         while self._busy is not None:
-            await self._busy
+            await wait([self._busy])
         if self._file_bytes:
             self._file_bytes = 0
             await self._chain.roll(self._offsets.next_offset)

@@ -7,6 +7,7 @@ import pytest
 
 from kgw.backend.base import CompactionJob, LogSettings, Segmented, Snapshot
 from kgw.backend.seaweedmq.chain import NotWriterError
+from kgw.backend.seaweedmq.options import SeaweedMqOptions
 from kgw.completion import until_done
 from kgw.errors import CorruptionError, ErrorCode, StorageError
 from kgw.records.batch import Compression, read_batch, split_batches
@@ -200,9 +201,7 @@ async def test_what_waits_behind_a_refused_append_fails_with_it() -> None:
 
 async def test_a_filer_that_is_away_for_a_while_loses_nothing() -> None:
     """Appends wait, health says for how long, and all goes on by itself."""
-    async with Cluster(
-        REFUSE_AT_ONCE._replace(chain=REFUSE_AT_ONCE.chain._replace(refuse_after_s=60))
-    ) as cluster:
+    async with Cluster(SeaweedMqOptions()) as cluster:
         gateway = await cluster.gateway()
         log = await gateway.create()
         await _append(log, [b"a"])
@@ -527,3 +526,21 @@ async def test_topics_that_nobody_knows_are_named() -> None:
         await second.log()
         await second.backend.forget_others()
         assert 0 == second.backend.health.unclaimed_partitions
+
+
+async def test_a_stop_ends_though_the_filer_is_away() -> None:
+    """It waits for a while; then what nobody has answered fails, and the stop is no orderly one."""
+    async with Cluster(SeaweedMqOptions(decoded_on_loop_bytes=0)) as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create(settings=SETTINGS._replace(layout="records"))
+        await _append(log, [b"a"])
+        gateway.filer.is_away = True
+        pending = log.append([make_batch([b"b"])])
+        closing = asyncio.ensure_future(gateway.backend.aclose())
+        begun_s = cluster.clock.monotonic_s()
+        await _until(closing.done, cluster.clock)
+        assert cluster.clock.monotonic_s() - begun_s <= 60
+        await closing
+        assert isinstance(pending.error, StorageError)
+        taken = await (await cluster.gateway()).log()
+        assert ([(0, b"a")], 1) == (await contents(taken), taken.leader_epoch)
