@@ -168,12 +168,10 @@ class FilerChannel(Filer):
                 )
                 return [entry_of(directory, answer.entry) async for answer in answers]
 
-        while True:
-            page = await self._calls.until_done("list", attempt, None)
+        # A filer may give fewer than it is asked for: only an empty page is the end.
+        while page := await self._calls.until_done("list", attempt, None):
             for entry in page:
                 yield entry
-            if len(page) < limit:
-                return
             after = page[-1].name
 
     async def create(

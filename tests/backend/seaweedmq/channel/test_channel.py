@@ -69,10 +69,12 @@ async def opened(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(60)
 class TestSuiteOverTheWire(FilerSuite):
     """Every promise of `Filer`, with real gRPC and HTTP between the channel and what is kept."""
 
-    many_entries = 300
+    many_entries = 150
+    """Listed in pages of 128."""
 
     @pytest.fixture(autouse=True)
     async def started(self) -> AsyncIterator[None]:
