@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import Lock, ensure_future
+from asyncio import Lock, ensure_future, wait
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
@@ -266,24 +266,35 @@ class SeaweedMqPartitionLog(PartitionLog, Segmented):
         if self._failure is None:
             self._failure = StorageError(reason)
 
-    async def aclose(self, *, is_orderly: bool = True) -> None:
+    async def aclose(self, deadline_s: float, *, is_orderly: bool = True) -> None:
         """Wait until what was submitted is settled, note where the log ended, and let go.
 
-        Raises StorageError when it could not be noted: the next start begins another leader epoch.
+        At the deadline, by the monotonic clock, it waits no more: whether what the filer has not
+        answered is stored, nobody knows then. Raises StorageError when the end was not noted: the
+        next start begins another leader epoch.
         """
+        ending = ensure_future(self._end(is_orderly=is_orderly))
+        timer = self._shell.clock.call_at(deadline_s, ending.cancel)
         try:
-            await self._settle()
-            end_offset = self._offsets.high_watermark
-            if is_orderly and self._chain.failure is None and end_offset:
-                await self._files.save(
-                    lambda detail: (
-                        detail
-                        if detail.clean_end == end_offset
-                        else detail._replace(clean_end=end_offset, last_ts_ns=self._last_ts_ns)
-                    )
-                )
+            await wait([ending])
         finally:
-            await self._chain.aclose()
+            timer.cancel()
+            await self._chain.aclose(deadline_s)
+        if ending.cancelled():
+            raise StorageError(f"partition {self.key}: the filer has not answered in time")
+        await ending
+
+    async def _end(self, *, is_orderly: bool) -> None:
+        await self._settle()
+        end_offset = self._offsets.high_watermark
+        if is_orderly and self._chain.failure is None and end_offset:
+            await self._files.save(
+                lambda detail: (
+                    detail
+                    if detail.clean_end == end_offset
+                    else detail._replace(clean_end=end_offset, last_ts_ns=self._last_ts_ns)
+                )
+            )
 
     async def _settle(self) -> None:
         """Wait until nothing is in the chain's hands, and nothing waits to be."""
