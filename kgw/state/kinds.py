@@ -19,6 +19,11 @@ OFFSET_BLOCK: Final = "group-offset-block"
 PENDING_OFFSETS: Final = "group-pending-offsets"
 """Of transactions that have not ended."""
 
+BINDING_KIND: Final = "data-directory"
+"""Rows that are the store's own, and not copied to another."""
+COPYING_KEY: Final = "copying"
+"""A row of `BINDING_KIND`: a copy into the store was begun and is not complete."""
+
 GROUP_KINDS: Final = frozenset({CLASSIC_GROUP, GROUP_OFFSETS, OFFSET_BLOCK, PENDING_OFFSETS})
 """A start that finds none of them does without groups' code."""
 

@@ -68,8 +68,8 @@ class KeptState(MemoryStateStore):
             self.watcher(changes, False)
         with self._applying:
             await super().apply(changes)
-            for kind in self.forgets & self._rows.keys():
-                self._first.setdefault(kind, dict(self._rows[kind]))
+            for kind in self.forgets & self._table.rows.keys():
+                self._first.setdefault(kind, dict(self._table.rows[kind]))
         if self.watcher is not None:
             self.watcher(changes, True)
 
@@ -77,9 +77,10 @@ class KeptState(MemoryStateStore):
         """Return what a crash leaves. In any thread."""
         copy = KeptState()
         with self._applying:
-            copy._rows = {kind: dict(rows) for kind, rows in self._rows.items()}
+            rows_by_kind = self._table.rows.items()
+            copy._table.rows = {kind: dict(rows) for kind, rows in rows_by_kind}
         copy._first = self._first
-        copy._rows.update({kind: dict(rows) for kind, rows in self._first.items()})
+        copy._table.rows.update({kind: dict(rows) for kind, rows in self._first.items()})
         return copy
 
 

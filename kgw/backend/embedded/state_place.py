@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kgw.backend.embedded import layout
 from kgw.errors import DataDirectoryError
 from kgw.state.base import Change, DamagedRowsError
+from kgw.state.kinds import BINDING_KIND
 
 if TYPE_CHECKING:
     from kgw.backend.embedded.files.fs import FileSystem
     from kgw.state.base import StateStore
 
-BINDING_KIND: Final = "data-directory"
 BINDING_KEY: Final = "identity"
 
 

@@ -22,6 +22,7 @@ from kgw.backend.seaweedmq.topics import TopicDirectories
 from kgw.clock import SystemClock
 from kgw.errors import DataDirectoryError, ErrorCode, KafkaError, StorageError
 from kgw.logs import EventLogger
+from kgw.state.kinds import BINDING_KIND, COPYING_KEY
 from kgw.types import format_uuid
 
 if TYPE_CHECKING:
@@ -101,11 +102,17 @@ class SeaweedMqBackend(Backend):
                 await self._lease.acquire()
             await self.state.open()
             opened.push_async_callback(self.state.aclose)
-            if self.mirror is not None:
-                opened.push_async_callback(self.mirror.aclose)
+            if COPYING_KEY in await self.state.load(BINDING_KIND):
+                raise DataDirectoryError(
+                    f"a copy of a state into namespace {self._namespace} was interrupted: repeat "
+                    "it with `kgw state copy`"
+                )
             self._shell = Shell(self._filer, self._clock, self._options, self.doubt)
             opened.push_async_callback(self._shell.aclose)
             opened.callback(self._partitions.clear)
+            if self.mirror is not None:
+                # While the partitions are known: it writes its last positions beside them.
+                opened.push_async_callback(self.mirror.aclose)
             self._opened = opened.pop_all()
         self._topics = TopicDirectories(self._filer, self._namespace)
         self._slots = Semaphore(self._options.open_at_once)

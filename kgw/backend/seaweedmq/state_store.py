@@ -73,6 +73,8 @@ class StateOptions(NamedTuple):
     part_bytes: int = 1 << 20
     """Of a snapshot."""
     reads_at_once: int = 16
+    close_s: float = 10.0
+    """How long closing waits for a filer that does not answer."""
 
 
 class _Write(NamedTuple):
@@ -231,13 +233,22 @@ class ChainStateStore(StateStore):
         return offset
 
     async def aclose(self) -> None:
+        """Finish what was submitted, for `close_s` at most where the filer does not answer."""
         self._is_closing = True
-        await self._queue.aclose()
-        if self._snapshot_task is not None:
-            await asyncio.wait([self._snapshot_task])
-        chain, self._chain, self._contents = self._chain, None, None
+        chain = self._chain
         if chain is not None:
-            await chain.aclose()
+            deadline_s = self._clock.monotonic_s() + self._options.close_s
+            # It takes nothing more from then on, and tells whoever waits.
+            closing: list[asyncio.Future[None]] = []
+            timer = self._clock.call_at(
+                deadline_s, lambda: closing.append(asyncio.ensure_future(chain.aclose(deadline_s)))
+            )
+            await self._queue.aclose()
+            if self._snapshot_task is not None:
+                await asyncio.wait([self._snapshot_task])
+            timer.cancel()
+            await asyncio.gather(chain.aclose(deadline_s), *closing)
+        self._chain = self._contents = None
 
     # --- reading ---------------------------------------------------------------------------------
 

@@ -12,8 +12,8 @@ import pytest
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.offline.opening import opened_state
-from kgw.backend.embedded.offline.state_copy import COPYING_KEY, SAMPLES_PER_SET, copy_state
-from kgw.backend.embedded.state_place import BINDING_KIND, read_place
+from kgw.backend.embedded.offline.state_copy import SAMPLES_PER_SET, copy_state
+from kgw.backend.embedded.state_place import read_place
 from kgw.backend.registry import open_backend
 from kgw.clock import SystemClock
 from kgw.config import Config, ConfigError
@@ -21,6 +21,7 @@ from kgw.config.state_url import StateUrlError
 from kgw.errors import DataDirectoryError
 from kgw.state.base import Change, DamagedRowsError
 from kgw.state.history import LagSample
+from kgw.state.kinds import BINDING_KIND, COPYING_KEY
 from kgw.state.sql.stores import server_store
 from kgw.testing.backend_harness import KEY, SETTINGS, TOPIC
 

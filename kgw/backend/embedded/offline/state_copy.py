@@ -2,6 +2,9 @@
 
 Until the last step the directory's state is where it was, and the copy nobody's: an interruption
 costs nothing, and the next copy to the same place begins again.
+
+To a namespace of a SeaweedFS, and from one into a directory that has no state, it is copied and
+not moved: records are copied apart, and each place has its own.
 """
 
 from __future__ import annotations
@@ -12,10 +15,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.files.fs import RealFs
+from kgw.backend.embedded.files.lock import DirectoryLock
 from kgw.backend.embedded.offline.opening import opened_state, server_state
 from kgw.backend.embedded.state_place import (
     BINDING_KEY,
-    BINDING_KIND,
     StatePlace,
     new_identity,
     read_place,
@@ -26,10 +29,14 @@ from kgw.config.state_url import parse_state_url
 from kgw.errors import DataDirectoryError
 from kgw.state.base import Change
 from kgw.state.history import FOR_EVER_MS, SampleFilter
+from kgw.state.kinds import BINDING_KIND, COPYING_KEY
 from kgw.state.sql.commit_note import NEW_NOTE_SUFFIX, NOTE_SUFFIX
 from kgw.state.sql.sqlite import SqliteStateStore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
+
     from kgw.backend.embedded.files.fs import FileSystem
     from kgw.state.base import StateStore
     from kgw.state.history import LagHistory
@@ -37,8 +44,6 @@ if TYPE_CHECKING:
 IN_DIRECTORY: Final = "sqlite"
 """Names SQLite in the data directory, where others have an address."""
 
-COPYING_KEY: Final = "copying"
-"""A row of this key says that a copy was begun and is not complete."""
 COPIED_SUFFIX: Final = ".copied"
 """Behind the name of a SQLite database that is no longer the directory's state."""
 COPY_SUFFIX: Final = ".copy"
@@ -56,12 +61,81 @@ class CopyReport(NamedTuple):
     samples: int
 
 
-async def copy_state(data_dir: str, target: str) -> CopyReport:
-    """Move the state to an address, or to `IN_DIRECTORY`.
+def _open_namespace(url: str) -> AbstractAsyncContextManager[StateStore]:
+    # Imported only for an address that asks for it: it needs the packages of `kgw[seaweedmq]`.
+    from kgw.backend.seaweedmq import offline
 
-    Raises DataDirectoryError when the target is not empty, the directory in use or without state;
-    StateUrlError for an address that cannot be meant; DamagedRowsError for a source that lost rows.
+    return offline.opened_state(url)
+
+
+async def copy_state(
+    source: str,
+    target: str,
+    *,
+    open_namespace: Callable[[str], AbstractAsyncContextManager[StateStore]] = _open_namespace,
+) -> CopyReport:
+    """Move a directory's state to an address or to `IN_DIRECTORY`, or copy it to a namespace.
+
+    From an address of a namespace it is copied into the directory `target`. Raises
+    DataDirectoryError when the target is not empty, a place is in use or the source without state;
+    StateUrlError or ConfigError for an address that cannot be meant; DamagedRowsError for a source
+    that lost rows.
     """
+    if is_namespace(source):
+        return await _copy_from_namespace(source, target, open_namespace)
+    if is_namespace(target):
+        return await _copy_to_namespace(source, target, open_namespace)
+    return await _move_state(source, target)
+
+
+def is_namespace(place: str) -> bool:
+    """Whether a place is a namespace of a SeaweedFS."""
+    return place.startswith("seaweedmq:")
+
+
+async def _copy_to_namespace(
+    data_dir: str,
+    url: str,
+    open_namespace: Callable[[str], AbstractAsyncContextManager[StateStore]],
+) -> CopyReport:
+    fs = RealFs()
+    place = await asyncio.to_thread(read_place, fs, data_dir)
+    if place is None and not fs.exists(f"{data_dir}/{layout.STATE_NAME}"):
+        raise DataDirectoryError(f"{data_dir} has no state: there is no {layout.STATE_NAME}")
+    async with opened_state(data_dir) as source, open_namespace(url) as target:
+        rows, samples = await _fill(source, target, url)
+        await target.apply([Change(BINDING_KIND, COPYING_KEY, None)])
+    return CopyReport(IN_DIRECTORY if place is None else place.url, url, rows, samples)
+
+
+async def _copy_from_namespace(
+    url: str,
+    data_dir: str,
+    open_namespace: Callable[[str], AbstractAsyncContextManager[StateStore]],
+) -> CopyReport:
+    if "://" in data_dir or data_dir == IN_DIRECTORY:
+        raise DataDirectoryError(
+            f"the state of a namespace is copied into a data directory: {data_dir} is none"
+        )
+    fs = RealFs()
+    path = f"{data_dir}/{layout.STATE_NAME}"
+    await asyncio.to_thread(fs.make_directories_durably, data_dir)
+    lock = DirectoryLock(fs, data_dir)
+    lock.acquire()
+    try:
+        if fs.exists(path) or await asyncio.to_thread(read_place, fs, data_dir) is not None:
+            raise DataDirectoryError(f"{data_dir} has a state already")
+        async with open_namespace(url) as source:
+            if not await source.kinds():
+                raise DataDirectoryError(f"{url} has no state")
+            copied = await _copy_to_file(fs, path, source)
+        await asyncio.to_thread(_begin_directory, fs, data_dir, path)
+    finally:
+        lock.release()
+    return CopyReport(url, data_dir, *copied)
+
+
+async def _move_state(data_dir: str, target: str) -> CopyReport:
     if target != IN_DIRECTORY:
         # Wrong addresses are errors before anything is touched.
         parse_state_url(target)
@@ -109,9 +183,7 @@ async def _copy_to_server(
     target: StateStore = server_state(url)
     await target.open()
     async with aclosing(target):
-        await _check_empty(target, url)
-        await target.apply([Change(BINDING_KIND, COPYING_KEY, b"")])
-        copied = await _copy(source, target)
+        copied = await _fill(source, target, url)
         identity = new_identity()
         await target.apply(
             [
@@ -124,19 +196,33 @@ async def _copy_to_server(
     return copied
 
 
+async def _fill(source: StateStore, target: StateStore, url: str) -> tuple[dict[str, int], int]:
+    """Copy everything into a store that is empty, which `COPYING_KEY` marks from then on."""
+    await _check_empty(target, url)
+    await target.apply([Change(BINDING_KIND, COPYING_KEY, b"")])
+    return await _copy(source, target)
+
+
 async def _copy_into_directory(
     fs: FileSystem, data_dir: str, source: StateStore
 ) -> tuple[dict[str, int], int]:
     path = f"{data_dir}/{layout.STATE_NAME}"
     if fs.exists(path):
         raise DataDirectoryError(f"{path} exists, though the state is elsewhere: move it away")
+    copied = await _copy_to_file(fs, path, source)
+    await asyncio.to_thread(_take_in, fs, data_dir, path)
+    return copied
+
+
+async def _copy_to_file(
+    fs: FileSystem, path: str, source: StateStore
+) -> tuple[dict[str, int], int]:
+    """Copy everything into a database beside the one that it is to become."""
     await asyncio.to_thread(_clear, fs, path + COPY_SUFFIX)
     target = SqliteStateStore(path + COPY_SUFFIX)
     await target.open()
     async with aclosing(target):
-        copied = await _copy(source, target)
-    await asyncio.to_thread(_take_in, fs, data_dir, path)
-    return copied
+        return await _copy(source, target)
 
 
 def _clear(fs: FileSystem, path: str) -> None:
@@ -161,6 +247,15 @@ def _take_in(fs: FileSystem, data_dir: str, path: str) -> None:
     fs.sync_directory(data_dir)
     # From here on the note counts no more.
     fs.unlink(f"{data_dir}/{layout.STATE_PLACE_NAME}")
+    fs.sync_directory(data_dir)
+
+
+def _begin_directory(fs: FileSystem, data_dir: str, path: str) -> None:
+    """Make a finished copy the state of a directory that had none, and that one if need be."""
+    _rename(fs, path + COPY_SUFFIX, path)
+    format_path = f"{data_dir}/{layout.FORMAT_NAME}"
+    if not fs.exists(format_path):
+        fs.replace_durably(format_path, layout.encode_small({"format": layout.FORMAT_VERSION}))
     fs.sync_directory(data_dir)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.backend.seaweedmq.chain import NotWriterError
+from kgw.backend.seaweedmq.filer import OutcomeUnknownError
 from kgw.backend.seaweedmq.state_store import StateOptions
 from kgw.errors import StorageError
 from kgw.state.base import Change, ConflictError, DamagedStateError, Row
@@ -430,6 +431,29 @@ async def test_a_kill_while_opening_loses_nothing() -> None:
         calls += 1
     assert calls > 8
     await end_others()
+
+
+async def test_closing_does_not_wait_for_ever() -> None:
+    """Where the filer has gone for good, whoever waits is told that nobody knows."""
+    gateway = Gateway(FilerStore(), LARGE)
+    store = await gateway.open()
+    await store.apply([Change("group", "a", b"1")])
+    gateway.filer.lose_answer(CallKind.UPDATE)
+    gateway.filer.hold_all(CallKind.LOOK_UP)
+    waiting = asyncio.ensure_future(store.apply([Change("group", "a", b"2")]))
+    await settled()
+    assert not waiting.done()
+    closing = asyncio.ensure_future(gateway.aclose())
+    await settled()
+    assert not closing.done()
+
+    for _ in range(int(LARGE.close_s)):
+        gateway.clock.advance(1)
+        await settled()
+    await closing
+    with pytest.raises(OutcomeUnknownError):
+        await waiting
+    assert b"2" == (await reopened(gateway.filer.store))["group"]["a"].value
 
 
 async def test_a_closed_store_refuses() -> None:
