@@ -114,9 +114,8 @@ async def test_unconfirmed_it_refuses(led: Led, api: ApiKey) -> None:
         elif api in {ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS}:
             request = request_of(api, resources=[{"resource_type": 2, "resource_name": "orders"}])
         elif api is ApiKey.DELETE_TOPICS:
-            named = (
-                {"topics": [{"name": "orders"}]} if version >= 6 else {"topic_names": ["orders"]}
-            )
+            by_name: dict[str, object] = {"topic_names": ["orders"]}
+            named = by_name if version < 6 else {"topics": [{"name": "orders"}]}
             request = request_of(api, **named)
         elif api is ApiKey.CREATE_TOPICS:
             request = request_of(api, topics=[{"name": "new", "num_partitions": 1}])
