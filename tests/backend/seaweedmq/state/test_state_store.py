@@ -129,6 +129,7 @@ async def test_state_outlives_the_process() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(120)
 async def test_snapshots_bound_what_is_read_and_kept() -> None:
     """Two snapshots and the commits since the older one are all that is there."""
     filers = FilerStore()
@@ -193,6 +194,8 @@ async def filled() -> tuple[FilerStore, dict[str, dict[str, Row]]]:
     return filers, rows
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("how", ["altered", "chunk gone", "gone"])
 async def test_a_damaged_snapshot_costs_nothing(how: str) -> None:
     """The one before it is read, and named is the problem until the next snapshot is there."""
@@ -221,6 +224,8 @@ async def test_a_damaged_snapshot_costs_nothing(how: str) -> None:
     assert rows == await reopened(filers)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(120)
 async def test_two_damaged_snapshots_are_an_error() -> None:
     """It names both files and where they are damaged."""
     filers, _ = await filled()
@@ -262,6 +267,7 @@ async def test_a_damaged_commit_is_an_error(*, is_gone: bool) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(120)
 async def test_a_refused_append_takes_back_what_was_decided() -> None:
     """Who shared it is told; nothing of it is seen, and the store goes on."""
     filers = FilerStore()
@@ -294,6 +300,7 @@ async def test_a_refused_append_takes_back_what_was_decided() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(120)
 async def test_a_failed_snapshot_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     """Commits go on meanwhile; what was uploaded is removed."""
     filers = FilerStore()
@@ -337,6 +344,7 @@ async def test_a_gateway_that_was_replaced_stores_nothing() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(120)
 async def test_a_snapshot_of_a_gateway_that_was_replaced_counts_for_nothing() -> None:
     """It is written beside the successor's, is never named, and goes with the next one."""
     filers, _ = await filled()
@@ -389,6 +397,7 @@ async def test_two_that_begin_together_make_one_state() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("is_done", [False, True])
 async def test_a_kill_at_any_call_loses_nothing(*, is_done: bool) -> None:
     """What was acknowledged is there, and at the most the commit that nobody was told of."""
@@ -415,6 +424,7 @@ async def test_a_kill_at_any_call_loses_nothing(*, is_done: bool) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(120)
 async def test_a_kill_while_opening_loses_nothing() -> None:
     """Whatever call it is at, and whether the filer does what it asks for."""
     filers, rows = await filled()
