@@ -145,9 +145,17 @@ class AsyncClient:
 
     async def init_producer_id(self) -> tuple[int, int]:
         """Return a new producer id and its epoch, for idempotent batches."""
+        is_first = True
 
         async def ask() -> tuple[int, int]:
-            connection = await self.any_connection()
+            nonlocal is_first
+            if is_first:
+                connection = await self.any_connection()
+            else:
+                # The node that has refused may have been replaced, and knows by whom.
+                await self._load_metadata([])
+                connection = await self.controller_connection()
+            is_first = False
             answer = await connection.ask(
                 InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000),
                 InitProducerIdResponse,
