@@ -56,7 +56,7 @@ def test_names_rise_whatever_the_clock_says(clock_ms: list[int]) -> None:
 def test_a_name_of_another_kind_is_not_counted_on() -> None:
     """What is not SMQ's form has no second after it."""
     with pytest.raises(ValueError, match="does not match"):
-        next_name("leader", 0)
+        next_name("leader.offset", 0)
 
 
 # --- attributes ---
@@ -141,7 +141,7 @@ def test_the_leader_entry_comes_back() -> None:
     """Small, inline, and for people to read."""
     entry = leader_entry(LEADER, MARKS, 17)
     assert (LEADER, MARKS) == read_leader(entry, "place")
-    assert ("leader", 17, ()) == (entry.name, entry.modified_s, entry.chunks)
+    assert ("leader.offset", 17, ()) == (entry.name, entry.modified_s, entry.chunks)
     assert 1 == loads(entry.content)["version"]
 
 

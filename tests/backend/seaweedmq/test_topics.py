@@ -28,7 +28,7 @@ async def _directories() -> tuple[MemoryFiler, TopicDirectories]:
 
 
 async def _fill(filer: MemoryFiler, place: TopicPlace, partition: int) -> None:
-    await filer.create(place.partition(partition), Entry("leader", content=b"x"))
+    await filer.create(place.partition(partition), Entry("leader.offset", content=b"x"))
 
 
 def test_names_are_smqs() -> None:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from kgw.backend.seaweedmq.chain.marks import Marks
 
-LEADER: Final = "leader"
+LEADER: Final = "leader.offset"
+"""SMQ's own readers of a directory take every name for a log file that has not this ending."""
 VERSION: Final = 1
 
 

@@ -23,7 +23,7 @@ _NOT_KNOWN: Final = -(1 << 63)
 class _Moment(NamedTuple):
     """The samples of one moment."""
 
-    count: int
+    sample_count: int
     packed: bytes
 
 
@@ -71,7 +71,7 @@ class SampleBlocks:
         """Return before which moment all have to go, by age and by number; None: all may stay."""
         count = 0
         for sampled_at_ms in sorted(self._moments, reverse=True):
-            count += self._moments[sampled_at_ms].count
+            count += self._moments[sampled_at_ms].sample_count
             if count > keep:
                 before_ms = max(before_ms, sampled_at_ms + 1)
                 break

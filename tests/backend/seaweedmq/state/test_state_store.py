@@ -53,7 +53,7 @@ def snapshots_in(filers: FilerStore) -> list[str]:
 
 def files_in(filers: FilerStore) -> list[str]:
     """Return the names of the chain's files."""
-    return sorted(set(filers.directories[DIRECTORY]) - {"leader"})
+    return sorted(set(filers.directories[DIRECTORY]) - {"leader.offset"})
 
 
 async def test_a_commit_is_one_upload_and_one_update() -> None:
