@@ -1,10 +1,11 @@
 """A chain of files that one writer extends, and that another takes over for good.
 
-A directory has an entry `leader.offset`, which names the files in order, and the files. Every change
-of the leader entry and of a file is a conditional update: it expects the identity of the chain, the
-epoch of the writer and the number of changes made so far, and raises the number. So no stale writer
-changes anything once another has raised the epochs, and no list that misses a chunk is ever
-written, not even by a request of ours that arrives late. Partitions and the state store are chains.
+A directory has an entry `leader.offset`, which names the files in order, and the files. Every
+change of the leader entry and of a file is a conditional update: it expects the identity of the
+chain, the epoch of the writer and the number of changes made so far, and raises the number. So no
+stale writer changes anything once another has raised the epochs, and no list that misses a chunk is
+ever written, not even by a request of ours that arrives late. Partitions and the state store are
+chains.
 
 In the order in which one builds on the other:
 
