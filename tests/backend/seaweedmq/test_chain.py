@@ -515,6 +515,29 @@ async def test_a_file_whose_creation_arrives_after_its_removal_is_nobodys() -> N
     assert [3, 4] == await world.numbers()
 
 
+async def test_requests_that_arrive_again_for_a_removed_file_reach_nobody() -> None:
+    """Its creation makes it anew, its appends are taken by it; the chain does not name it."""
+    world, filer, chain = await begun(SMALL, entries=0)
+    filer.hold_all(CallKind.CREATE, CallKind.UPDATE)
+    append = chain.append(payload(0, 0))
+    for _ in range(4):
+        await turns()
+        filer.held[-1].answer()
+    await append
+    filer.hold_all()
+    old = chain.files[0].name
+    await chain.roll(1)
+    other = await world.take_over(await world.filer())
+    await other.append(payload(1, 1))
+    await other.drop_files(1, b"")
+    for request in filer.held:
+        request.deliver()
+    assert 1 == len(world.store.directories[DIRECTORY][old].chunks)
+    assert all_marks(world.store)[old].epoch < other.epoch
+    await other.append(payload(2, 2))
+    assert [1, 2] == await world.numbers()
+
+
 async def test_a_file_is_not_written_without_bounds() -> None:
     """Nothing, or more than a file holds, is a mistake."""
     _, _, chain = await begun(SMALL)

@@ -20,6 +20,7 @@ from hypothesis.stateful import (
 )
 
 from kgw.backend.seaweedmq.chain import Chain, NotWriterError
+from kgw.backend.seaweedmq.chain.leader import LEADER
 from kgw.backend.seaweedmq.chain.settling import NotStoredError
 from kgw.backend.seaweedmq.filer import FilerError, OutcomeUnknownError
 from kgw.errors import StorageError
@@ -34,6 +35,7 @@ from tests.backend.seaweedmq.chains import (
     World,
     all_marks,
     is_rising,
+    listed_files,
     payload,
     stored,
 )
@@ -254,9 +256,10 @@ class ChainOfWriters(RuleBasedStateMachine):
     # --- the way to the filer --------------------------------------------------------------------
 
     @property
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[tuple[list[Request], Request]]:
+        """What nobody has answered, each with the list that it is in."""
         return [
-            request
+            (writer.filer.held, request)
             for writer in self.writers
             for request in writer.filer.held
             if not request.is_answered
@@ -266,7 +269,7 @@ class ChainOfWriters(RuleBasedStateMachine):
         requests = self.requests
         if not requests:
             return
-        request = requests[which % len(requests)]
+        held, request = requests[which % len(requests)]
 
         async def act() -> None:
             if request.call.kind in CHANGES:
@@ -281,7 +284,9 @@ class ChainOfWriters(RuleBasedStateMachine):
             elif fate == "lose":
                 request.lose()
             elif not request.deliveries:
+                # It was never sent, and never arrives.
                 request.refuse()
+                held.remove(request)
                 if request in self.late:
                     self.late.remove(request)
 
@@ -363,13 +368,17 @@ class ChainOfWriters(RuleBasedStateMachine):
 
     @invariant()
     def no_stale_writer_changes_anything(self) -> None:
-        """Entries only go forward, and those that an older writer leaves stay as they are."""
+        """Entries only go forward, and those that an older writer leaves stay as they are.
+
+        A file that is not listed is nobody's: one that was removed stands there again when its
+        creation arrives a second time, and then takes what else arrives again.
+        """
         if not hasattr(self, "loop"):
             return
         self.is_sound = False
         marks = all_marks(self.world.store)
-        for name, now in marks.items():
-            before = self.marks.get(name)
+        for name in (LEADER, *(file.name for file in listed_files(self.world.store))):
+            now, before = marks[name], self.marks.get(name)
             if before is None or now == before:
                 continue
             assert (before.epoch, before.changes) < (now.epoch, now.changes), "it went back"
