@@ -71,8 +71,8 @@ def started() -> Iterator[list[Server]]:
     servers: list[Server] = []
     yield servers
     for one in servers:
-        if one.process.poll() is None:
-            one.end(signal.SIGKILL)
+        with one.process:
+            one.process.kill()
 
 
 def test_from_one_server_to_the_next(seaweedfs: Cluster, started: list[Server]) -> None:
