@@ -12,7 +12,7 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 RUN ["python", "-m", "venv", "/opt/kgw"]
 COPY requirements/run.txt /src/requirements/run.txt
 RUN ["/opt/kgw/bin/pip", "install", "--require-hashes", "--requirement", "/src/requirements/run.txt"]
-COPY pyproject.toml README.md LICENSE /src/
+COPY pyproject.toml hatch_build.py README.md LICENSE /src/
 COPY kgw /src/kgw
 RUN ["/opt/kgw/bin/pip", "install", "--no-deps", "--no-build-isolation", "--no-index", "/src"]
 # A folder of the right owner: a new volume takes its owner from it. The program form of RUN has no &&.

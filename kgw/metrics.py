@@ -141,6 +141,27 @@ class Metrics:
         "most, the oldest make room. A rise by much is worth a look.",
     )
 
+    # SeaweedFS.
+    filer_calls: dict[tuple[str, ...], int] = _counter(
+        "kgw_filer_calls_total",
+        "Calls to SeaweedFS with everything tried for them, by outcome: done, missing, refused (by "
+        "a condition, or because it exists), unknown (whether a change was made), failed, or "
+        "cancelled.",
+        "call",
+        "outcome",
+    )
+    filer_seconds: dict[str, float] = _counter(
+        "kgw_filer_seconds_total",
+        "Time that these calls took, waits between tries included.",
+        "call",
+    )
+    filer_retries: dict[str, int] = _counter(
+        "kgw_filer_retries_total", "Further tries of calls to SeaweedFS.", "call"
+    )
+    filer_bytes: dict[str, int] = _counter(
+        "kgw_filer_bytes_total", "Bytes of chunks that were uploaded, and read.", "direction"
+    )
+
     # Groups.
     groups: dict[str, int] = _gauge("kgw_groups", "Groups, by state.", "state")
     group_members: int = _gauge("kgw_group_members", "Members of all groups together.")

@@ -47,7 +47,8 @@ ensure_environment() {
 ensure_kgw() {
     local stamp=.venv/.installed-kgw wanted
     ensure_environment .venv "$1"
-    wanted="$(cksum <pyproject.toml)"
+    # The installation also makes Python of the .proto files.
+    wanted="$(cat pyproject.toml hatch_build.py kgw/backend/seaweedmq/protos/*.proto | cksum)"
     if [[ ! -f "$stamp" || "$(cat "$stamp")" != "$wanted" ]]; then
         .venv/bin/python -m pip --disable-pip-version-check --quiet install \
             --no-deps --no-build-isolation --no-index --editable . >&2

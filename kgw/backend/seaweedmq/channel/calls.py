@@ -1,0 +1,132 @@
+"""One deadline for a call with all that is tried for it, and what is counted of it."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from grpc.aio import AioRpcError
+
+from kgw.backend.seaweedmq.channel.statuses import PassingError, error_of
+from kgw.backend.seaweedmq.filer import (
+    ChunkMissingError,
+    ConditionFailedError,
+    EntryExistsError,
+    EntryMissingError,
+    FilerError,
+    OutcomeUnknownError,
+)
+from kgw.metrics import count
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from kgw.clock import Clock
+    from kgw.metrics import Metrics
+
+ResultT = TypeVar("ResultT")
+
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 1.0
+"""Between tries; it doubles from the first to the longest."""
+
+_OUTCOMES = (
+    (ConditionFailedError, "refused"),
+    (EntryExistsError, "refused"),
+    (EntryMissingError, "missing"),
+    (ChunkMissingError, "missing"),
+    (OutcomeUnknownError, "unknown"),
+)
+
+
+class Deadline:
+    """Until when a call may take, by the monotonic clock."""
+
+    __slots__ = ("_clock", "at_s")
+
+    def __init__(self, clock: Clock, at_s: float) -> None:
+        self._clock = clock
+        self.at_s = at_s
+
+    def left_s(self) -> float:
+        """Return how long there is; not more than 0 when it has passed."""
+        return self.at_s - self._clock.monotonic_s()
+
+    def one_try_s(self) -> float:
+        """Return how long one server may take of it, so that another can be asked after it."""
+        return max(self.left_s() / 2, min(self.left_s(), 1.0))
+
+
+class Calls:
+    """Makes calls: counts them, gives them their deadline, and tries again what may be."""
+
+    def __init__(self, clock: Clock, metrics: Metrics, timeout_s: float) -> None:
+        self._clock = clock
+        self._metrics = metrics
+        self._timeout_s = timeout_s
+
+    async def once(
+        self,
+        call: str,
+        attempt: Callable[[Deadline], Awaitable[ResultT]],
+        deadline_s: float | None,
+    ) -> ResultT:
+        """Make a change. It is sent once at most, and not when its deadline has passed."""
+        with self._counted(call):
+            deadline = self._deadline(deadline_s)
+            if deadline.left_s() <= 0:
+                raise FilerError(f"{call}: the deadline had passed before it was sent")
+            return await attempt(deadline)
+
+    async def until_done(
+        self,
+        call: str,
+        attempt: Callable[[Deadline], Awaitable[ResultT]],
+        deadline_s: float | None,
+    ) -> ResultT:
+        """Make a call that may be repeated, until it does not raise PassingError.
+
+        Raises FilerError, with the words of the last try, when it still does at the deadline.
+        """
+        with self._counted(call):
+            deadline = self._deadline(deadline_s)
+            pause_s = FIRST_PAUSE_S
+            while True:
+                try:
+                    return await attempt(deadline)
+                except PassingError as error:
+                    if deadline.left_s() <= pause_s:
+                        raise FilerError(f"{error}; given up at the deadline") from error
+                count(self._metrics.filer_retries, call)
+                await self._clock.sleep_until(self._clock.monotonic_s() + pause_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def _deadline(self, deadline_s: float | None) -> Deadline:
+        if deadline_s is None:
+            deadline_s = self._clock.monotonic_s() + self._timeout_s
+        return Deadline(self._clock, deadline_s)
+
+    @contextmanager
+    def _counted(self, call: str) -> Iterator[None]:
+        outcome = "cancelled"
+        began_s = self._clock.monotonic_s()
+        try:
+            yield
+            outcome = "done"
+        except Exception as error:
+            outcome = next((name for kind, name in _OUTCOMES if isinstance(error, kind)), "failed")
+            raise
+        finally:
+            calls = self._metrics.filer_calls
+            calls[call, outcome] = calls.get((call, outcome), 0) + 1
+            seconds = self._metrics.filer_seconds
+            seconds[call] = seconds.get(call, 0.0) + self._clock.monotonic_s() - began_s
+
+
+@contextmanager
+def statuses(what: str, *, is_change: bool) -> Iterator[None]:
+    """Turn the statuses of gRPC into the errors of a filer. Raises FilerError."""
+    try:
+        yield
+    except AioRpcError as error:
+        raise error_of(what, error.code(), error.details(), is_change=is_change) from error

@@ -1,0 +1,275 @@
+"""A filer over gRPC, and the volume servers behind it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from grpc import ssl_channel_credentials
+from grpc.aio import AioRpcError, insecure_channel, secure_channel
+
+from kgw.backend.seaweedmq.channel.calls import Calls, statuses
+from kgw.backend.seaweedmq.channel.encoding import UpdateEncoder, entry_of, message_of
+from kgw.backend.seaweedmq.channel.options import grpc_target
+from kgw.backend.seaweedmq.channel.statuses import (
+    creation_error,
+    deletion_error,
+    trouble_at_start,
+)
+from kgw.backend.seaweedmq.channel.volumes import Volumes
+from kgw.backend.seaweedmq.filer import EntryMissingError, Filer, FilerError
+from kgw.backend.seaweedmq.protos import filer_pb2, filer_pb2_grpc, master_pb2, master_pb2_grpc
+from kgw.errors import DataDirectoryError
+from kgw.logs import EventLogger
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+
+    from grpc.aio import Channel
+
+    from kgw.backend.seaweedmq.channel.calls import Deadline
+    from kgw.backend.seaweedmq.channel.options import ChannelOptions
+    from kgw.backend.seaweedmq.filer import Chunk, Entry
+    from kgw.clock import Clock
+    from kgw.metrics import Metrics
+    from kgw.types import Buffer
+
+_log = EventLogger(__name__)
+
+_PAGE = 1024
+"""How many entries are asked for at a time; with their chunks an eighth of that."""
+
+_GRPC_OPTIONS = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    # What is sent again, and when, is decided here: a change never is.
+    ("grpc.enable_retries", 0),
+    ("grpc.service_config_disable_resolution", 1),
+    # A server allows a ping in 20 s. Without them a connection that a firewall has dropped would
+    # hold up calls until TCP gives up on it.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    # The default goes up to two minutes, long after a restarted filer is there again.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+]
+
+
+class FilerChannel(Filer):
+    """The filer at one address. Open it in the event loop that it is used in."""
+
+    def __init__(self, options: ChannelOptions, clock: Clock, metrics: Metrics) -> None:
+        """Raises ValueError when the address cannot be one of a filer."""
+        self._options = options
+        self._clock = clock
+        self._metrics = metrics
+        self._calls = Calls(clock, metrics, options.timeout_s)
+        self._target = grpc_target(options.address)
+        self._updates = UpdateEncoder()
+        self._channel: Channel | None = None
+        self._volumes: Volumes | None = None
+        self._stub: filer_pb2_grpc.SeaweedFilerStub
+        self.configuration = filer_pb2.GetFilerConfigurationResponse()
+        """What the filer said of itself when it was opened: its version, its masters."""
+
+    async def open(self) -> None:
+        self._channel = self._connect(self._target)
+        self._stub = filer_pb2_grpc.SeaweedFilerStub(self._channel)
+        try:
+            self.configuration = await self._stub.GetFilerConfiguration(
+                filer_pb2.GetFilerConfigurationRequest(), timeout=self._options.timeout_s
+            )
+        except AioRpcError as error:
+            await self.aclose()
+            raise DataDirectoryError(
+                trouble_at_start(self._options.address, self._target, error.code(), error.details())
+            ) from error
+        self._volumes = Volumes(
+            self._options, self._clock, self._metrics, self._calls, self._stub, self._connect
+        )
+        _log.info("filer", address=self._options.address, version=self.configuration.version)
+        if self.configuration.cipher:
+            _log.warning("the filer encrypts what it writes; what kgw writes is not encrypted")
+
+    def _connect(self, target: str) -> Channel:
+        security = self._options.security
+        if security.grpc_ca is None:
+            return insecure_channel(target, options=_GRPC_OPTIONS)
+        credentials = ssl_channel_credentials(
+            security.grpc_ca, security.grpc_key, security.grpc_certificate
+        )
+        name = self._options.tls_name
+        options = [("grpc.ssl_target_name_override", name)] if name else []
+        return secure_channel(target, credentials, options=[*_GRPC_OPTIONS, *options])
+
+    async def aclose(self) -> None:
+        volumes, self._volumes = self._volumes, None
+        if volumes is not None:
+            await volumes.aclose()
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
+
+    async def filers(self) -> list[str]:
+        """Return the addresses of all filers that the masters know of, for whoever allows but one.
+
+        Raises FilerError.
+        """
+        masters = list(self.configuration.masters)
+
+        async def attempt(deadline: Deadline) -> list[str]:
+            masters.append(masters.pop(0))
+            async with self._connect(grpc_target(masters[-1])) as channel:
+                with statuses(f"ListClusterNodes at {masters[-1]}", is_change=False):
+                    answer = await master_pb2_grpc.SeaweedStub(channel).ListClusterNodes(
+                        master_pb2.ListClusterNodesRequest(
+                            client_type="filer", filer_group=self.configuration.filer_group
+                        ),
+                        timeout=deadline.one_try_s(),
+                    )
+            return [node.address for node in answer.cluster_nodes]
+
+        return await self._calls.until_done("list_filers", attempt, None)
+
+    # --- entries ---
+
+    async def look_up(
+        self, directory: str, name: str, *, deadline_s: float | None = None
+    ) -> Entry | None:
+        async def attempt(deadline: Deadline) -> Entry | None:
+            try:
+                with statuses(f"LookupDirectoryEntry {directory}/{name}", is_change=False):
+                    answer = await self._stub.LookupDirectoryEntry(
+                        filer_pb2.LookupDirectoryEntryRequest(directory=directory, name=name),
+                        timeout=deadline.left_s(),
+                    )
+            except EntryMissingError:
+                return None
+            return entry_of(directory, answer.entry) if answer.HasField("entry") else None
+
+        return await self._calls.until_done("look_up", attempt, deadline_s)
+
+    async def list_entries(
+        self, directory: str, *, prefix: str = "", after: str = "", chunks: bool = True
+    ) -> AsyncIterator[Entry]:
+        limit = _PAGE // 8 if chunks else _PAGE
+
+        async def attempt(deadline: Deadline) -> list[Entry]:
+            with statuses(f"ListEntries {directory}", is_change=False):
+                answers = self._stub.ListEntries(
+                    filer_pb2.ListEntriesRequest(
+                        directory=directory,
+                        prefix=prefix,
+                        startFromFileName=after,
+                        limit=limit,
+                        omit_chunks=not chunks,
+                    ),
+                    timeout=deadline.left_s(),
+                )
+                return [entry_of(directory, answer.entry) async for answer in answers]
+
+        while True:
+            page = await self._calls.until_done("list", attempt, None)
+            for entry in page:
+                yield entry
+            if len(page) < limit:
+                return
+            after = page[-1].name
+
+    async def create(
+        self, directory: str, entry: Entry, *, deadline_s: float | None = None
+    ) -> None:
+        await self._create("create", directory, entry, deadline_s, is_exclusive=True)
+
+    async def put(self, directory: str, entry: Entry, *, deadline_s: float | None = None) -> None:
+        await self._create("put", directory, entry, deadline_s, is_exclusive=False)
+
+    async def _create(
+        self,
+        call: str,
+        directory: str,
+        entry: Entry,
+        deadline_s: float | None,
+        *,
+        is_exclusive: bool,
+    ) -> None:
+        what = f"CreateEntry {directory}/{entry.name}"
+        request = filer_pb2.CreateEntryRequest(
+            directory=directory,
+            entry=message_of(entry, self._clock.wall_ms() // 1000),
+            o_excl=is_exclusive,
+        )
+
+        async def attempt(deadline: Deadline) -> None:
+            with statuses(what, is_change=True):
+                answer = await self._stub.CreateEntry(request, timeout=deadline.left_s())
+            error = creation_error(what, answer)
+            if error is not None:
+                raise error
+
+        await self._calls.once(call, attempt, deadline_s)
+
+    async def update(
+        self,
+        directory: str,
+        entry: Entry,
+        expected: Mapping[str, bytes],
+        *,
+        deadline_s: float | None = None,
+    ) -> None:
+        if not all(expected.values()):
+            raise ValueError(f"an attribute that is absent would pass for an empty one: {expected}")
+        request = self._updates.request(directory, entry, expected, self._clock.wall_ms() // 1000)
+
+        async def attempt(deadline: Deadline) -> None:
+            with statuses(f"UpdateEntry {directory}/{entry.name}", is_change=True):
+                await self._stub.UpdateEntry(request, timeout=deadline.left_s())
+
+        await self._calls.once("update", attempt, deadline_s)
+
+    async def delete(
+        self,
+        directory: str,
+        name: str,
+        *,
+        is_recursive: bool = False,
+        deadline_s: float | None = None,
+    ) -> None:
+        what = f"DeleteEntry {directory}/{name}"
+
+        async def attempt(deadline: Deadline) -> None:
+            with statuses(what, is_change=True):
+                answer = await self._stub.DeleteEntry(
+                    filer_pb2.DeleteEntryRequest(
+                        directory=directory,
+                        name=name,
+                        is_delete_data=True,
+                        is_recursive=is_recursive,
+                    ),
+                    timeout=deadline.left_s(),
+                )
+            error = deletion_error(what, answer)
+            if error is not None:
+                raise error
+
+        await self._calls.once("delete", attempt, deadline_s)
+
+    # --- chunks ---
+
+    async def upload(self, pieces: Sequence[Buffer], *, deadline_s: float | None = None) -> Chunk:
+        return await self._opened_volumes().upload(pieces, deadline_s)
+
+    async def read_chunk(
+        self, chunk: Chunk, start: int, size_bytes: int, *, deadline_s: float | None = None
+    ) -> bytes:
+        return await self._opened_volumes().read(chunk, start, size_bytes, deadline_s)
+
+    async def delete_chunks(
+        self, chunks: Iterable[Chunk], *, deadline_s: float | None = None
+    ) -> None:
+        await self._opened_volumes().delete(chunks, deadline_s)
+
+    def _opened_volumes(self) -> Volumes:
+        if self._volumes is None:
+            raise FilerError("the filer is not open")
+        return self._volumes

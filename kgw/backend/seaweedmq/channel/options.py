@@ -1,0 +1,152 @@
+"""What a filer is reached by and asked for, and the credentials, as SeaweedFS has them."""
+
+from __future__ import annotations
+
+import ssl
+import tomllib
+from base64 import urlsafe_b64encode
+from dataclasses import dataclass, field
+from hashlib import sha256
+from hmac import digest
+from json import dumps
+from pathlib import Path
+from typing import Any
+
+GRPC_PORT_ABOVE_HTTP = 10_000
+"""SeaweedFS's rule: how far above its HTTP port a server listens for gRPC unless told otherwise."""
+
+
+class SecurityError(ValueError):
+    """A security.toml that cannot be used: unreadable, no TOML, or it names a file that is not."""
+
+
+READ_TOKEN_S = 60
+"""SeaweedFS's default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """What SeaweedFS's `security.toml` gives a client; without one everything is in the clear.
+
+    Tokens for uploads are not in it: the filer hands them out with the file ids.
+    """
+
+    grpc_ca: bytes | None = None
+    """Who signs the servers' certificates; with it, gRPC is encrypted."""
+    grpc_certificate: bytes | None = None
+    grpc_key: bytes | None = field(default=None, repr=False)
+    https: ssl.SSLContext | None = None
+    """How volume servers are spoken to over HTTPS."""
+    read_key: str = field(default="", repr=False)
+    """What signs tokens for reads, where volume servers ask for them."""
+    read_token_s: int = READ_TOKEN_S
+    """For how long such a token holds."""
+
+    def read_token(self, file_id: str, wall_s: int) -> str:
+        """Return a token for reading a chunk (a JWT, HS256), "" where none is needed."""
+        if not self.read_key:
+            return ""
+        # Ids that were assigned together share the token of the first.
+        claims = {"exp": wall_s + self.read_token_s, "fid": file_id.partition("_")[0]}
+        signed = b".".join(_url_safe(dumps(one).encode()) for one in (_JWT_HEADER, claims))
+        signature = digest(self.read_key.encode(), signed, sha256)
+        return f"{signed.decode()}.{_url_safe(signature).decode()}"
+
+
+_JWT_HEADER = {"alg": "HS256", "typ": "JWT"}
+
+
+def _url_safe(raw: bytes) -> bytes:
+    return urlsafe_b64encode(raw).rstrip(b"=")
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelOptions:
+    """Where the filer is, how chunks are stored, and how long anything may take."""
+
+    address: str
+    """`host:port` of the filer's HTTP, or `host:port.grpcport`, as SeaweedFS writes addresses."""
+    path: str = "/topics"
+    """Where the files will be, for the filer's own rules by path (`fs.configure`)."""
+    collection: str = ""
+    """SeaweedFS's word for volumes that are kept apart; empty takes the filer's choice."""
+    replication: str = ""
+    """As in `010`: copies in other data centres, racks, servers. Empty takes the filer's choice."""
+    disk_type: str = ""
+    """As `hdd` or `ssd`; empty takes the filer's choice."""
+    ttl_s: int = 0
+    """After how long SeaweedFS itself forgets a chunk: only for what goes much sooner. 0: never."""
+    is_synced: bool = False
+    """Whether volume servers sync each chunk to their disks before they answer."""
+    timeout_s: float = 10.0
+    """Of a call that was given no deadline, with everything that is tried for it."""
+    ids_at_once: int = 64
+    """How many file ids are asked for in one request."""
+    id_lifetime_s: float = 5.0
+    """For how long they are used: volumes fill up, and tokens hold for 10 s by default."""
+    connections: int = 64
+    """To one volume server at most."""
+    security: Security = Security()
+    tls_name: str = ""
+    """What the servers' certificates are made out to; SeaweedFS's own clients do not look at it."""
+
+
+def grpc_target(address: str) -> str:
+    """Return what gRPC connects to, given an address as SeaweedFS writes it.
+
+    Raises ValueError when it is neither `host:port` nor `host:port.grpcport`.
+    """
+    host, _, ports = address.rpartition(":")
+    port, _, grpc_port = ports.partition(".")
+    numbers = [int(one) if one.isascii() and one.isdigit() else 0 for one in (port, grpc_port)]
+    target = numbers[1] if grpc_port else numbers[0] + GRPC_PORT_ABOVE_HTTP
+    if not host or not 0 < numbers[0] < 65536 or not 0 < target < 65536:
+        raise ValueError(
+            f"the address of a filer is host:port or host:port.grpcport, not {address!r}; "
+            f"its gRPC port is {GRPC_PORT_ABOVE_HTTP} above its port unless it is given"
+        )
+    return f"{host}:{target}"
+
+
+def load_security(path: Path) -> Security:
+    """Return what a `security.toml` says to clients: `weed scaffold -config=security` explains it.
+
+    Reads files, for before the event loop runs or a thread. Raises SecurityError.
+    """
+    try:
+        with path.open("rb") as file:
+            toml = tomllib.load(file)
+        grpc, client = _table(toml, "grpc"), _table(toml, "grpc", "client")
+        https, read = _table(toml, "https", "client"), _table(toml, "jwt", "signing", "read")
+        return Security(
+            grpc_ca=_content(grpc.get("ca")),
+            grpc_certificate=_content(client.get("cert")),
+            grpc_key=_content(client.get("key")),
+            https=_https(https) if https.get("enabled") else None,
+            read_key=str(read.get("key", "")),
+            read_token_s=int(read.get("expires_after_seconds", READ_TOKEN_S)),
+        )
+    except (OSError, ValueError) as error:
+        raise SecurityError(f"{path} cannot be used: {error}") from error
+
+
+def _table(toml: dict[str, Any], *names: str) -> dict[str, Any]:
+    for name in names:
+        toml = toml.get(name, {})
+        if not isinstance(toml, dict):
+            raise SecurityError(f"{'.'.join(names)} is not a section")
+    return toml
+
+
+def _content(name: str | None) -> bytes | None:
+    return Path(name).read_bytes() if name else None
+
+
+def _https(section: dict[str, Any]) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=section.get("ca") or None)
+    if section.get("insecure_skip_verify"):
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if section.get("cert"):
+        context.load_cert_chain(section["cert"], section.get("key") or None)
+    return context

@@ -1,0 +1,113 @@
+"""What an answer of gRPC means: pure. Above all, whether a change can have been made."""
+
+from __future__ import annotations
+
+from grpc import StatusCode
+
+from kgw.backend.seaweedmq.filer import (
+    ConditionFailedError,
+    EntryExistsError,
+    EntryMissingError,
+    FilerError,
+    OutcomeUnknownError,
+)
+from kgw.backend.seaweedmq.protos import filer_pb2
+
+
+class PassingError(FilerError):
+    """Nothing was done; what stood in the way may pass, so another try is worth the time."""
+
+
+# How the details of UNAVAILABLE begin when gRPC had no connection to send anything on: the name was
+# not resolved, or no address took a connection. After any other UNAVAILABLE ("Socket closed",
+# "GOAWAY received", ...) the request may have arrived.
+_NOT_SENT = (
+    "failed to connect to all addresses",
+    "errors resolving ",
+    "DNS resolution failed",
+)
+
+# The filer has no status of its own for it; `UpdateEntry` writes more in front.
+_NO_ENTRY = "no entry is found in filer store"
+
+_REFUSED = {
+    StatusCode.INVALID_ARGUMENT,
+    StatusCode.PERMISSION_DENIED,
+    StatusCode.UNAUTHENTICATED,
+    StatusCode.UNIMPLEMENTED,
+}
+
+
+def error_of(what: str, code: StatusCode, details: str | None, *, is_change: bool) -> FilerError:
+    """Return what a status other than OK comes to, for a call described in words."""
+    details = details or ""
+    message = f"{what}: {code.name}: {details}"
+    if code is StatusCode.FAILED_PRECONDITION:
+        return ConditionFailedError(message)
+    if code is StatusCode.ALREADY_EXISTS:
+        return EntryExistsError(message)
+    if code is StatusCode.NOT_FOUND or (code is StatusCode.UNKNOWN and _NO_ENTRY in details):
+        return EntryMissingError(message)
+    if code in _REFUSED:
+        return FilerError(message)
+    if is_change and not (code is StatusCode.UNAVAILABLE and details.startswith(_NOT_SENT)):
+        return OutcomeUnknownError(message)
+    return PassingError(message)
+
+
+_EXISTS = {
+    filer_pb2.ENTRY_ALREADY_EXISTS,
+    filer_pb2.EXISTING_IS_DIRECTORY,
+    filer_pb2.EXISTING_IS_FILE,
+}
+
+
+def creation_error(what: str, answer: filer_pb2.CreateEntryResponse) -> FilerError | None:
+    """Return what the filer says in an answer whose status is OK, None when the entry was made."""
+    if not answer.error and answer.error_code == filer_pb2.OK:
+        return None
+    message = f"{what}: {answer.error}"
+    if answer.error_code in _EXISTS:
+        return EntryExistsError(message)
+    if answer.error_code == filer_pb2.PRECONDITION_FAILED:
+        return ConditionFailedError(message)
+    if answer.error_code != filer_pb2.OK:
+        return FilerError(message)
+    # An error of the filer's own store: only the store knows what it has.
+    return OutcomeUnknownError(message)
+
+
+def deletion_error(what: str, answer: filer_pb2.DeleteEntryResponse) -> FilerError | None:
+    """Return what the filer says in an answer whose status is OK, None when the entry is gone."""
+    if not answer.error:
+        return None
+    message = f"{what}: {answer.error}"
+    if "non-empty folder" in answer.error:
+        return FilerError(message)
+    return OutcomeUnknownError(message)
+
+
+def trouble_at_start(address: str, target: str, code: StatusCode, details: str | None) -> str:
+    """Return what is wrong when a filer does not answer its first question."""
+    details = details or ""
+    place = f"no filer of SeaweedFS answers at {address} (gRPC {target})"
+    if code is StatusCode.UNIMPLEMENTED:
+        return f"{place}: another server of SeaweedFS or of gRPC does; give the filer's address"
+    if "http1.x server" in details:
+        return (
+            f"{place}: that is an HTTP port; give host:port of the filer's HTTP, "
+            "or host:port.grpcport"
+        )
+    if "Tls handshake failed" in details or "handshake" in details.lower():
+        return (
+            f"{place}: TLS fails; is it on at both ends, with certificates of one CA? ({details})"
+        )
+    if code is StatusCode.UNAVAILABLE and details.startswith("failed to connect"):
+        return f"{place}: nothing listens there ({details})"
+    if code is StatusCode.UNAVAILABLE and details.startswith(_NOT_SENT):
+        return f"{place}: the host is unknown ({details})"
+    if code is StatusCode.DEADLINE_EXCEEDED:
+        return f"{place}: no answer in time"
+    if code is StatusCode.UNAVAILABLE:
+        return f"{place}: the connection ended; does the filer want TLS? ({details})"
+    return f"{place}: {code.name}: {details}"

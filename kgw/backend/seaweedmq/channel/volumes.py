@@ -1,0 +1,356 @@
+"""Chunks on volume servers: stored under ids of the filer, found by their volume, removed."""
+
+from __future__ import annotations
+
+from asyncio import Lock, create_task, gather, timeout
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
+from aiohttp.payload import Payload
+
+from kgw.backend.seaweedmq.channel.calls import statuses
+from kgw.backend.seaweedmq.channel.options import GRPC_PORT_ABOVE_HTTP
+from kgw.backend.seaweedmq.channel.statuses import PassingError
+from kgw.backend.seaweedmq.filer import Chunk, ChunkMissingError, FilerError
+from kgw.backend.seaweedmq.protos import filer_pb2, volume_server_pb2, volume_server_pb2_grpc
+from kgw.logs import EventLogger
+from kgw.metrics import count
+
+if TYPE_CHECKING:
+    from asyncio import Task
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from aiohttp.abc import AbstractStreamWriter
+    from grpc.aio import Channel
+
+    from kgw.backend.seaweedmq.channel.calls import Calls, Deadline
+    from kgw.backend.seaweedmq.channel.options import ChannelOptions
+    from kgw.backend.seaweedmq.protos import filer_pb2_grpc
+    from kgw.clock import Clock
+    from kgw.errors import StorageError
+    from kgw.metrics import Metrics
+    from kgw.types import Buffer
+
+_log = EventLogger(__name__)
+
+JOINED_BYTES = 256 * 1024
+"""Pieces of an upload are joined up to here: a call of the transport costs more than the copy."""
+
+MISSING_TIMES = 6
+"""How often, over 1.5 s, every server of a volume must say so before a chunk counts as gone."""
+
+_READ_BUFFER_BYTES = 1 << 18
+
+# The server, the connection to it or its answer is at fault. (A TimeoutError is an OSError.)
+_TROUBLE = (ClientError, OSError, ValueError)
+
+
+class FileId(NamedTuple):
+    """A place for a chunk, that nothing has been stored at yet."""
+
+    name: str
+    url: str
+    """The volume server's `host:port`."""
+    token: str
+    """For the upload, where volume servers ask for one; else ""."""
+
+
+class Server(NamedTuple):
+    """A volume server that has a volume."""
+
+    url: str
+    grpc_port: int
+
+    @property
+    def grpc_target(self) -> str:
+        """What gRPC connects to."""
+        host, _, port = self.url.rpartition(":")
+        return f"{host}:{self.grpc_port or int(port) + GRPC_PORT_ABOVE_HTTP}"
+
+
+class Volumes:
+    """The volume servers of one cluster, as a filer knows them."""
+
+    def __init__(
+        self,
+        options: ChannelOptions,
+        clock: Clock,
+        metrics: Metrics,
+        calls: Calls,
+        filer: filer_pb2_grpc.SeaweedFilerStub,
+        connect: Callable[[str], Channel],
+    ) -> None:
+        self._options = options
+        self._clock = clock
+        self._metrics = metrics
+        self._calls = calls
+        self._filer = filer
+        self._connect = connect
+        self._scheme = "https" if options.security.https else "http"
+        self._http = ClientSession(
+            connector=TCPConnector(
+                limit=0,
+                limit_per_host=options.connections,
+                ssl=options.security.https or True,
+            ),
+            cookie_jar=DummyCookieJar(),
+            # A server would compress what it sends, in part of a chunk as well.
+            headers={"Accept-Encoding": "identity"},
+            read_bufsize=_READ_BUFFER_BYTES,
+        )
+        self._servers: dict[str, tuple[Server, ...]] = {}
+        """By volume: as many as the cluster has volumes. Asked for anew after a failure."""
+        self._channels: dict[str, Channel] = {}
+        self._ids: deque[FileId] = deque()
+        self._ids_until_s = 0.0
+        self._assigning = Lock()
+        self._removals: set[Task[None]] = set()
+
+    async def aclose(self) -> None:
+        """Let go of every connection."""
+        for removal in self._removals:
+            removal.cancel()
+        await gather(*self._removals, return_exceptions=True)
+        await self._http.close()
+        for channel in self._channels.values():
+            await channel.close()
+
+    # --- storing ---
+
+    async def upload(self, pieces: Sequence[Buffer], deadline_s: float | None) -> Chunk:
+        """Store a chunk; under another id, and so most likely elsewhere, when a try fails."""
+        size_bytes = sum(len(piece) for piece in pieces)
+
+        async def attempt(deadline: Deadline) -> Chunk:
+            file_id = await self._next_id(deadline)
+            try:
+                await self._put(file_id, pieces, size_bytes, deadline)
+            except BaseException:
+                # What may have been stored there belongs to nobody, now or later.
+                self._ids.clear()
+                self._remove_behind(file_id.name)
+                raise
+            return Chunk(file_id.name, 0, size_bytes, self._clock.wall_ms() * 1_000_000)
+
+        chunk = await self._calls.until_done("upload", attempt, deadline_s)
+        count(self._metrics.filer_bytes, "uploaded", size_bytes)
+        return chunk
+
+    async def _put(
+        self, file_id: FileId, pieces: Sequence[Buffer], size_bytes: int, deadline: Deadline
+    ) -> None:
+        url = f"{self._scheme}://{file_id.url}/{file_id.name}"
+        if self._options.is_synced:
+            url += "?fsync=true"
+        try:
+            async with self._http.put(
+                url,
+                data=_Pieces(pieces, size_bytes),
+                headers=_authorization(file_id.token),
+                timeout=ClientTimeout(total=deadline.one_try_s()),
+            ) as answer:
+                if answer.status != 201:
+                    raise PassingError(f"{url} answers {answer.status} {await answer.text()}")
+                stored_bytes = (await answer.json()).get("size")
+        except _TROUBLE as error:
+            raise PassingError(f"{url}: {error!r}") from error
+        if stored_bytes != size_bytes:
+            raise PassingError(f"{url} has stored {stored_bytes} of {size_bytes} bytes")
+
+    async def _next_id(self, deadline: Deadline) -> FileId:
+        try:
+            async with timeout(deadline.left_s()), self._assigning:
+                if not self._ids or self._clock.monotonic_s() >= self._ids_until_s:
+                    await self._assign(deadline)
+                return self._ids.popleft()
+        except TimeoutError as error:
+            raise PassingError("no file id within the deadline") from error
+
+    async def _assign(self, deadline: Deadline) -> None:
+        options = self._options
+        with statuses("AssignVolume", is_change=False):
+            answer = await self._filer.AssignVolume(
+                filer_pb2.AssignVolumeRequest(
+                    count=options.ids_at_once,
+                    collection=options.collection,
+                    replication=options.replication,
+                    ttl_sec=options.ttl_s,
+                    path=options.path,
+                    disk_type=options.disk_type,
+                ),
+                timeout=deadline.left_s(),
+            )
+        if answer.error or not answer.file_id:
+            raise PassingError(f"AssignVolume: no volume can be written: {answer.error}")
+        first, url = answer.file_id, answer.location.url
+        names = [first, *(f"{first}_{number}" for number in range(1, answer.count))]
+        self._ids = deque(FileId(name, url, answer.auth) for name in names)
+        self._ids_until_s = self._clock.monotonic_s() + options.id_lifetime_s
+
+    def _remove_behind(self, file_id: str) -> None:
+        """Remove what a failed upload may have left, once, in the background.
+
+        What stays all the same takes space until SeaweedFS's `volume.fsck` finds it.
+        """
+
+        async def remove() -> None:
+            try:
+                await self.delete((Chunk(file_id, 0, 0),), None)
+            except FilerError as error:
+                _log.info("what a failed upload left may still be there", chunk=file_id, why=error)
+
+        removal = create_task(remove())
+        self._removals.add(removal)
+        removal.add_done_callback(self._removals.discard)
+
+    # --- reading ---
+
+    async def read(
+        self, chunk: Chunk, start: int, size_bytes: int, deadline_s: float | None
+    ) -> bytes:
+        """Return a part of a chunk from whichever server has it."""
+        if not size_bytes:
+            return b""
+        volume = _volume_of(chunk.file_id)
+        missing = 0
+
+        async def attempt(deadline: Deadline) -> bytes:
+            nonlocal missing
+            servers = await self._servers_of(volume, deadline)
+            errors: list[StorageError] = []
+            for server in servers:
+                try:
+                    return await self._get(server, chunk.file_id, start, size_bytes, deadline)
+                except (PassingError, ChunkMissingError) as error:
+                    errors.append(error)
+            # The volume may have moved.
+            self._servers.pop(volume, None)
+            if all(isinstance(error, ChunkMissingError) for error in errors):
+                missing += 1
+                # A volume that has just moved takes a moment to be known where it is now.
+                if missing == MISSING_TIMES:
+                    raise errors[0]
+            raise PassingError("; ".join(str(error) for error in errors))
+
+        data = await self._calls.until_done("read", attempt, deadline_s)
+        count(self._metrics.filer_bytes, "read", size_bytes)
+        return data
+
+    async def _get(
+        self, server: Server, file_id: str, start: int, size_bytes: int, deadline: Deadline
+    ) -> bytes:
+        url = f"{self._scheme}://{server.url}/{file_id}"
+        token = self._options.security.read_token(file_id, self._clock.wall_ms() // 1000)
+        headers = {"Range": f"bytes={start}-{start + size_bytes - 1}"} | _authorization(token)
+        try:
+            async with self._http.get(
+                url, headers=headers, timeout=ClientTimeout(total=deadline.one_try_s())
+            ) as answer:
+                status = answer.status
+                data = await answer.read()
+        except _TROUBLE as error:
+            raise PassingError(f"{url}: {error!r}") from error
+        if status == 404:
+            raise ChunkMissingError(f"{url} is not there")
+        if status in {401, 403}:
+            raise FilerError(
+                f"{url} answers {status}: volume servers ask for a token; "
+                "give the security.toml that has their jwt.signing.read"
+            )
+        if status == 200:
+            # A server that does not know Range, as proxies are.
+            data = data[start : start + size_bytes]
+        elif status not in {206, 416}:
+            raise PassingError(f"{url} answers {status}")
+        if status == 416 or len(data) != size_bytes:
+            raise ChunkMissingError(f"{url} is too short for {size_bytes} bytes from {start}")
+        return data
+
+    async def _servers_of(self, volume: str, deadline: Deadline) -> tuple[Server, ...]:
+        servers = self._servers.get(volume)
+        if servers is None:
+            with statuses(f"LookupVolume {volume}", is_change=False):
+                answer = await self._filer.LookupVolume(
+                    filer_pb2.LookupVolumeRequest(volume_ids=[volume]), timeout=deadline.left_s()
+                )
+            servers = tuple(
+                Server(one.url, one.grpc_port) for one in answer.locations_map[volume].locations
+            )
+            if not servers:
+                raise PassingError(f"no volume server has volume {volume}")
+            self._servers[volume] = servers
+        return servers
+
+    # --- removing ---
+
+    async def delete(self, chunks: Iterable[Chunk], deadline_s: float | None) -> None:
+        """Remove chunks from every server that has their volumes."""
+        waiting: dict[str, list[str]] = {}
+        for chunk in chunks:
+            waiting.setdefault(_volume_of(chunk.file_id), []).append(chunk.file_id)
+
+        async def attempt(deadline: Deadline) -> None:
+            for volume in list(waiting):
+                for server in await self._servers_of(volume, deadline):
+                    try:
+                        await self._delete_at(server, waiting[volume], deadline)
+                    except PassingError:
+                        self._servers.pop(volume, None)
+                        raise
+                del waiting[volume]
+
+        await self._calls.until_done("delete_chunks", attempt, deadline_s)
+
+    async def _delete_at(self, server: Server, file_ids: list[str], deadline: Deadline) -> None:
+        target = server.grpc_target
+        if target not in self._channels:
+            self._channels[target] = self._connect(target)
+        stub = volume_server_pb2_grpc.VolumeServerStub(self._channels[target])
+        with statuses(f"BatchDelete at {target}", is_change=False):
+            answer = await stub.BatchDelete(
+                volume_server_pb2.BatchDeleteRequest(file_ids=file_ids),
+                timeout=deadline.one_try_s(),
+            )
+        for result in answer.results:
+            if result.status >= 300 and result.status != 404:
+                raise PassingError(f"BatchDelete of {result.file_id} at {target}: {result.error}")
+
+
+def _volume_of(file_id: str) -> str:
+    return file_id.partition(",")[0]
+
+
+def _authorization(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+class _Pieces(Payload):
+    """The body of an upload, whose pieces stay where they are unless they are small."""
+
+    _default_content_type = "application/octet-stream"
+
+    def __init__(self, pieces: Sequence[Buffer], size_bytes: int) -> None:
+        super().__init__(pieces)
+        self._size = size_bytes
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        for run in runs(self._value):
+            await writer.write(run)
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        raise TypeError("an upload is bytes")
+
+
+def runs(pieces: Iterable[Buffer]) -> Iterator[Buffer]:
+    """Yield the same bytes in fewer pieces: large ones as they are, small ones joined."""
+    gathered: list[Buffer] = []
+    gathered_bytes = 0
+    for piece in pieces:
+        if gathered and gathered_bytes + len(piece) > JOINED_BYTES:
+            yield b"".join(gathered) if len(gathered) > 1 else gathered[0]
+            gathered, gathered_bytes = [], 0
+        gathered.append(piece)
+        gathered_bytes += len(piece)
+    if gathered:
+        yield b"".join(gathered) if len(gathered) > 1 else gathered[0]

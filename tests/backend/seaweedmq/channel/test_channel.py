@@ -1,0 +1,518 @@
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from aiohttp import web
+from grpc import StatusCode
+
+from kgw.backend.seaweedmq.channel.channel import FilerChannel
+from kgw.backend.seaweedmq.channel.options import ChannelOptions, Security
+from kgw.backend.seaweedmq.filer import (
+    Chunk,
+    ChunkMissingError,
+    ConditionFailedError,
+    Entry,
+    EntryExistsError,
+    EntryMissingError,
+    FilerError,
+    OutcomeUnknownError,
+)
+from kgw.backend.seaweedmq.protos import filer_pb2, volume_server_pb2
+from kgw.errors import DataDirectoryError
+from kgw.metrics import Metrics
+from kgw.testing.filer_suite import FilerSuite
+from tests.backend.seaweedmq.channel.scripted import HOST, Abort, HastyClock, ScriptedFiler
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine
+
+PLACE = "/topics/a"
+MADE = Entry("file", content=b"a", extended={"count": b"1"})
+CHANGED = Entry("file", content=b"b", extended={"count": b"2"})
+AWAY = Abort(StatusCode.UNAVAILABLE, "Socket closed")
+
+
+class Parts:
+    """A channel, what it talks to, and what it counts."""
+
+    def __init__(self, filer: ScriptedFiler, options: ChannelOptions) -> None:
+        self.filer = filer
+        self.clock = HastyClock()
+        self.metrics = Metrics()
+        self.channel = FilerChannel(options, self.clock, self.metrics)
+
+
+@asynccontextmanager
+async def opened(
+    filer: ScriptedFiler | None = None, *, timeout_s: float = 10.0, security: Security | None = None
+) -> AsyncIterator[Parts]:
+    """Start a filer and open a channel to it."""
+    async with filer or ScriptedFiler() as started:
+        options = ChannelOptions(
+            started.address, timeout_s=timeout_s, security=security or Security()
+        )
+        parts = Parts(started, options)
+        await parts.channel.open()
+        try:
+            yield parts
+        finally:
+            await parts.channel.aclose()
+
+
+@pytest.mark.slow
+class TestSuiteOverTheWire(FilerSuite):
+    """Every promise of `Filer`, with real gRPC and HTTP between the channel and what is kept."""
+
+    many_entries = 300
+
+    @pytest.fixture(autouse=True)
+    async def started(self) -> AsyncIterator[None]:
+        async with ScriptedFiler(servers=2) as self.filer:
+            yield
+
+    def make_filer(self) -> FilerChannel:
+        return FilerChannel(ChannelOptions(self.filer.address), HastyClock(), Metrics())
+
+
+# --- opening ---
+
+
+async def test_a_filer_says_what_it_is() -> None:
+    """Its version is known once the channel is open."""
+    async with opened() as parts:
+        assert "4.48" == parts.channel.configuration.version
+
+
+async def test_a_port_where_nothing_listens_is_named() -> None:
+    """Whoever mistyped the address learns which one was tried."""
+    async with ScriptedFiler() as filer:
+        address = filer.address
+    channel = FilerChannel(ChannelOptions(address), HastyClock(), Metrics())
+    with pytest.raises(DataDirectoryError, match=f"gRPC {HOST}:.*nothing listens there"):
+        await channel.open()
+    await channel.aclose()
+
+
+async def test_an_http_port_is_recognised() -> None:
+    """The HTTP port given as the gRPC port is a likely mistake."""
+    async with ScriptedFiler() as filer:
+        port = filer.servers[0].url.rpartition(":")[2]
+        channel = FilerChannel(ChannelOptions(f"{HOST}:{port}.{port}"), HastyClock(), Metrics())
+        with pytest.raises(DataDirectoryError, match="that is an HTTP port"):
+            await channel.open()
+
+
+async def test_another_server_of_grpc_is_no_filer() -> None:
+    """A master or a volume server does not know what a filer is asked."""
+    filer = ScriptedFiler()
+    filer.script(
+        filer_pb2.GetFilerConfigurationRequest, Abort(StatusCode.UNIMPLEMENTED, "unknown service")
+    )
+    with pytest.raises(DataDirectoryError, match="give the filer's address"):
+        async with opened(filer):
+            pass
+
+
+async def test_the_filers_of_a_cluster_are_listed() -> None:
+    """The masters are asked one after the other."""
+    async with opened() as parts:
+        parts.filer.filer_addresses = ["a:8888.18888", "b:8888.18888"]
+        assert ["a:8888.18888", "b:8888.18888"] == await parts.channel.filers()
+        assert {"list_filers": 1} == parts.metrics.filer_retries
+
+
+# --- changes: what is known of them ---
+
+
+async def test_a_lost_answer_of_a_change_is_an_unknown_outcome() -> None:
+    """The change was made, and nobody was told; it is not sent again."""
+    async with opened() as parts:
+        lost = Abort(StatusCode.UNAVAILABLE, "Socket closed", is_done=True)
+        parts.filer.script(filer_pb2.CreateEntryRequest, lost)
+        parts.filer.script(filer_pb2.UpdateEntryRequest, lost)
+        parts.filer.script(filer_pb2.DeleteEntryRequest, lost)
+        with pytest.raises(OutcomeUnknownError):
+            await parts.channel.create(PLACE, MADE)
+        with pytest.raises(OutcomeUnknownError):
+            await parts.channel.update(PLACE, CHANGED, {"count": b"1"})
+        with pytest.raises(OutcomeUnknownError):
+            await parts.channel.delete(PLACE, "file")
+        for kind in (
+            filer_pb2.CreateEntryRequest,
+            filer_pb2.UpdateEntryRequest,
+            filer_pb2.DeleteEntryRequest,
+        ):
+            assert 1 == parts.filer.count(kind)
+        assert {
+            ("create", "unknown"): 1,
+            ("update", "unknown"): 1,
+            ("delete", "unknown"): 1,
+        } == parts.metrics.filer_calls
+
+
+async def test_a_filer_that_stops_during_an_update_leaves_it_unknown() -> None:
+    """The connection is gone when the update was on its way."""
+    async with opened() as parts:
+        arrived, stopped = asyncio.Event(), asyncio.Event()
+
+        async def never() -> None:
+            arrived.set()
+            await stopped.wait()
+
+        parts.filer.scripts[filer_pb2.UpdateEntryRequest] = [never]
+        update = asyncio.create_task(parts.channel.update(PLACE, CHANGED, {"count": b"1"}))
+        await arrived.wait()
+        await parts.filer.stop()
+        with pytest.raises(OutcomeUnknownError):
+            await update
+        stopped.set()
+
+
+async def test_a_change_that_cannot_be_sent_was_not_made() -> None:
+    """Without a connection to send it on, nothing is unknown."""
+    async with opened() as parts:
+        await parts.filer.stop()
+        errors = [
+            await _error_of(parts.channel.create(PLACE, MADE)),
+            await _error_of(parts.channel.update(PLACE, CHANGED, {"count": b"1"})),
+            await _error_of(parts.channel.delete(PLACE, "file")),
+        ]
+    assert not any(isinstance(error, OutcomeUnknownError) for error in errors)
+
+
+async def test_a_slow_answer_of_a_change_is_an_unknown_outcome() -> None:
+    """Whether it was made shows only later."""
+    async with opened(timeout_s=0.1) as parts:
+        go_on = asyncio.Event()
+
+        async def slow() -> None:
+            await go_on.wait()
+
+        parts.filer.scripts[filer_pb2.UpdateEntryRequest] = [slow]
+        with pytest.raises(OutcomeUnknownError, match="DEADLINE_EXCEEDED"):
+            await parts.channel.update(PLACE, CHANGED, {"count": b"1"})
+        go_on.set()
+
+
+async def test_a_change_past_its_deadline_is_not_sent() -> None:
+    """So it was certainly not made."""
+    async with opened() as parts:
+        error = await _error_of(
+            parts.channel.create(PLACE, MADE, deadline_s=parts.clock.monotonic_s())
+        )
+        assert not isinstance(error, OutcomeUnknownError)
+        assert 0 == parts.filer.count(filer_pb2.CreateEntryRequest)
+
+
+async def test_an_error_of_the_filers_store_is_an_unknown_outcome() -> None:
+    """Of gRPC's statuses or by a text in its answer: only the store knows what it has kept."""
+    async with opened() as parts:
+        broken = Abort(StatusCode.UNKNOWN, "UpdateEntry: leveldb: disk trouble")
+        parts.filer.script(filer_pb2.UpdateEntryRequest, broken)
+        parts.filer.script(
+            filer_pb2.CreateEntryRequest, filer_pb2.CreateEntryResponse(error="disk trouble")
+        )
+        with pytest.raises(OutcomeUnknownError):
+            await parts.channel.update(PLACE, CHANGED, {"count": b"1"})
+        with pytest.raises(OutcomeUnknownError):
+            await parts.channel.create(PLACE, MADE)
+
+
+async def test_what_the_filer_refuses_is_known() -> None:
+    """By status or by the code in an answer whose status is OK."""
+    async with opened() as parts:
+        await parts.channel.create(PLACE, MADE)
+        with pytest.raises(EntryExistsError):
+            await parts.channel.create(PLACE, MADE)
+        parts.filer.script(
+            filer_pb2.CreateEntryRequest, Abort(StatusCode.ALREADY_EXISTS, "entry already exists")
+        )
+        with pytest.raises(EntryExistsError):
+            await parts.channel.create(PLACE, MADE)
+        with pytest.raises(ConditionFailedError):
+            await parts.channel.update(PLACE, CHANGED, {"count": b"2"})
+        with pytest.raises(EntryMissingError):
+            await parts.channel.update(PLACE, Entry("other"), {"count": b"1"})
+        with pytest.raises(ValueError, match="absent"):
+            await parts.channel.update(PLACE, CHANGED, {"count": b""})
+        assert {
+            ("create", "done"): 1,
+            ("create", "refused"): 2,
+            ("update", "refused"): 1,
+            ("update", "missing"): 1,
+        } == parts.metrics.filer_calls
+
+
+# --- look-ups ---
+
+
+async def test_look_ups_are_tried_until_they_succeed() -> None:
+    """A filer that is away for a moment costs time, and each try is counted."""
+    async with opened() as parts:
+        await parts.channel.create(PLACE, MADE)
+        parts.filer.script(filer_pb2.LookupDirectoryEntryRequest, AWAY, AWAY)
+        parts.filer.script(filer_pb2.ListEntriesRequest, AWAY)
+        found = await parts.channel.look_up(PLACE, "file")
+        assert found is not None
+        assert b"a" == found.content
+        assert ["file"] == [entry.name async for entry in parts.channel.list_entries(PLACE)]
+        assert {"look_up": 2, "list": 1} == parts.metrics.filer_retries
+
+
+async def test_look_ups_are_given_up_at_the_deadline() -> None:
+    """The error is what was wrong last; it is never "there is no such entry"."""
+    async with opened() as parts:
+        parts.filer.script(filer_pb2.LookupDirectoryEntryRequest, *([AWAY] * 100))
+        deadline_s = parts.clock.monotonic_s() + 3
+        with pytest.raises(FilerError, match="Socket closed; given up"):
+            await parts.channel.look_up(PLACE, "file", deadline_s=deadline_s)
+        assert parts.clock.monotonic_s() <= deadline_s
+
+
+async def test_a_filer_that_came_back_is_found_by_itself() -> None:
+    """A refused connection is tried again like any other failure."""
+    async with opened() as parts:
+        parts.filer.script(
+            filer_pb2.LookupDirectoryEntryRequest,
+            Abort(StatusCode.UNAVAILABLE, "failed to connect to all addresses"),
+        )
+        assert await parts.channel.look_up(PLACE, "file") is None
+
+
+async def test_what_is_refused_for_good_is_not_tried_again() -> None:
+    """A certificate that the filer does not accept stays one."""
+    async with opened() as parts:
+        parts.filer.script(
+            filer_pb2.LookupDirectoryEntryRequest, Abort(StatusCode.UNAUTHENTICATED, "who?")
+        )
+        with pytest.raises(FilerError, match="who"):
+            await parts.channel.look_up(PLACE, "file")
+        assert {} == parts.metrics.filer_retries
+
+
+# --- uploads ---
+
+
+async def test_file_ids_are_asked_for_many_at_a_time_and_do_not_last() -> None:
+    """A volume fills up, and a token expires."""
+    async with opened() as parts:
+        for number in range(10):
+            await parts.channel.upload([b"%d" % number])
+        assert 1 == parts.filer.count(filer_pb2.AssignVolumeRequest)
+        parts.clock.advance(5.0)
+        await parts.channel.upload([b"later"])
+        assert 2 == parts.filer.count(filer_pb2.AssignVolumeRequest)
+        for _ in range(63):
+            await parts.channel.upload([b"x"])
+        assert 2 == parts.filer.count(filer_pb2.AssignVolumeRequest)
+        await parts.channel.upload([b"one more"])
+        assert 3 == parts.filer.count(filer_pb2.AssignVolumeRequest)
+
+
+async def test_a_failed_upload_is_made_elsewhere_and_cleaned_up_behind() -> None:
+    """A full disk, a short write and a broken connection are one server's; the id is not reused."""
+    async with opened(ScriptedFiler(servers=4)) as parts:
+        full, short, broken, healthy = parts.filer.servers
+
+        async def refuse(request: web.Request) -> web.StreamResponse:
+            return _response(507, "no space left")
+
+        async def cut(request: web.Request) -> web.StreamResponse:
+            short.chunks[request.path[1:]] = b"ab"
+            return _json(201, {"size": 2})
+
+        async def drop(request: web.Request) -> web.StreamResponse:
+            assert request.transport is not None
+            request.transport.abort()
+            return _response(500)
+
+        # A request whose connection breaks is sent once more by the HTTP client, as PUT may be.
+        full.answers, short.answers, broken.answers = [refuse], [cut], [drop, drop]
+        chunk = await parts.channel.upload([b"abc", b"def"])
+        assert {chunk.file_id: b"abcdef"} == healthy.chunks
+        assert 3 == parts.metrics.filer_retries["upload"]
+        assert {"uploaded": 6} == parts.metrics.filer_bytes
+        for _ in range(3):
+            await parts.filer.removals.get()
+        assert {} == short.chunks
+
+
+async def test_an_upload_without_a_volume_waits_for_one() -> None:
+    """Volumes grow when they are asked for."""
+    async with opened() as parts:
+        growing = filer_pb2.AssignVolumeResponse(error="no writable volumes, growth in progress")
+        parts.filer.script(filer_pb2.AssignVolumeRequest, growing, growing)
+        await parts.channel.upload([b"abc"])
+        parts.filer.script(filer_pb2.AssignVolumeRequest, *([growing] * 100))
+        parts.clock.advance(5.0)
+        with pytest.raises(FilerError, match="no volume can be written: no writable volumes"):
+            await parts.channel.upload([b"abc"])
+
+
+@pytest.mark.slow
+async def test_a_volume_server_that_hangs_does_not_use_up_the_deadline() -> None:
+    """Half of what is left is for the next one."""
+    async with opened(ScriptedFiler(servers=2), timeout_s=2.0) as parts:
+        go_on = asyncio.Event()
+
+        async def hang(request: web.Request) -> web.StreamResponse:
+            await go_on.wait()
+            return _response(500)
+
+        parts.filer.servers[0].answers = [hang]
+        chunk = await parts.channel.upload([b"abc"])
+        assert {chunk.file_id: b"abc"} == parts.filer.servers[1].chunks
+        go_on.set()
+
+
+async def test_an_upload_carries_the_token_that_came_with_its_id() -> None:
+    """SeaweedFS signs it for the ids of one answer."""
+    async with opened() as parts:
+        parts.filer.auth = "signed"
+        await parts.channel.upload([b"abc"])
+        headers = parts.filer.servers[0].requests[0].headers
+        assert "Bearer signed" == headers["Authorization"]
+
+
+# --- reading ---
+
+
+async def test_a_volume_that_has_moved_is_looked_up_again() -> None:
+    """Where it was known to be, nobody has it any more."""
+    async with opened(ScriptedFiler(servers=2)) as parts:
+        old, new = parts.filer.servers
+        chunk = await parts.channel.upload([b"abcdef"])
+        assert b"abc" == await parts.channel.read_chunk(chunk, 0, 3)
+        assert b"def" == await parts.channel.read_chunk(chunk, 3, 3)
+        assert 1 == parts.filer.count(filer_pb2.LookupVolumeRequest)
+        new.chunks, old.chunks = old.chunks, {}
+        parts.filer.locations["0"] = [new]
+        assert b"abc" == await parts.channel.read_chunk(chunk, 0, 3)
+        assert 2 == parts.filer.count(filer_pb2.LookupVolumeRequest)
+
+
+async def test_another_replica_is_read_when_one_fails() -> None:
+    """Whether it is down, broken, or has lost the chunk; at once, without another look-up."""
+    async with opened(ScriptedFiler(servers=4)) as parts:
+        down, broken, empty, good = parts.filer.servers
+        await down.stop()
+        chunk = Chunk("7,01c0ffee", 0, 3)
+        good.chunks[chunk.file_id] = b"abc"
+        parts.filer.locations["7"] = [down, broken, empty, good]
+
+        async def fail(request: web.Request) -> web.StreamResponse:
+            return _response(500)
+
+        broken.answers = [fail]
+        assert b"abc" == await parts.channel.read_chunk(chunk, 0, 3)
+        assert {} == parts.metrics.filer_retries
+        assert {"read": 3} == parts.metrics.filer_bytes
+
+
+async def test_a_chunk_that_no_server_has_is_missing() -> None:
+    """It is asked for again over a while, as volumes move; then it is damage."""
+    async with opened() as parts:
+        chunk = await parts.channel.upload([b"abc"])
+        with pytest.raises(ChunkMissingError, match="too short for 4 bytes from 0"):
+            await parts.channel.read_chunk(chunk, 0, 4)
+        parts.filer.servers[0].chunks.clear()
+        with pytest.raises(ChunkMissingError, match="is not there"):
+            await parts.channel.read_chunk(chunk, 0, 3)
+        assert {"read": 10} == parts.metrics.filer_retries
+
+
+async def test_a_chunk_whose_servers_are_away_is_not_missing() -> None:
+    """Nobody could say that it is gone: the error is one that may pass."""
+    async with opened(ScriptedFiler(servers=2)) as parts:
+        empty, broken = parts.filer.servers
+        chunk = Chunk("7,01c0ffee", 0, 3)
+        parts.filer.locations["7"] = [empty, broken]
+
+        async def fail(request: web.Request) -> web.StreamResponse:
+            return _response(503)
+
+        broken.answers = [fail] * 100
+        with pytest.raises(FilerError, match="answers 503; given up at the deadline"):
+            await parts.channel.read_chunk(chunk, 0, 3)
+
+
+async def test_a_volume_that_nobody_knows_is_not_a_missing_chunk() -> None:
+    """Its server may be starting."""
+    async with opened() as parts:
+        unknown = Abort(StatusCode.UNKNOWN, "volume id 7 not found")
+        parts.filer.script(filer_pb2.LookupVolumeRequest, *([unknown] * 100))
+        with pytest.raises(FilerError, match="volume id 7 not found"):
+            await parts.channel.read_chunk(Chunk("7,01c0ffee", 0, 3), 0, 3)
+
+
+async def test_a_server_that_sends_the_whole_chunk_is_understood() -> None:
+    """As one does that knows nothing of ranges."""
+    async with opened() as parts:
+        chunk = await parts.channel.upload([b"abcdef"])
+
+        async def whole(request: web.Request) -> web.StreamResponse:
+            return _response(200, "abcdef")
+
+        parts.filer.servers[0].answers = [whole]
+        assert b"cd" == await parts.channel.read_chunk(chunk, 2, 2)
+        assert {} == parts.metrics.filer_retries
+
+
+async def test_reads_carry_a_token_where_there_is_a_key() -> None:
+    """Without the key, what is missing is said."""
+    async with opened(security=Security(read_key="secret")) as parts:
+        chunk = await parts.channel.upload([b"abc"])
+        await parts.channel.read_chunk(chunk, 0, 3)
+        headers = parts.filer.servers[0].requests[-1].headers
+        assert headers["Authorization"].startswith("Bearer ey")
+
+        async def refuse(request: web.Request) -> web.StreamResponse:
+            return _response(401)
+
+        parts.filer.servers[0].answers = [refuse]
+        with pytest.raises(FilerError, match=r"jwt\.signing\.read"):
+            await parts.channel.read_chunk(chunk, 0, 3)
+
+
+# --- removing ---
+
+
+async def test_chunks_are_removed_from_every_replica() -> None:
+    """A removal is repeated until each server has confirmed it."""
+    async with opened(ScriptedFiler(servers=2)) as parts:
+        chunk = await parts.channel.upload([b"abc"])
+        parts.filer.locations["0"] = parts.filer.servers
+        parts.filer.script(volume_server_pb2.BatchDeleteRequest, AWAY)
+        await parts.channel.delete_chunks([chunk])
+        assert 3 == parts.filer.count(volume_server_pb2.BatchDeleteRequest)
+        assert {} == parts.filer.servers[0].chunks
+
+
+async def test_a_chunk_that_cannot_be_removed_is_an_error() -> None:
+    """As on a volume that is read-only."""
+    async with opened() as parts:
+        refused = volume_server_pb2.BatchDeleteResponse(
+            results=[{"file_id": "0,1", "status": 500, "error": "read only"}]
+        )
+        parts.filer.script(volume_server_pb2.BatchDeleteRequest, *([refused] * 100))
+        with pytest.raises(FilerError, match="read only; given up"):
+            await parts.channel.delete_chunks([Chunk("0,1", 0, 3)])
+
+
+def _response(status: int, text: str = "") -> web.Response:
+    return web.Response(status=status, text=text)
+
+
+def _json(status: int, data: object) -> web.Response:
+    return web.json_response(data, status=status)
+
+
+async def _error_of(call: Coroutine[None, None, object]) -> Exception:
+    try:
+        await call
+    except FilerError as error:
+        return error
+    raise AssertionError("it was done")
