@@ -202,7 +202,12 @@ class SeaweedMqBackend(Backend):
         detail = PartitionDetail()
         try:
             chain = await Chain.create(
-                self._filer, self._clock, directory, _identity(key), detail.encode()
+                self._filer,
+                self._clock,
+                directory,
+                _identity(key),
+                detail.encode(),
+                options=self._options.chain,
             )
         except EntryExistsError:
             # Of a creation whose answer did not come.
@@ -232,7 +237,7 @@ class SeaweedMqBackend(Backend):
         self, key: PartitionKey, directory: str, settings: LogSettings
     ) -> SeaweedMqPartitionLog:
         """Become the writer of a log that is there. Raises EntryMissingError, StorageError."""
-        chain = await Chain.take_over(self._filer, self._clock, directory, _identity(key))
+        chain = await Chain.take_over(self._filer, self._clock, directory, _identity(key), options=self._options.chain)
         try:
             found = decode_detail(chain.detail)
             files = LogFiles(key, chain, found, settings, self._shell)

@@ -17,25 +17,20 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from kgw.backend.seaweedmq.chain import Chain, ChainFile
+    from kgw.backend.seaweedmq.filer import Chunk
     from kgw.backend.seaweedmq.layouts import DecodedChunk
     from kgw.backend.seaweedmq.options import SeaweedMqOptions
 
 
 class ChunkPlace(NamedTuple):
-    """One chunk of a loaded file, and the offsets that it holds."""
+    """One chunk of a file, and the offsets that it holds."""
 
     file: ChainFile
     number: int
+    chunk: Chunk
     base_offset: int
     end_offset: int
-
-    @property
-    def file_id(self) -> str:
-        return self.file.chunks[self.number].file_id
-
-    @property
-    def size_bytes(self) -> int:
-        return self.file.chunks[self.number].size_bytes
+    largest_timestamp_ms: int
 
 
 class ChunkReader:
@@ -58,7 +53,7 @@ class ChunkReader:
 
     async def get(self, chain: Chain, place: ChunkPlace) -> DecodedChunk:
         """Return a chunk. Raises CorruptionError when it is gone, FilerError."""
-        file_id = place.file_id
+        file_id = place.chunk.file_id
         kept = self._kept.pop(file_id, None)
         if kept is not None:
             # Dictionaries keep their order of insertion: the last one in was used last.
@@ -69,9 +64,9 @@ class ChunkReader:
 
     def want(self, chain: Chain, place: ChunkPlace) -> bool:
         """Have a chunk fetched that will be asked for; False when too much is on its way."""
-        if place.file_id in self._kept or place.file_id in self._loading:
+        if place.chunk.file_id in self._kept or place.chunk.file_id in self._loading:
             return True
-        size_bytes = place.size_bytes
+        size_bytes = place.chunk.size_bytes
         if self._ahead_bytes + size_bytes > self._options.chunk_cache_bytes // 2:
             return False
         self._ahead_bytes += size_bytes
@@ -98,7 +93,7 @@ class ChunkReader:
             loaded.exception()
 
     def _load(self, chain: Chain, place: ChunkPlace) -> Future[DecodedChunk]:
-        file_id = place.file_id
+        file_id = place.chunk.file_id
         loading = self._loading.get(file_id)
         if loading is None:
             loading = ensure_future(self._fetch(chain, place))
@@ -108,7 +103,9 @@ class ChunkReader:
 
     async def _fetch(self, chain: Chain, place: ChunkPlace) -> DecodedChunk:
         async with self._slots:
-            file_id = place.file_id
+            file_id = place.chunk.file_id
+            # Its list of chunks may have been forgotten while this waited.
+            await chain.load(place.file)
             data = await chain.read(place.file, place.number)
             work = partial(decode, data, place.base_offset, place.end_offset)
             is_small = len(data) <= self._options.decoded_on_loop_bytes

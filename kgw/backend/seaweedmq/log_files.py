@@ -6,9 +6,8 @@ from asyncio import Lock
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from kgw.backend.seaweedmq.filer import FilerError
 from kgw.backend.seaweedmq.reading import LogReader
-from kgw.errors import CorruptionError
+from kgw.errors import CorruptionError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -81,21 +80,28 @@ class LogFiles:
         chain = self.chain
         written = await chain.write_file(payloads, sources[0].begun_ms)
         try:
-            for number, payload in enumerate(payloads):
-                if await chain.read(written, number) != b"".join(payload.pieces):
-                    raise CorruptionError(
-                        f"{chain.directory}/{written.name} cannot be read as it was written"
-                    )
+            await self._compare(written, payloads)
             async with self._changing:
                 first = self._place_of(sources)
                 detail = change(self.detail)
                 await chain.replace_files(first, len(sources), [written], detail.encode())
                 self.detail = detail
-        except (FilesChangedError, CorruptionError):
-            # Nobody names it. What a filer that fails leaves of it, the next writer removes.
-            with suppress(FilerError):
-                await self.shell.filer.delete(chain.directory, written.name)
+        except BaseException:
+            # If it was named all the same, this writer has lost the chain.
+            with suppress(StorageError):
+                await chain.discard_files([written])
             raise
+
+    async def _compare(self, written: ChainFile, payloads: Sequence[Payload]) -> None:
+        """Raise CorruptionError unless a file holds these payloads, one after the other."""
+        pieces = [piece for payload in payloads for piece in payload.pieces]
+        data = b"".join(
+            [await self.chain.read(written, number) for number in range(len(written.chunks))]
+        )
+        if data != b"".join(pieces):
+            raise CorruptionError(
+                f"{self.chain.directory}/{written.name} cannot be read as it was written"
+            )
 
     def _place_of(self, sources: Sequence[ChainFile]) -> int:
         files = self.chain.files

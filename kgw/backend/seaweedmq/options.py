@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kgw.backend.seaweedmq.chain import ChainOptions
 from kgw.backend.seaweedmq.layouts import Layout
 
 
@@ -32,3 +33,5 @@ class SeaweedMqOptions(NamedTuple):
     """Partitions that are opened, created or closed side by side."""
     decoded_on_loop_bytes: int = 64 << 10
     """Larger chunks are verified in a thread."""
+    chain: ChainOptions = ChainOptions()
+    """What bounds the appends of a partition."""

@@ -27,7 +27,7 @@ from kgw.types import NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
     from asyncio import Task
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from kgw.backend.base import (
         CompactionJob,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         RecompressionReport,
         Snapshot,
     )
-    from kgw.backend.seaweedmq.chain import ChainFile, NotWriterError
+    from kgw.backend.seaweedmq.chain import NotWriterError
     from kgw.backend.seaweedmq.log_files import LogFiles
     from kgw.completion import Completion
     from kgw.records.batch import RecordBatch
@@ -49,17 +49,14 @@ if TYPE_CHECKING:
 class _Submitted(Append):
     """An append between its submission and its end."""
 
-    __slots__ = ("batches", "encoded", "size_bytes", "submitted_s")
+    __slots__ = ("batches", "encoded", "size_bytes")
 
-    def __init__(
-        self, batches: list[RecordBatch], result: AppendResult, submitted_s: float
-    ) -> None:
+    def __init__(self, batches: list[RecordBatch], result: AppendResult) -> None:
         super().__init__()
         self.batches = batches
         self.result = result
         self.size_bytes = sum(len(batch.buffer) for batch in batches)
         self.encoded: Encoded | None = None
-        self.submitted_s = submitted_s
 
 
 class SeaweedMqPartitionLog(PartitionLog, Segmented):
@@ -74,19 +71,19 @@ class SeaweedMqPartitionLog(PartitionLog, Segmented):
         self._reader = files.reader
         self._offsets = PartitionOffsetManager(files.detail.log_start_offset, chain.end_offset)
         self._failure: StorageError | None = None
-        self._is_lost = False
         self._rewriting = Lock()
         self._saving = Lock()
         # Appends that are not in the chain's hands yet, and what they wait for.
         self._queue: deque[_Submitted] = deque()
-        self._busy: Task[Exception | None] | None = None
+        self._busy: Task[None] | None = None
         self._in_flight: deque[_Submitted] = deque()
         self._refused: list[_Submitted] = []
         self._refusal: Exception | None = None
         self._last_ts_ns = files.detail.last_ts_ns
-        self._file: ChainFile | None = chain.files[-1] if chain.files else None
-        self._file_bytes = self._file.content_bytes if self._file else 0
-        self._is_rolled = False
+        # Of the file that the next append goes into. The chain may have begun another by itself:
+        # then one is begun earlier than it must be.
+        self._file_bytes = chain.files[-1].content_bytes if chain.files else 0
+        self._file_begun_ms = chain.files[-1].begun_ms if chain.files else 0
         chain.on_lost = self._lose
 
     def __repr__(self) -> str:
@@ -114,7 +111,7 @@ class SeaweedMqPartitionLog(PartitionLog, Segmented):
 
     @property
     def has_failed(self) -> bool:
-        return self._is_lost
+        return self._chain.failure is not None
 
     @property
     def directory(self) -> str:
@@ -124,9 +121,8 @@ class SeaweedMqPartitionLog(PartitionLog, Segmented):
     @property
     def stuck_s(self) -> float:
         """For how long the oldest append has waited for the filer."""
-        if not self._in_flight:
-            return 0.0
-        return self._shell.clock.monotonic_s() - self._in_flight[0].submitted_s
+        since_s = self._chain.waiting_since_s
+        return 0.0 if since_s is None else self._shell.clock.monotonic_s() - since_s
 
     def epoch_end(self, leader_epoch: int) -> EpochEnd | None:
         return find_epoch_end(self._files.detail.epochs, leader_epoch, self.end_offset)
@@ -140,7 +136,7 @@ class SeaweedMqPartitionLog(PartitionLog, Segmented):
         if not batches:
             raise ValueError("an append needs at least one batch")
         # What is submitted before a failure is settled would stand behind what is not there.
-        refusal = self._failure or self._refusal
+        refusal = self._failure or self._refusal or self._chain.failure
         if refusal is not None:
             return refused_append(refusal)
         leader_epoch = self.leader_epoch
@@ -148,7 +144,7 @@ class SeaweedMqPartitionLog(PartitionLog, Segmented):
         for batch, base_offset in zip(batches, base_offsets, strict=True):
             batch.assign(base_offset, leader_epoch)
         result = AppendResult(base_offsets[0], batches[-1].last_offset, leader_epoch)
-        submitted = _Submitted(list(batches), result, self._shell.clock.monotonic_s())
+        submitted = _Submitted(list(batches), result)
         self._queue.append(submitted)
         if self._busy is None:
             self._hand_over()
@@ -164,17 +160,19 @@ class SeaweedMqPartitionLog(PartitionLog, Segmented):
                 if self._layout is Layout.RECORDS and (
                     submitted.size_bytes > self._shell.options.decoded_on_loop_bytes
                 ):
-                    self._wait_for(self._encode_in_thread(submitted))
+                    self._busy = ensure_future(self._encode_in_thread(submitted))
                     return
                 submitted.encoded = self._encoding(submitted)()
             encoded = submitted.encoded
             if self._is_file_full(encoded):
-                self._wait_for(self._roll_before(submitted.result.base_offset))
-                return
+                # Refused, it fails what is behind it as well.
+                self._chain.roll(submitted.result.base_offset)
+                self._file_bytes = 0
+            if not self._file_bytes:
+                self._file_begun_ms = self._shell.clock.wall_ms()
             queue.popleft()
             self._last_ts_ns = encoded.last_ts_ns
             self._file_bytes += encoded.batch_bytes
-            self._is_rolled = False
             self._in_flight.append(submitted)
             payload = Payload(
                 encoded.pieces,
@@ -195,44 +193,23 @@ class SeaweedMqPartitionLog(PartitionLog, Segmented):
         return partial(encode, submitted.batches, self._layout, ts_ns)
 
     async def _encode_in_thread(self, submitted: _Submitted) -> None:
-        submitted.encoded = await self._shell.run(self._encoding(submitted))
+        try:
+            submitted.encoded = await self._shell.run(self._encoding(submitted))
+        except Exception as error:  # noqa: BLE001 - whoever waits for an append is told
+            self._refuse(error)
+        finally:
+            self._busy = None
+        if self._refusal is None:
+            self._hand_over()
 
     def _is_file_full(self, encoded: Encoded) -> bool:
         """Whether what comes next begins another file."""
-        file = self._chain.files[-1] if self._chain.files else None
-        if file is not self._file:
-            # The chain has begun another by itself.
-            self._file = file
-            self._file_bytes = file.content_bytes if file else 0
-        if not self._file_bytes or self._is_rolled:
+        if not self._file_bytes:
             return False
         options = self._shell.options
         limit_bytes = min(self._files.settings.segment_bytes, options.file_bytes)
-        age_ms = 0 if file is None else self._shell.clock.wall_ms() - file.begun_ms
+        age_ms = self._shell.clock.wall_ms() - self._file_begun_ms
         return self._file_bytes + encoded.batch_bytes > limit_bytes or age_ms >= options.file_ms
-
-    async def _roll_before(self, base_offset: int) -> None:
-        await self._chain.roll(base_offset)
-        self._file = self._chain.files[-1] if self._chain.files else None
-        self._file_bytes = 0
-        self._is_rolled = True
-
-    def _wait_for(self, work: Coroutine[None, None, None]) -> Task[Exception | None]:
-        self._busy = busy = ensure_future(self._go_on_after(work))
-        return busy
-
-    async def _go_on_after(self, work: Awaitable[None]) -> Exception | None:
-        error: Exception | None = None
-        try:
-            await work
-        except Exception as raised:  # noqa: BLE001 - whoever waits for an append is told
-            error = raised
-        self._busy = None
-        if error is not None:
-            self._refuse(error)
-        elif self._refusal is None:
-            self._hand_over()
-        return error
 
     def _settled(self, submitted: _Submitted, stored: Completion[None]) -> None:
         """Tell of an append's end; the chain's come in the order of their submission."""
@@ -280,7 +257,6 @@ class SeaweedMqPartitionLog(PartitionLog, Segmented):
 
     def _lose(self, error: NotWriterError) -> None:
         """Another gateway leads: nothing is appended here any more."""
-        self._is_lost = True
         self._failure = error
         self._shell.report(f"partition {self.key} is led by another gateway: {error}")
 
@@ -297,7 +273,7 @@ class SeaweedMqPartitionLog(PartitionLog, Segmented):
         try:
             await self._settle()
             end_offset = self._offsets.high_watermark
-            if is_orderly and not self._is_lost and end_offset:
+            if is_orderly and self._chain.failure is None and end_offset:
                 await self._files.save(
                     lambda detail: (
                         detail
@@ -395,33 +371,24 @@ class SeaweedMqPartitionLog(PartitionLog, Segmented):
         return self._files.detail.recompressed
 
     async def segments(self) -> list[SegmentInfo]:
-        files = self._chain.files
-        end_offset = self._offsets.high_watermark
-        ends = [*(file.base_offset for file in files[1:]), end_offset]
         found = [
             SegmentInfo(
                 file.base_offset,
-                end,
+                file.end_offset,
                 file.content_bytes,
                 file.largest_timestamp_ms if file.content_bytes else NO_TIMESTAMP_MS,
                 file.begun_ms if file.content_bytes else NO_TIMESTAMP_MS,
             )
-            for file, end in zip(files, ends, strict=True)
+            for file in self._chain.files
         ]
-        if found and found[-1].size_bytes and self._is_rolled:
-            # Its file is made with the first append.
-            found.append(SegmentInfo(end_offset, end_offset, 0, NO_TIMESTAMP_MS, NO_TIMESTAMP_MS))
         return found if found and (len(found) > 1 or found[0].size_bytes) else []
 
     async def roll(self) -> None:
         while self._busy is not None:
             await self._busy
-        if self._failure is not None:
-            raise self._failure
         if self._file_bytes:
-            error = await self._wait_for(self._roll_before(self._offsets.next_offset))
-            if error is not None:
-                raise error
+            self._file_bytes = 0
+            await self._chain.roll(self._offsets.next_offset)
 
     async def compact(self, job: CompactionJob) -> CompactionReport:
         # Imported here to keep start-up fast.

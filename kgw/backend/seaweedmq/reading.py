@@ -159,13 +159,13 @@ class LogReader:
                 file.largest_timestamp_ms, file.base_offset, best
             ):
                 break
-            for place in await self._places_by_time(file):
+            for place in sorted(
+                await self._places(file), key=lambda one: (-one.largest_timestamp_ms, one.number)
+            ):
                 if place.end_offset <= lower_bound or place.base_offset >= upper_bound:
                     continue
-                note = file.notes[place.number]
-                if best is not None and not _may_beat(
-                    note.largest_timestamp_ms, note.base_offset, best
-                ):
+                time_ms = place.largest_timestamp_ms
+                if best is not None and not _may_beat(time_ms, place.base_offset, best):
                     break
                 decoded = await self._get_again(place)
                 if decoded is None:
@@ -189,11 +189,10 @@ class LogReader:
 
     async def chunks_of(self, file: ChainFile) -> AsyncIterator[DecodedChunk]:
         """Yield the chunks of a sealed file, past the cache. Raises CorruptionError, FilerError."""
-        await self._shell.load(self._chain, file)
-        for number in range(len(file.chunks)):
-            place = self._place(file, number)
+        for place in await self._places(file):
             with self._explained(place):
-                data = await self._chain.read(file, number)
+                await self._chain.load(file)
+                data = await self._chain.read(file, place.number)
             decoded = await self._shell.run(
                 partial(decode, data, place.base_offset, place.end_offset)
             )
@@ -227,7 +226,11 @@ class LogReader:
             for file in files[number:]:
                 if timestamp_ms is not None and file.largest_timestamp_ms < timestamp_ms:
                     continue
-                await self._shell.load(chain, file)
+                try:
+                    await self._shell.load(chain, file)
+                except StorageError:
+                    if self._number_of(file) is not None:
+                        raise
                 if self._number_of(file) is None:
                     break  # begin anew: it has been removed or rewritten meanwhile
                 place = self._find_in(file, offset, timestamp_ms)
@@ -254,7 +257,9 @@ class LogReader:
         else:
             following = self._behind(file)
             end_offset = self._chain.end_offset if following is None else following.base_offset
-        return ChunkPlace(file, number, notes[number].base_offset, end_offset)
+        base_offset, largest_timestamp_ms = notes[number][:2]
+        chunk = file.chunks[number]
+        return ChunkPlace(file, number, chunk, base_offset, end_offset, largest_timestamp_ms)
 
     def _number_of(self, file: ChainFile) -> int | None:
         """Return which of the chain's files one is; None when it has been removed or rewritten."""
@@ -267,13 +272,10 @@ class LogReader:
         files = self._chain.files
         return files[number + 1] if number is not None and number + 1 < len(files) else None
 
-    async def _places_by_time(self, file: ChainFile) -> list[ChunkPlace]:
+    async def _places(self, file: ChainFile) -> list[ChunkPlace]:
+        """Return all chunks of a file. Raises as `Chain.load`."""
         await self._shell.load(self._chain, file)
-        notes = file.notes
-        numbers = sorted(
-            range(len(notes)), key=lambda number: (-notes[number].largest_timestamp_ms, number)
-        )
-        return [self._place(file, number) for number in numbers]
+        return [self._place(file, number) for number in range(len(file.chunks))]
 
     async def _fetch_ahead(
         self, place: ChunkPlace, max_bytes: int, upper_bound: int, *, goes_on: bool
@@ -281,7 +283,7 @@ class LogReader:
         """Have the chunks fetched that the same read needs, and those that the next one will."""
         chain, chunks = self._chain, self._shell.chunks
         file, number = place.file, place.number
-        needed_bytes = max_bytes - place.size_bytes
+        needed_bytes = max_bytes - place.chunk.size_bytes
         ahead = self._shell.options.read_ahead_chunks if goes_on else 0
         while needed_bytes > 0 or ahead > 0:
             number += 1
@@ -299,7 +301,7 @@ class LogReader:
             if not chunks.want(chain, following_place):
                 return
             if needed_bytes > 0:
-                needed_bytes -= following_place.size_bytes
+                needed_bytes -= following_place.chunk.size_bytes
             else:
                 ahead -= 1
 
@@ -317,7 +319,7 @@ class LogReader:
         except CorruptionError as error:
             raise CorruptionError(
                 f"partition {self._key}: offsets {place.base_offset} to {place.end_offset - 1} "
-                f"({self._chain.directory}/{place.file.name}, chunk {place.file_id}): {error}",
+                f"cannot be read: {error}",
                 place.end_offset,
             ) from error
         except FilerError as error:
@@ -337,10 +339,10 @@ class LogReader:
         if damage is None:
             return CorruptionError(
                 f"partition {self._key}: offset {offset} is missing in "
-                f"{self._chain.directory}/{place.file.name}, chunk {place.file_id}",
+                f"{self._chain.directory}/{place.file.name}, chunk {place.chunk.file_id}",
                 place.end_offset,
             )
-        position = place.file.chunks[place.number].position + damage.position
+        position = place.chunk.position + damage.position
         return CorruptionError(
             f"partition {self._key}: offsets {damage.start_offset} to {damage.end_offset - 1} are "
             f"damaged ({self._chain.directory}/{place.file.name}, position {position}): "

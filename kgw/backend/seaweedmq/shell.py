@@ -56,18 +56,13 @@ class Shell:
 
     async def load(self, chain: Chain, file: ChainFile) -> None:
         """Have a file's list of chunks at hand, and that of the one used longest ago no more."""
-        if file is chain.files[-1]:
-            if not file.is_loaded:
-                await chain.load(file)
-            return
+        await chain.load(file)
+        # Dictionaries keep their order of insertion: the last one in was used last.
         self._loaded.pop(id(file), None)
         self._loaded[id(file)] = (chain, file)
-        if not file.is_loaded:
-            await chain.load(file)
         while len(self._loaded) > self.options.loaded_files:
             other_chain, other = self._loaded.pop(next(iter(self._loaded)))
-            if other is not other_chain.files[-1]:
-                other_chain.unload(other)
+            other_chain.unload(other)
 
     def report(self, problem: str) -> None:
         """Tell whoever looks after the gateway, once."""

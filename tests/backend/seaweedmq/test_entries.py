@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -68,10 +69,8 @@ def test_entries_are_what_protobuf_writes(
 @given(st.binary(max_size=200))
 def test_any_bytes_are_entries_or_an_entry_error(data: bytes) -> None:
     """Whatever stands in a file, nothing else is raised."""
-    try:
+    with suppress(EntryError):
         assert len(data) >= sum(1 for _ in walk(data))
-    except EntryError:
-        pass
 
 
 def test_fields_of_later_versions_are_skipped() -> None:

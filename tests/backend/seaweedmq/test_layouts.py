@@ -80,10 +80,18 @@ def test_what_is_read_says_what_was_written(cases: list[tuple[RecordBatch, Layou
     for batch, found, (_, layout) in zip(batches, decoded.batches, cases, strict=True):
         assert list(read_records(batch)) == list(read_records(found))
         assert found.crc_matches()
-        for name in (
-            "base_offset last_offset leader_epoch base_timestamp_ms max_timestamp_ms producer_id "
-            "producer_epoch base_sequence is_transactional uses_log_append_time"
-        ).split():
+        for name in [
+            "base_offset",
+            "last_offset",
+            "leader_epoch",
+            "base_timestamp_ms",
+            "max_timestamp_ms",
+            "producer_id",
+            "producer_epoch",
+            "base_sequence",
+            "is_transactional",
+            "uses_log_append_time",
+        ]:
             assert getattr(batch, name) == getattr(found, name), name
         if layout is Layout.BATCHES:
             assert batch.buffer == found.buffer

@@ -5,8 +5,8 @@ SMQ's own (`offset_min`, `offset_max`, `buffer_start`) stand beside them, for it
 
 from __future__ import annotations
 
-from itertools import chain
-from struct import Struct, error, pack
+from itertools import starmap
+from struct import Struct, error
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.seaweedmq.chain.files import ChainFile, ChunkNote
@@ -76,7 +76,7 @@ def read_marks(entry: Entry, place: str) -> Marks:
 
 def pack_notes(notes: Sequence[ChunkNote]) -> bytes:
     """Return the attribute that describes a file's chunks: 20 bytes each."""
-    return pack(f">{2 * len(notes)}q", *chain.from_iterable(notes))
+    return b"".join(starmap(NOTE.pack, notes))
 
 
 def file_attributes(

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kgw.backend.base import RecompressionJob
+from kgw.backend.seaweedmq.backend import SeaweedMqBackend
+from kgw.backend.seaweedmq.chain import ChainOptions
+from kgw.backend.seaweedmq.layouts import Layout
+from kgw.backend.seaweedmq.options import SeaweedMqOptions
+from kgw.state.memory import MemoryStateStore
+from kgw.testing.backend_faults_suite import FailedAppendSuite, UncleanStopSuite
+from kgw.testing.backend_suite import BackendSuite
+from kgw.testing.batches import make_batch
+from kgw.testing.filer import CallKind, FilerStore, MemoryFiler
+from kgw.testing.segmented_suite import SegmentedSuite
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kgw.backend.base import Backend
+
+OPTIONS: Final = SeaweedMqOptions(chain=ChainOptions(refuse_after_s=0))
+"""What fails once is refused, as after half a minute."""
+
+
+class TestSeaweedMqBackend(BackendSuite, SegmentedSuite, FailedAppendSuite, UncleanStopSuite):
+    """Over a filer in memory."""
+
+    options = OPTIONS
+
+    def setup_method(self) -> None:
+        """Begin each test with no store at all."""
+        self._stores: dict[Path, tuple[FilerStore, MemoryStateStore]] = {}
+        self._filers: dict[Backend, MemoryFiler] = {}
+
+    def make_backend(self, directory: Path) -> Backend:
+        """Return a gateway's backend on the SeaweedFS that stands for a directory."""
+        store, state = self._stores.setdefault(directory, (FilerStore(), MemoryStateStore()))
+        filer = MemoryFiler(store)
+        backend = SeaweedMqBackend(filer, "kafka", state, self.options)
+        self._filers[backend] = filer
+        return backend
+
+    def fail_next_append(self, backend: Backend) -> None:
+        """Let the volume servers refuse it."""
+        self._filers[backend].fail_next(CallKind.UPLOAD)
+
+    async def stop_uncleanly(self, backend: Backend) -> None:
+        """Let go, and note nothing."""
+        assert isinstance(backend, SeaweedMqBackend)
+        await backend.abandon()
+
+
+class TestWithoutMemory(TestSeaweedMqBackend):
+    """Every read comes from the filer, and every chunk is decoded in a thread."""
+
+    options = OPTIONS._replace(
+        cache_bytes=0,
+        chunk_cache_bytes=0,
+        chunk_loads=1,
+        loaded_files=1,
+        open_at_once=1,
+        decoded_on_loop_bytes=0,
+        chain=OPTIONS.chain._replace(file_chunks=3),
+    )
+
+
+class TestRecords(TestSeaweedMqBackend):
+    """One record an entry, and batches made of them again."""
+
+    options = OPTIONS._replace(cache_bytes=0, layout=Layout.RECORDS)
+
+    async def test_recompression_changes_nothing_that_is_told(self, tmp_path: Path) -> None:
+        """Nor anything else: entries that others read hold no compressed records."""
+        async with self.segmented(tmp_path) as log:
+            for number in range(16):
+                await log.append([make_batch([b"%d" % number * 100])])
+            segments = await log.segments()
+            report = await log.recompress(RecompressionJob(upper_bound=1 << 40, level=3))
+            assert (len(segments) - 1, 0) == (report.segments, report.segments_exchanged)
+            assert segments == await log.segments()
