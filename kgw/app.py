@@ -12,16 +12,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from kgw import logs
+from kgw.backend.base import Leadership
 from kgw.clock import SystemClock
 from kgw.config.listeners import Listener, format_address
 from kgw.config.paths import absolute_path
-from kgw.errors import DataDirectoryError, StorageError
+from kgw.errors import DataDirectoryError, KgwError, ReplacedError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kgw.admin.server import AdminServer
-    from kgw.clock import Clock
+    from kgw.backend.base import Backend
+    from kgw.clock import Clock, Timer
     from kgw.config import Config
     from kgw.gateway import Gateway
     from kgw.server.offenders import Offenders
@@ -41,11 +43,15 @@ IMPORTED_AFTER_S = 0.2
 EXIT_SECOND_SIGNAL = 130
 
 
-def run(config: Config, *, is_json: bool = False) -> None:
+def run(config: Config, *, is_json: bool = False, takes_over: bool = False) -> None:
     """Serve until SIGTERM or SIGINT, and finish what is in flight.
 
+    Where several servers share a backend it stands by until the one that leads has let go; with
+    `takes_over` it leads at once.
+
     Raises DataDirectoryError when the data directory cannot be used, ListenError when a listener
-    cannot be bound, StorageError when something else of the system's fails.
+    cannot be bound, ReplacedError when another server has taken over, ConfigError when nobody can
+    be taken over from, StorageError when something else of the system's fails.
     """
     logs.configure(config.log_format, config.log_level)
     for warning in config.warnings:
@@ -54,7 +60,8 @@ def run(config: Config, *, is_json: bool = False) -> None:
     offenders = _offenders(config, clock)
     try:
         with asyncio.Runner(loop_factory=_loop_factory(offenders)) as runner:
-            runner.run(_Process(config, clock, offenders, is_json=is_json).serve())
+            process = _Process(config, clock, offenders, is_json=is_json, takes_over=takes_over)
+            runner.run(process.serve())
     except OSError as error:
         reason = error.strerror or str(error)
         if error.filename is not None:
@@ -109,30 +116,88 @@ class _Process:
     """One run of the server, from opening the backend to closing it."""
 
     def __init__(
-        self, config: Config, clock: Clock, offenders: Offenders | None, *, is_json: bool
+        self,
+        config: Config,
+        clock: Clock,
+        offenders: Offenders | None,
+        *,
+        is_json: bool,
+        takes_over: bool,
     ) -> None:
         self._config = config
         self._clock = clock
         self._offenders = offenders
         self._is_json = is_json
+        self._takes_over = takes_over
         self._stop = asyncio.Event()
-        self._admin: list[Listener] = []
+        self._standby = asyncio.Event()
+        self._handover: Timer | None = None
+        self._admin: AdminServer | None = None
+        self._admin_listeners: list[Listener] = []
 
     async def serve(self) -> None:
-        """Open, serve until a signal comes, drain, close."""
+        """Open, serve until a signal comes or another server has taken over, drain, close.
+
+        Raises ReplacedError for the latter.
+        """
         from kgw.backend.registry import open_backend
         from kgw.gateway import Gateway
+        from kgw.metrics import Metrics
+
+        metrics = Metrics()
+        backend = open_backend(self._config, self._clock, metrics)
+        if self._takes_over:
+            backend.take_over()
+        self._catch_signals(backend)
+        gateway = Gateway(self._config, backend, self._clock, metrics=metrics)
+        gateway.on_leadership = partial(self._leadership_changed, gateway)
+        try:
+            if await self._start(gateway):
+                await self._serve(gateway)
+        except KgwError as error:
+            if backend.leadership is Leadership.LOST:
+                raise _replaced(backend) from error
+            raise
+        finally:
+            if self._admin is not None:
+                await self._admin.aclose()
+        if backend.leadership is Leadership.LOST:
+            raise _replaced(backend)
+        _log.info("stopped")
+
+    async def _start(self, gateway: Gateway) -> bool:
+        """Open what is kept, standing by for as long as another server leads.
+
+        Returns False when a signal has come meanwhile: nothing is open then.
+        """
+        starting = asyncio.ensure_future(gateway.start())
+        standby = asyncio.ensure_future(self._standby.wait())
+        await asyncio.wait((starting, standby), return_when=asyncio.FIRST_COMPLETED)
+        if not standby.done():
+            standby.cancel()
+        elif not starting.done():
+            await self._open_admin(gateway)
+            if self._admin is not None:
+                await self._admin.start()
+            stop = asyncio.ensure_future(self._stop.wait())
+            await asyncio.wait((starting, stop), return_when=asyncio.FIRST_COMPLETED)
+            stop.cancel()
+            # Once it leads, a start is not broken off: what follows ends it in order.
+            if not starting.done() and gateway.backend.leadership is Leadership.STANDBY:
+                starting.cancel()
+                await asyncio.wait((starting,))
+                return False
+        await starting
+        return True
+
+    async def _serve(self, gateway: Gateway) -> None:
         from kgw.handlers.dispatch import Dispatcher
         from kgw.server.limits import limits_from
         from kgw.server.loop_lag import LoopLag
         from kgw.server.server import Server
 
-        self._catch_signals()
         config = self._config
         clock = self._clock
-        limits = limits_from(config)
-        gateway = Gateway(config, open_backend(config, clock), clock)
-        await gateway.start()
         unclaimed = gateway.backend.health.unclaimed_partitions
         if unclaimed:
             # Before clients create the topics again: a name can be had once.
@@ -149,13 +214,14 @@ class _Process:
                 dispatcher = WatchedDispatcher(gateway, self._offenders)
                 StackWatch(self._offenders).start()
                 gc.callbacks.append(self._offenders.collected)
-            server = Server(dispatcher, limits, clock, gateway.metrics)
+            server = Server(dispatcher, limits_from(config), clock, gateway.metrics)
             bound = await server.open(config.bound_listeners)
-            gateway.placement.advertise(_advertised(config, bound))
-            admin = await self._open_admin(gateway)
+            gateway.advertise(_advertised(config, bound))
+            is_admin_new = self._admin is None
+            await self._open_admin(gateway)
             self._announce(gateway, bound)
-            if admin is not None:
-                await admin.start()
+            if self._admin is not None and is_admin_new:
+                await self._admin.start()
             # What was made at start stays until the end: the collector need not look at it again.
             gc.freeze()
             # Requests that wait are many objects and no cycles: with the default of 700, the search
@@ -170,23 +236,44 @@ class _Process:
             await self._stop.wait()
             gateway.begin_to_stop()
             await self._drain(server)
-            if admin is not None:
-                await admin.aclose()
+            if self._admin is not None:
+                await self._admin.aclose()
             loop_lag.close()
         finally:
             await gateway.aclose()
-        _log.info("stopped")
 
-    async def _open_admin(self, gateway: Gateway) -> AdminServer | None:
-        """Bind the admin listeners, if there are any. Raises ListenError."""
+    async def _open_admin(self, gateway: Gateway) -> None:
+        """Bind the admin listeners, if there are any, once. Raises ListenError."""
         listeners = self._config.bound_admin_listeners
-        if not listeners:
-            return None
+        if not listeners or self._admin is not None:
+            return
         from kgw.admin.server import AdminServer
 
         admin = AdminServer(gateway, self._config.admin_connections_max)
-        self._admin = await admin.bind(listeners)
-        return admin
+        self._admin_listeners = await admin.bind(listeners)
+        self._admin = admin
+
+    # --- several servers of one backend -----------------------------------------------------------
+
+    def _leadership_changed(self, gateway: Gateway) -> None:
+        backend = gateway.backend
+        if backend.leadership is Leadership.STANDBY and not self._standby.is_set():
+            _log.info(
+                "standing by: another server leads, or has not said that it does not",
+                data=self._config.backend_url,
+                leader=backend.leader,
+            )
+            self._standby.set()
+        elif backend.leadership is Leadership.LOST and self._handover is None:
+            handover_s = self._config.handover_ms / 1000
+            _log.error(
+                "another server has taken over: clients are sent there, and this one stops",
+                data=self._config.backend_url,
+                leader=backend.leader,
+                stops_in_s=handover_s,
+            )
+            due_s = self._clock.monotonic_s() + handover_s
+            self._handover = self._clock.call_at(due_s, self._stop.set)
 
     async def _drain(self, server: Server) -> None:
         timeout_s = self._config.shutdown_timeout_ms / 1000
@@ -197,13 +284,15 @@ class _Process:
 
     # --- signals ----------------------------------------------------------------------------------
 
-    def _catch_signals(self) -> None:
+    def _catch_signals(self, backend: Backend) -> None:
         loop = asyncio.get_running_loop()
         for one in (signal.SIGTERM, signal.SIGINT):
             try:
                 loop.add_signal_handler(one, self._on_signal)
             except NotImplementedError:  # Windows: the loop cannot, the interpreter can
                 signal.signal(one, lambda *_: loop.call_soon_threadsafe(self._on_signal))
+        if backend.is_shared and hasattr(signal, "SIGUSR1"):
+            loop.add_signal_handler(signal.SIGUSR1, backend.take_over)
 
     def _on_signal(self) -> None:
         if self._stop.is_set():
@@ -216,9 +305,9 @@ class _Process:
     def _announce(self, gateway: Gateway, bound: Sequence[Listener]) -> None:
         """Write the ready line to standard output and, for a person, what to try next."""
         print(  # noqa: T201 - the line that scripts wait for
-            _ready_json(gateway, bound, self._admin)
+            _ready_json(gateway, bound, self._admin_listeners)
             if self._is_json
-            else _ready_line(gateway, bound, self._admin),
+            else _ready_line(gateway, bound, self._admin_listeners),
             flush=True,
         )
         _log.info(
@@ -232,6 +321,11 @@ class _Process:
             first = next(iter(gateway.placement.here.listeners.values()))
             address = format_address(first.host or "127.0.0.1", first.port)
             print(_BANNER.format(address=address, data=_data(gateway)), file=sys.stderr)  # noqa: T201
+
+
+def _replaced(backend: Backend) -> ReplacedError:
+    leader = "another server" if backend.leader is None else str(backend.leader)
+    return ReplacedError(f"{leader} has taken over; start this server again to have it stand by")
 
 
 _BANNER = """

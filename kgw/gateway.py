@@ -11,6 +11,7 @@ from os import urandom
 from sys import modules
 from typing import TYPE_CHECKING
 
+from kgw.backend.base import Leadership
 from kgw.clock import RunningClock
 from kgw.config import SERVER_SETTINGS, ConfigError
 from kgw.errors import ErrorCode, KafkaError, KgwError, StorageError
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from kgw.backend.base import Backend
     from kgw.clock import Clock
     from kgw.completion import Completion
-    from kgw.config import Config, Value
+    from kgw.config import Config, Listener, Node, Value
     from kgw.groups.coordinator import GroupCoordinator
     from kgw.lag.monitor import LagMonitor
     from kgw.offsets.committed import Place
@@ -54,16 +55,29 @@ class Gateway:
     """Everything that handlers serve from, over one backend."""
 
     def __init__(
-        self, config: Config, backend: Backend, clock: Clock, placement: Placement | None = None
+        self,
+        config: Config,
+        backend: Backend,
+        clock: Clock,
+        placement: Placement | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
-        """Without a `placement` this process is the whole cluster."""
+        """Without a `placement` this process is the whole cluster.
+
+        `metrics` are those that the backend counts in, if it was given any.
+        """
         self.config = config
         self.backend = backend
         self.clock = clock
         self.running_clock = RunningClock(clock)
         """For what has to know its age after a restart."""
-        self.metrics = Metrics()
+        self.metrics = metrics or Metrics()
         self.placement = OneProcess() if placement is None else placement
+        self.leadership = Leadership.LEADING
+        """Whether requests may be answered; LOST once it is known, too, who leads instead."""
+        self.on_leadership: Callable[[], None] | None = None
+        """Called when that of the backend has changed. One owner: the process."""
+        backend.on_leadership = self._leadership_changed
         self.catalog = TopicCatalog(backend, config, clock, self.placement.owns)
         self.log_manager = LogManager(
             self.catalog,
@@ -86,6 +100,8 @@ class Gateway:
         self.producer_ids: ProducerIds
         self._groups: GroupCoordinator | None = None
         self._transactions: TransactionCoordinator | None = None
+        self.is_started = False
+        """Whether there is something to serve; not while the backend stands by."""
         self.is_stopping = False
         """Whether the process is about to end."""
         self.positions = ClientPositions(config.lag_clients_max)
@@ -128,6 +144,8 @@ class Gateway:
         self.backend.prepare()
         self._checkpoints = asyncio.ensure_future(self._checkpoint_regularly())
         self.log_manager.start()
+        self.is_started = True
+        self._leadership_changed()
 
     async def aclose(self) -> None:
         """Complete what has begun, save what the next start can use, and close the backend."""
@@ -152,13 +170,56 @@ class Gateway:
         finally:
             await self.backend.aclose()
 
+    def advertise(self, listeners: Mapping[str, Listener]) -> None:
+        """Take where clients are told to connect to, before the first request."""
+        self.placement.advertise(listeners)
+        self.backend.advertise(self.placement.here)
+
+    def _leadership_changed(self) -> None:
+        """Do what follows from it for those who are served."""
+        backend = self.backend
+        if self.is_started and self.leadership is not Leadership.LOST:
+            leadership = backend.leadership
+            if leadership is Leadership.UNCONFIRMED and self.leadership is Leadership.LEADING:
+                self.metrics.leadership_doubts += 1
+            if leadership is not Leadership.LOST:
+                self.leadership = leadership
+            elif backend.leader is None:
+                # Clients cannot be told where to go yet: they are asked to come again.
+                self.leadership = Leadership.UNCONFIRMED
+            else:
+                self.leadership = leadership
+                self._let_go(backend.leader)
+        if self.on_leadership is not None:
+            self.on_leadership()
+
+    def _let_go(self, leader: Node) -> None:
+        """Send everybody to the node that leads now: what was served here is there."""
+        self.placement.replaced_by(leader)
+        if self._checkpoints is not None:
+            self._checkpoints.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
+        if self._lag is not None:
+            self._lag.stop()
+        self._release()
+        self.catalog.let_go()
+
     def begin_to_stop(self) -> None:
         """Answer the requests that wait for other clients: nobody may hold up the drain."""
         self.is_stopping = True
+        self._release()
+
+    def _release(self) -> None:
         if self._transactions is not None:
             self._transactions.release()
         if self._groups is not None:
             self._groups.release()
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether everything that was served here has moved to another node."""
+        return self.leadership is Leadership.LOST
 
     async def checkpoint(self) -> None:
         """Bound the work of the next start. Raises StorageError."""
@@ -361,6 +422,7 @@ class Gateway:
     def _count(self) -> None:
         """Bring the metrics up to date that are not counted as it goes."""
         metrics, sessions = self.metrics, self.fetch_sessions
+        metrics.leading = int(self.backend.leadership is Leadership.LEADING)
         metrics.unsynced_bytes, metrics.unsynced_age_s = self.backend.unsynced
         metrics.quarantine_bytes = self.backend.quarantined_bytes
         metrics.offset_anomalies.update(self.backend.recovery_anomalies)

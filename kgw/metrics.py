@@ -340,11 +340,31 @@ class Metrics:
         "kgw_cold_put_aside_partitions",
         "Partitions whose cold segments could not be recompressed and are left alone for a while.",
     )
+    mirrored_offsets: dict[str, int] = _counter(
+        "kgw_mirrored_offsets_total",
+        "Committed offsets for SeaweedMQ's place of group positions, by result: written, failed "
+        "(once for each round that ended so; they are tried again) or skipped (too many at once, "
+        "or a group whose name is too long for a file).",
+        "result",
+    )
+    mirror_waiting: int = _gauge(
+        "kgw_mirror_waiting_rows",
+        "Rows of committed offsets that are not yet in SeaweedMQ's place of group positions.",
+    )
     clock_held: int = _gauge(
         "kgw_clock_held", "1 while the wall clock has jumped and is not gone by yet, else 0."
     )
 
     # The process.
+    leading: int = _gauge(
+        "kgw_leading",
+        "1 while this server leads what its backend keeps, else 0: it stands by, waits to be "
+        "confirmed, or has been replaced.",
+    )
+    leadership_doubts: int = _counter(
+        "kgw_leadership_doubts_total",
+        "Times that the leadership was not confirmed in time. Requests are refused until it is.",
+    )
     loop_lag: Histogram = _histogram(
         "kgw_loop_lag_seconds",
         "How late the event loop came to a look that was due, four times a second: what a request "

@@ -14,6 +14,7 @@ from enum import IntEnum
 from os import urandom
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from kgw.config import Node
 from kgw.errors import StorageError
 from kgw.state.base import Change, DamagedRowsError
 from kgw.state.kinds import CLUSTER
@@ -48,18 +49,6 @@ class CoordinatorKey(NamedTuple):
 
 Owned: TypeAlias = PartitionKey | CoordinatorKey
 """What has one owner: the leader of a partition, the coordinator of a group or transactional id."""
-
-
-class Node(NamedTuple):
-    """A broker, as clients know it. `listeners` says where they are told to connect to, by name."""
-
-    node_id: int
-    listeners: Mapping[str, Listener]
-
-    def listener(self, name: str) -> Listener:
-        """Return where clients that came through a listener are told to connect to (KIP-103)."""
-        listener = self.listeners.get(name)
-        return next(iter(self.listeners.values())) if listener is None else listener
 
 
 class Owner(NamedTuple):
@@ -100,6 +89,13 @@ class Placement(ABC):
     def advertise(self, listeners: Mapping[str, Listener]) -> None:
         """Take where this node's clients are told to connect to, before the first request."""
 
+    @abstractmethod
+    def replaced_by(self, node: Node) -> None:
+        """Learn that another node owns from now on whatever this process did.
+
+        It may have this node's id, and another address.
+        """
+
     @property
     @abstractmethod
     def nodes(self) -> Sequence[Node]:
@@ -120,17 +116,19 @@ class Placement(ABC):
 
 
 class OneProcess(Placement):
-    """A cluster of one node, which owns everything."""
+    """A cluster of one node, which owns everything, until it is replaced by another."""
 
     def __init__(self) -> None:
-        self._take(Node(_NO_NODE_ID, {}))
+        self._here = Node(_NO_NODE_ID, {})
+        self._replacements = 0
+        self._take(self._here)
 
     def __repr__(self) -> str:
         return f"<OneProcess node={self.here.node_id} cluster={self.cluster_id}>"
 
     @property
     def version(self) -> int:
-        return 0
+        return self._replacements
 
     async def open(self, state: StateStore, config: Config) -> Config:
         # A node id that is given wins over the stored one, which wins over the default.
@@ -154,27 +152,33 @@ class OneProcess(Placement):
 
     @property
     def here(self) -> Node:
-        return self._owner.node
+        return self._here
 
     def advertise(self, listeners: Mapping[str, Listener]) -> None:
         self._take(self.here._replace(listeners=listeners))
 
-    def _take(self, node: Node) -> None:
+    def replaced_by(self, node: Node) -> None:
+        self._replacements += 1
         self._owner = Owner(node, NO_LEADER_EPOCH)
+
+    def _take(self, node: Node) -> None:
+        self._here = node
+        if not self._replacements:
+            self._owner = Owner(node, NO_LEADER_EPOCH)
 
     @property
     def nodes(self) -> Sequence[Node]:
-        return (self.here,)
+        return (self._owner.node,)
 
     @property
     def controller(self) -> Node:
-        return self.here
+        return self._owner.node
 
     def owner(self, _: Owned) -> Owner:
         return self._owner
 
     def owns(self, _: Owned) -> bool:
-        return True
+        return not self._replacements
 
 
 async def load_cluster_row(state: StateStore, kind: str, without: str) -> Row | None:

@@ -26,17 +26,27 @@ class Endpoint(NamedTuple):
     help: str
     serve: Serve
     parameters: tuple[Parameter, ...] = ()
+    is_early: bool = False
+    """Whether it is answered before there is something to serve, while a server stands by."""
 
 
 ENDPOINTS: tuple[Endpoint, ...] = (
-    Endpoint("/health/live", "Whether the process answers: 200 as long as it does.", health.live),
+    Endpoint(
+        "/health/live",
+        "Whether the process answers: 200 as long as it does.",
+        health.live,
+        is_early=True,
+    ),
     Endpoint(
         "/health/ready",
-        "Whether clients are served: 200, or 503 while the storage takes no writes or the process "
-        "is stopping; `problems` says what is wrong, also where it does no harm.",
+        "Whether clients are served: 200, or 503 while the storage takes no writes, or the process "
+        "stands by for another one, has been replaced by one, or is stopping; `leadership` is "
+        "`standby`, `leading`, `unconfirmed` or `lost`; `problems` says what is wrong, also where "
+        "it does no harm.",
         health.ready,
+        is_early=True,
     ),
-    Endpoint("/metrics", "Every metric as Prometheus reads it.", health.metrics),
+    Endpoint("/metrics", "Every metric as Prometheus reads it.", health.metrics, is_early=True),
     Endpoint(
         "/api/v1/loop",
         "How late the event loop was at the looks that are due four times a second: how often in "
@@ -122,5 +132,5 @@ async def index(gateway: Gateway, query: Query) -> Answer:
 
 ALL_ENDPOINTS: tuple[Endpoint, ...] = (
     *ENDPOINTS,
-    Endpoint("/api/v1", "This list.", index),
+    Endpoint("/api/v1", "This list.", index, is_early=True),
 )

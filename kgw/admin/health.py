@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.admin.answers import Status, Text
+from kgw.backend.base import Leadership
 from kgw.metrics import TIME_BUCKETS_S
 
 if TYPE_CHECKING:
@@ -23,21 +24,44 @@ async def live(gateway: Gateway, query: Query) -> Answer:
 
 
 async def ready(gateway: Gateway, query: Query) -> Answer:
-    health = gateway.backend.health
-    # Those of the log manager are named, and the answer stays 200: everybody is served.
-    found = [*health.problems, *gateway.log_manager.problems]
+    leadership = gateway.backend.leadership
+    if gateway.is_started:
+        health = gateway.backend.health
+        # Those of the log manager are named, and the answer stays 200: everybody is served.
+        found = [*health.problems, *gateway.log_manager.problems]
+        is_ready = health.writable and leadership is Leadership.LEADING
+    else:
+        found = ["the process is starting"] if leadership is Leadership.LEADING else []
+        is_ready = False
     problems = found[:PROBLEMS_LISTED]
+    if leadership is not Leadership.LEADING:
+        problems.insert(0, _why_not_leading(gateway))
     if gateway.is_stopping:
         problems.insert(0, "the process is stopping")
-    is_ready = health.writable and not gateway.is_stopping
-    answer = {"ready": is_ready, "problems": problems, "problem_count": len(found)}
+        is_ready = False
+    answer = {
+        "ready": is_ready,
+        "leadership": leadership.value,
+        "problems": problems,
+        "problem_count": len(found),
+    }
     return answer if is_ready else Status(503, answer)
+
+
+def _why_not_leading(gateway: Gateway) -> str:
+    backend = gateway.backend
+    leader = "another server" if backend.leader is None else str(backend.leader)
+    if backend.leadership is Leadership.STANDBY:
+        return f"standing by: {leader} leads"
+    if backend.leadership is Leadership.LOST:
+        return f"replaced: {leader} leads"
+    return "not confirmed as the leader in time: requests are refused until it is"
 
 
 async def metrics(gateway: Gateway, query: Query) -> Answer:
     from kgw.metrics import render
 
-    if gateway.config.lag_interval_ms:
+    if gateway.config.lag_interval_ms and gateway.is_started and not gateway.is_replaced:
         await gateway.lag.fresh(METRICS_FRESH_S)
     return Text(render(gateway.metrics), PROMETHEUS)
 

@@ -78,6 +78,8 @@ def names_this_machine(host_header: bytes) -> bool:
 
 
 async def _respond(gateway: Gateway, endpoint: Endpoint, request: Request) -> Response:
+    if not (gateway.is_started or endpoint.is_early):
+        return _json({"error": "the server is starting, or standing by"}, 503)
     try:
         query = parse_query(request.scope["query_string"], endpoint.parameters)
         answer = await endpoint.serve(gateway, query)

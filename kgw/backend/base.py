@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_right
+from enum import Enum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+from kgw.config import ConfigError
 from kgw.records.limits import DEFAULT_LIMITS, DecompressionLimits
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from kgw.backend.append import Append
+    from kgw.config import Node
     from kgw.records.batch import RecordBatch
     from kgw.state.base import StateStore
     from kgw.types import Buffer, PartitionKey, TopicName
@@ -418,10 +421,29 @@ class Unsynced(NamedTuple):
     """For how long the oldest of it has been so."""
 
 
+class Leadership(Enum):
+    """Whether this process is the one that serves what a backend keeps."""
+
+    STANDBY = "standby"
+    """Another one does, or may: `open` waits until it has let go."""
+    LEADING = "leading"
+    UNCONFIRMED = "unconfirmed"
+    """It could not be confirmed in time. Another may have begun to lead; or all will be well."""
+    LOST = "lost"
+    """Another one does, and nothing that is submitted here is stored any more."""
+
+
 class Backend(ABC):
-    """Record logs and a state store, opened and closed together."""
+    """Record logs and a state store, opened and closed together.
+
+    Where several processes may share what is kept, one of them leads and the others stand by; that
+    no other one writes is for the backend to see to, whatever anybody believes of its leadership.
+    """
 
     state: StateStore
+
+    on_leadership: Callable[[], None] | None = None
+    """Called in the loop when `leadership` or `leader` has changed. One owner: the gateway."""
 
     before_checkpoint: Callable[[], Awaitable[None]] | None = None
     """Called before a checkpoint that the backend makes of its own accord: the time to save
@@ -429,10 +451,35 @@ class Backend(ABC):
 
     @abstractmethod
     async def open(self) -> None:
-        """Take the store for this process alone and recover it.
+        """Take the store for this process alone and recover it. Cancelled, it leaves nothing open.
 
         Raises DataDirectoryError when another process holds it or it cannot be understood.
         """
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several processes may be given what is kept."""
+        return False
+
+    @property
+    def leadership(self) -> Leadership:
+        """Whether this process leads; before `open` has returned, whether it waits for that."""
+        return Leadership.LEADING
+
+    @property
+    def leader(self) -> Node | None:
+        """Who leads, where another process does and it is known how clients reach it."""
+        return None
+
+    def take_over(self) -> None:
+        """Lead, whoever does so now: the next `open` does not wait, nor does one that waits now.
+
+        Raises ConfigError where nobody can share what is kept.
+        """
+        raise ConfigError("no other server can lead what this backend keeps: nothing to take over")
+
+    def advertise(self, node: Node) -> None:  # noqa: B027 - most are alone
+        """Learn how clients reach this process: those whom another one sends here, too."""
 
     def prepare(self) -> None:  # noqa: B027 - most have nothing to prepare
         """Begin what appends are better for and no start should wait for. More than once is once.

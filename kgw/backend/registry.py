@@ -1,8 +1,8 @@
 """From configuration to the backend that keeps the records.
 
-`kgw.backend` is `embedded` (the data directory), `memory`, or the name or URL of an installed
-backend: an entry point in group `kgw.backends`, named by the URL's scheme, that is called with the
-configuration and a clock and returns a Backend.
+`kgw.backend` is `embedded` (the data directory), `memory`, `seaweedmq://FILER:PORT/NAMESPACE`, or
+the name or URL of an installed backend: an entry point in group `kgw.backends`, named by the URL's
+scheme, that is called with the configuration and a clock and returns a Backend.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.state_place import ServerState
     from kgw.clock import Clock
     from kgw.config import Config
+    from kgw.metrics import Metrics
 
 _MOST_UNSYNCED: Final = 2048
 _DESCRIPTOR_SHARE: Final = 16
 ENTRY_POINT_GROUP: Final = "kgw.backends"
 
 
-def open_backend(config: Config, clock: Clock) -> Backend:
+def open_backend(config: Config, clock: Clock, metrics: Metrics | None = None) -> Backend:
     """Return the backend that the configuration names; it is not open yet.
 
-    Raises DataDirectoryError when no backend of that name is installed.
+    What it counts goes into `metrics`. Raises DataDirectoryError when no backend of that name is
+    installed, ConfigError for an address or settings that it cannot have.
     """
     name = config.backend.partition(":")[0]
     if name == "embedded":
@@ -39,6 +41,8 @@ def open_backend(config: Config, clock: Clock) -> Backend:
         from kgw.backend.memory import MemoryBackend
 
         return MemoryBackend(clock)
+    if name == "seaweedmq":
+        return _seaweedmq(config, clock, metrics)
     # Reading the metadata of installed packages takes tens of milliseconds: only when needed.
     from importlib.metadata import entry_points
 
@@ -46,6 +50,23 @@ def open_backend(config: Config, clock: Clock) -> Backend:
         backend: Backend = entry_point.load()(config, clock)
         return backend
     raise DataDirectoryError(f"no backend is installed for kgw.backend={config.backend}")
+
+
+def _seaweedmq(config: Config, clock: Clock, metrics: Metrics | None) -> Backend:
+    try:
+        from kgw.backend.seaweedmq.from_config import seaweedmq_backend
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("kgw"):
+            raise
+        raise DataDirectoryError(
+            f"kgw.backend={config.backend} needs the package {error.name}: "
+            "pip install 'kgw[seaweedmq]'"
+        ) from error
+    if metrics is None:
+        from kgw.metrics import Metrics
+
+        metrics = Metrics()
+    return seaweedmq_backend(config, clock, metrics)
 
 
 def _embedded(config: Config, clock: Clock) -> Backend:

@@ -12,7 +12,7 @@ import click
 
 from kgw import __version__
 from kgw.cli.errors import CommandError, ExitCode
-from kgw.errors import DataDirectoryError, KgwError, ListenError
+from kgw.errors import DataDirectoryError, KgwError, ListenError, ReplacedError
 from kgw.types import printable
 
 if TYPE_CHECKING:
@@ -133,6 +133,8 @@ def _exit_code(error: KgwError) -> ExitCode:
         return ExitCode.DATA_DIRECTORY
     if isinstance(error, ListenError):
         return ExitCode.CANNOT_LISTEN
+    if isinstance(error, ReplacedError):
+        return ExitCode.REPLACED
     # Only commands that imported the client can have failed in it.
     client_errors = sys.modules.get("kgw.client.errors")
     if client_errors is not None and isinstance(

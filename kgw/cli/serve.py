@@ -40,6 +40,18 @@ if TYPE_CHECKING:
     "Needed behind address translation or in a container.",
 )
 @click.option("--node-id", type=int, metavar="N", help="Id of this node.  [default: 0]")
+@click.option(
+    "--backend",
+    metavar="URL",
+    help="Where records live, if not in a data directory: seaweedmq://FILER:PORT/NAMESPACE.",
+)
+@click.option(
+    "--take-over",
+    "takes_over",
+    is_flag=True,
+    help="Lead now, in place of another server of the same backend, instead of standing by "
+    "until it has let go.",
+)
 @config_file_option
 @assignments_option
 @click.option(
@@ -52,6 +64,8 @@ def serve(
     data_dir: str | None,
     advertise: Sequence[str],
     node_id: int | None,
+    backend: str | None,
+    takes_over: bool,
     config_file: str | None,
     assignments: Sequence[str],
     is_print: bool,
@@ -65,17 +79,21 @@ def serve(
     A setting comes from --config, then from the environment (num.partitions is KGW_NUM_PARTITIONS),
     then from the flags; the last one wins.
     """
-    config = load(config_file, assignments, _flags(listen, data_dir, advertise, node_id))
+    config = load(config_file, assignments, _flags(listen, data_dir, advertise, node_id, backend))
     if is_print:
         print_config(config, is_json=is_json)
         return
     from kgw.app import run
 
-    run(config, is_json=is_json)
+    run(config, is_json=is_json, takes_over=takes_over)
 
 
 def _flags(
-    listen: Sequence[str], data_dir: str | None, advertise: Sequence[str], node_id: int | None
+    listen: Sequence[str],
+    data_dir: str | None,
+    advertise: Sequence[str],
+    node_id: int | None,
+    backend: str | None,
 ) -> Iterator[tuple[str, str, str]]:
     """Yield the settings that flags of their own stand for."""
     if listen:
@@ -86,6 +104,8 @@ def _flags(
         yield "advertised.listeners", _name_listeners(advertise, "--advertise"), "--advertise"
     if node_id is not None:
         yield "node.id", str(node_id), "--node-id"
+    if backend is not None:
+        yield "kgw.backend", backend, "--backend"
 
 
 def _name_listeners(texts: Sequence[str], flag: str) -> str:

@@ -4,7 +4,7 @@ Names are Kafka's where Kafka has them and `kgw.*` otherwise.
 """
 
 from kgw.config.config import Config
-from kgw.config.listeners import Listener, parse_address, parse_listener
+from kgw.config.listeners import Listener, Node, parse_address, parse_listener
 from kgw.config.load import load_config
 from kgw.config.server_settings import SERVER_SETTINGS
 from kgw.config.setting import ConfigError, Setting, SettingType, Value
@@ -16,6 +16,7 @@ __all__ = [
     "Config",
     "ConfigError",
     "Listener",
+    "Node",
     "Setting",
     "SettingType",
     "Value",

@@ -104,6 +104,16 @@ class Config:
     cache_bytes: int
     min_free_bytes: int
     shutdown_timeout_ms: int
+    handover_ms: int
+    seaweedmq_layout: str
+    seaweedmq_lease_ms: int
+    seaweedmq_replication: str
+    seaweedmq_collection: str
+    seaweedmq_disk_type: str
+    seaweedmq_fsync: bool
+    seaweedmq_mirror_offsets: bool
+    seaweedmq_security_file: str
+    seaweedmq_tls_name: str
     log_format: str
     log_level: str
     debug_slow_callback_ms: int

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 # Names that promise a protected connection. Serving plain text under them would deceive.
 _PROTECTED = frozenset({"SSL", "SASL_SSL", "SASL_PLAINTEXT"})
@@ -18,6 +21,25 @@ class Listener(NamedTuple):
     def __str__(self) -> str:
         """Return Kafka's text form."""
         return f"{self.name}://{format_address(self.host, self.port)}"
+
+
+class Node(NamedTuple):
+    """A broker, as clients know it. `listeners` says where they are told to connect to, by name."""
+
+    node_id: int
+    listeners: Mapping[str, Listener]
+
+    def __str__(self) -> str:
+        """Return what people are told of it."""
+        addresses = " and ".join(
+            format_address(one.host, one.port) for one in self.listeners.values()
+        )
+        return f"node {self.node_id} at {addresses}"
+
+    def listener(self, name: str) -> Listener:
+        """Return where clients that came through a listener are told to connect to (KIP-103)."""
+        listener = self.listeners.get(name)
+        return next(iter(self.listeners.values())) if listener is None else listener
 
 
 def format_address(host: str, port: int) -> str:

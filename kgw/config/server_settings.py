@@ -8,6 +8,7 @@ from __future__ import annotations
 from kgw.config.limit_settings import LIMIT_SETTINGS
 from kgw.config.listeners import check_admin_listeners, check_listeners, check_protocol_map
 from kgw.config.retention_settings import RETENTION_SETTINGS
+from kgw.config.seaweedmq_settings import SEAWEEDMQ_SETTINGS
 from kgw.config.setting import INT_MAX, Setting, SettingType, Value, fixed, table
 from kgw.config.topic_default_settings import ONE_NODE, TOPIC_DEFAULT_SETTINGS
 
@@ -102,7 +103,8 @@ _STORAGE = (
         "kgw.backend",
         "embedded",
         "Where records live: `embedded` (the data directory), `memory` (nothing survives), "
-        "or the URL of an installed backend.",
+        "`seaweedmq://FILER:PORT/NAMESPACE` (a SeaweedFS), or the URL of an installed backend. "
+        "Also settable by `--backend`.",
     ),
     *_STATE,
     Setting(
@@ -364,6 +366,12 @@ _PROCESS = (
         "Time to finish what is in flight after SIGTERM.",
     ),
     Setting(
+        "kgw.handover.ms",
+        30_000,
+        "How long a server that another one has replaced goes on sending clients there before it "
+        "stops.",
+    ),
+    Setting(
         "kgw.log.format",
         "auto",
         "Log lines for people (`text`), for machines (`json`), or by where they go (`auto`).",
@@ -386,6 +394,7 @@ _PROCESS = (
 SERVER_SECTIONS = {
     "node": _NODE,
     "storage": _STORAGE,
+    "seaweedmq": SEAWEEDMQ_SETTINGS,
     "topics": _TOPICS,
     "topic defaults": TOPIC_DEFAULT_SETTINGS,
     "retention": RETENTION_SETTINGS,

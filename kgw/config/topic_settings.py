@@ -70,6 +70,7 @@ TOPIC_SETTINGS = table(
         minimum=-1,
         dynamic=True,
     ),
+    _from_server("kgw.seaweedmq.layout", "kgw.seaweedmq.layout"),
     _from_server("kgw.validation", "kgw.validation"),
     _from_server("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
     _from_server("max.message.bytes", "message.max.bytes"),

@@ -14,9 +14,9 @@ from kgw.protocol.schema import Response
 
 if TYPE_CHECKING:
     from kgw.completion import Completion, Due
+    from kgw.config import Node
     from kgw.gateway import Gateway
     from kgw.groups.coordinator import GroupCoordinator
-    from kgw.placement import Node
     from kgw.protocol.api_keys import ApiKey
     from kgw.protocol.schema import Request
     from kgw.transactions.coordinator import TransactionCoordinator

@@ -3,6 +3,7 @@
     receive       `KafkaConnection` cuts frames, and starts requests in their order
     decode        `RequestDecoder.decode`, or in turns of the loop where the request is large
     authorise     nothing is today: in `_handle`, before the handler, with the decoded request
+    lead          in `_handle`, too: what a process that does not lead answers with
     quota         none today: in `_handle`, where the client's id is known
     handle        `_handle`: the API's own module, and what becomes of its errors
     encode        `_encode`; of an answer that comes later (`Later`), `encode` has it made first
@@ -19,9 +20,11 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kgw.backend.base import Leadership
 from kgw.completion import Completion
 from kgw.errors import EncodeError, KafkaError, ProtocolError, StorageError
 from kgw.handlers.context import LARGE_REQUEST_BYTES, EncodedBody, Later, RequestContext
+from kgw.handlers.leadership import check_leadership
 from kgw.handlers.refusal import refuse
 from kgw.handlers.table import HANDLERS
 from kgw.protocol.api_keys import ApiKey
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 _FETCH = int(ApiKey.FETCH)
+# To look up an enum's attribute is slow.
+_LEADING = Leadership.LEADING
 
 
 class Dispatcher:
@@ -137,6 +142,9 @@ class Dispatcher:
     def _handle(self, handler: Handler, context: RequestContext) -> Answer:
         """Have the API's module answer a request; an error of it is an answer, too."""
         try:
+            leadership = self._gateway.leadership
+            if leadership is not _LEADING:
+                check_leadership(context.api_key, leadership)
             return handler.module.handle(context.request, context)
         except ProtocolError:
             raise

@@ -11,6 +11,8 @@ Behaviour:
 - fetch sessions (KIP-227): requests name what has changed, and are answered with what has; where
   there is no room for one the answer says session 0, and the client goes on with complete requests;
 - NOT_LEADER_OR_FOLLOWER for a partition of another node, which is named from v16 on (KIP-951);
+- while it is not confirmed that this process leads, records are answered, but not that there are no
+  more: NOT_LEADER_OR_FOLLOWER in their place, and no sessions;
 - leader epochs are checked (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH; KIP-320), and a divergence
   is named from v12 on (KIP-595);
 - behind batches that compaction left without records it reads on: no answer is of such alone, but
@@ -41,7 +43,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from kgw.errors import ErrorCode
+from kgw.backend.base import Leadership
+from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.context import EncodedBody, Later
 from kgw.handlers.encoding_turns import encode_topics
 from kgw.handlers.leaders import name_leader
@@ -74,6 +77,9 @@ if TYPE_CHECKING:
     from kgw.partitions.view import PartitionView
     from kgw.protocol.messages.fetch import FetchRequest, FetchTopic
     from kgw.turns import Turns
+
+# To look up an enum's attribute is slow.
+_UNCONFIRMED = Leadership.UNCONFIRMED
 
 _FORMAT_1 = 2
 _BATCHES = 4
@@ -114,11 +120,18 @@ class _Poll:
 def handle(request: FetchRequest, context: RequestContext) -> Answer:
     if context.api_version < _BATCHES:
         return _as_messages(request, context)
+    is_confirmed = context.gateway.leadership is not _UNCONFIRMED
     if request.session_epoch not in {FINAL_EPOCH, INITIAL_EPOCH}:
+        if not is_confirmed:
+            # Its answers leave out what stands where it stood: that there is no more of it.
+            context.gateway.fetch_sessions.close(request.session_id)
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         return _incremental(request, context)
     if request.session_id:
         context.gateway.fetch_sessions.close(request.session_id)
-    makes_session = request.session_epoch == INITIAL_EPOCH and context.api_version >= 7
+    makes_session = (
+        request.session_epoch == INITIAL_EPOCH and context.api_version >= 7 and is_confirmed
+    )
     return _complete(request, context, makes_session=makes_session)
 
 
@@ -260,10 +273,11 @@ def _end(
     """Return the answer of a read that has waited, and keep one that ended empty."""
     session = context.session
     read.read_latest()
-    if poll is not None and read.is_unchanged and not makes_session:
+    is_confirmed = context.gateway.leadership is not _UNCONFIRMED
+    if poll is not None and read.is_unchanged and not makes_session and is_confirmed:
         return _keep_poll(request, read, poll.answer, session)
     response = yield from _response(request, read.parts, context, makes_session=makes_session)
-    if response.session_id or not session.knows(request) or not read.is_empty:
+    if response.session_id or not session.knows(request) or not read.is_empty or not is_confirmed:
         read.stop()
         return response
     encoder = codec(FetchResponse, context.api_version)
@@ -360,6 +374,12 @@ def _partition_data(
         named = context.gateway.catalog.get(topic.topic)
         if named is not None and named.config.batches.compression is Compression.ZSTD:
             part.fail(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+    if (
+        context.gateway.leadership is _UNCONFIRMED
+        and not part.buffers
+        and part.error_code is ErrorCode.NONE
+    ):
+        part.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     bounds = part.bounds
     aborted = None
     if request.isolation_level == Isolation.READ_COMMITTED:

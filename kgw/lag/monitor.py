@@ -97,6 +97,11 @@ class LagMonitor:
         """Begin to sample on the schedule, the first time now."""
         self._task = asyncio.ensure_future(self._run())
 
+    def stop(self) -> None:
+        """Sample on no schedule any more."""
+        if self._task is not None:
+            self._task.cancel()
+
     async def aclose(self) -> None:
         """Stop sampling."""
         tasks = [task for task in (self._task, self._sampling) if task is not None]

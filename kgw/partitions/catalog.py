@@ -237,6 +237,13 @@ class TopicCatalog:
             save = partial(Partition.save_snapshot, queue=asyncio.Lock())
             await _for_each(most_grown(dirty, leave_bytes), save)
 
+    def let_go(self) -> None:
+        """Serve no partition any more: all of them have moved to other nodes."""
+        for topic in self._by_name.values():
+            partitions, topic.partitions = topic.partitions, {}
+            for partition in partitions.values():
+                partition.retire(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
     # --- changes ---------------------------------------------------------------------------------
 
     def check_new(
@@ -504,7 +511,7 @@ class TopicCatalog:
         del self._by_unified_name[unified_name(topic.name)]
         self._partition_count -= topic.partition_count
         for partition in topic.partitions.values():
-            partition.retire()
+            partition.retire(_UNKNOWN)
 
     def _check_exists(self, topic: Topic) -> None:
         if topic.is_deleted:

@@ -28,7 +28,7 @@ _NO_BOUNDS: Final = Bounds(NO_OFFSET, NO_OFFSET, NO_OFFSET, NO_OFFSET)
 class PartitionRead:
     """One partition of a Fetch: what is asked of it, and what came of it.
 
-    `gone_code` answers when the partition does not exist, or no longer.
+    `gone_code` answers when there is no view: the partition does not exist, or not here.
     """
 
     __slots__ = (
@@ -77,8 +77,9 @@ class PartitionRead:
 
     def fail_with(self, error: StorageError) -> None:
         """Answer with what a failed read means."""
-        if self.view is not None and self.view.topic.is_deleted:
-            self.fail(self.gone_code)
+        gone_code = None if self.view is None else self.view.presence.gone_code
+        if gone_code is not None:
+            self.fail(gone_code)
         else:
             self.fail(error.code)
 
@@ -96,7 +97,7 @@ class PartitionRead:
     def is_outdated(self) -> bool:
         """Whether the partition is not, or no longer, what was found when it was examined."""
         view = self.view
-        if view is None or view.topic.is_deleted:
+        if view is None or view.presence.gone_code is not None:
             return self.error_code is ErrorCode.NONE
         return view.bounds() != self.bounds
 
@@ -106,8 +107,11 @@ class PartitionRead:
         Sets bounds, error and divergence. An offset at the visible end has nothing to read yet.
         """
         view = self.view
-        if view is None or view.topic.is_deleted:
+        if view is None:
             self.fail(self.gone_code)
+            return None
+        if view.presence.gone_code is not None:
+            self.fail(view.presence.gone_code)
             return None
         self.error_code = ErrorCode.NONE
         self.diverging = None
@@ -224,7 +228,7 @@ class SessionParts:
     def _part(self, entry: SessionPartition) -> PartitionRead:
         view = entry.view
         gone_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if view is None or view.topic.is_deleted or view.isolation != self._isolation:
+        if view is None or view.presence.gone_code is not None or view.isolation != self._isolation:
             if view is not None:
                 view.ignore(entry)
             partition, gone_code = self._catalog.find(entry.topic, entry.index)
@@ -251,7 +255,9 @@ class SessionParts:
             return
         for entry, part in zip(self.entries, self.parts, strict=True):
             view = part.view
-            if part.is_final or part.buffers or view is None or view.topic.is_deleted:
+            if part.is_final or part.buffers:
+                continue
+            if view is None or view.presence.gone_code is not None:
                 continue
             bounds = view.bounds()
             # Below the high watermark a request of the other isolation level has something to read.

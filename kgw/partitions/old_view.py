@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kgw.backend.base import PartitionLog, Recompressed
     from kgw.partitions.appending import CheckThread
     from kgw.partitions.producer_state import ProducerState
-    from kgw.partitions.view import Isolation, PartitionListener, ReadTopic
+    from kgw.partitions.view import Isolation, PartitionListener, Presence, ReadTopic
     from kgw.records.batch import RecordBatch
     from kgw.records.limits import DecompressionLimits
     from kgw.types import Buffer
@@ -44,13 +44,14 @@ class ViewWithoutZstd(PartitionView):
         producers: ProducerState,
         listeners: dict[PartitionListener, None],
         isolation: Isolation,
+        presence: Presence,
         *,
         recompressed: Callable[[], Recompressed],
         thread: CheckThread,
         limits: DecompressionLimits,
     ) -> None:
         """Take what every view takes, and what has been recompressed of the log by now."""
-        super().__init__(topic, index, log, producers, listeners, isolation)
+        super().__init__(topic, index, log, producers, listeners, isolation, presence)
         self._recompressed = recompressed
         self._thread = thread
         self._limits = limits

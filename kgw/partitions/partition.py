@@ -32,7 +32,7 @@ from kgw.partitions.validation import (
     record_rules,
     validate_batch,
 )
-from kgw.partitions.view import Isolation, PartitionView, ReadTopic
+from kgw.partitions.view import Isolation, PartitionView, Presence, ReadTopic
 from kgw.records.batch import (
     LOG_APPEND_TIME_FLAG,
     NO_PRODUCER_ID,
@@ -117,6 +117,7 @@ class Partition:
         "_in_flight_count",
         "_in_flight_of_producers",
         "_is_fenced",
+        "_presence",
         "_rebuild",
         "_rebuild_not_before_s",
         "_snapshot_log_bytes",
@@ -154,11 +155,24 @@ class Partition:
         self.skip_count = 0
         """Appends that began past the end of the one before: nothing here explains the hole."""
         self.producers = ProducerState()
+        self._presence = Presence()
         self._view = PartitionView(
-            topic, index, log, self.producers, self.listeners, Isolation.READ_UNCOMMITTED
+            topic,
+            index,
+            log,
+            self.producers,
+            self.listeners,
+            Isolation.READ_UNCOMMITTED,
+            self._presence,
         )
         self._committed_view = PartitionView(
-            topic, index, log, self.producers, self.committed_listeners, Isolation.READ_COMMITTED
+            topic,
+            index,
+            log,
+            self.producers,
+            self.committed_listeners,
+            Isolation.READ_COMMITTED,
+            self._presence,
         )
         self._clock = clock
         self._check_thread = check_thread
@@ -668,6 +682,7 @@ class Partition:
             self.producers,
             self.committed_listeners if is_committed else self.listeners,
             Isolation.READ_COMMITTED if is_committed else Isolation.READ_UNCOMMITTED,
+            self._presence,
             recompressed=lambda: segmented.recompressed,
             thread=self._check_thread,
             limits=self.topic.config.decompression_limits,
@@ -715,8 +730,9 @@ class Partition:
 
     # --- changes from above ----------------------------------------------------------------------
 
-    def retire(self) -> None:
-        """End what waits for this partition: its topic has been deleted."""
+    def retire(self, code: ErrorCode) -> None:
+        """End what waits for this partition, with what is answered instead of it from now on."""
+        self._presence.gone_code = code
         self._end_waits()
 
     def _end_waits(self) -> None:

@@ -105,7 +105,7 @@ class PartitionReader(RecordReader):
         if part.error_code is ErrorCode.NONE:
             return PartitionBatches(part.buffers, bounds)
         view = part.view
-        if view is None or view.topic.is_deleted:
+        if view is None or view.presence.gone_code is not None:
             return self._unknown(index)
         if part.error_code is ErrorCode.OFFSET_OUT_OF_RANGE:
             return SeekOutOfRangeError(index, part.offset, bounds)

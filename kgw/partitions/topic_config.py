@@ -106,6 +106,7 @@ class TopicConfig:
                 cast("int", values["kgw.flush.ms"]), cast("int", values["flush.ms"])
             ),
             flush_interval_messages=cast("int", values["flush.messages"]),
+            layout=cast("str", own.get("kgw.seaweedmq.layout", "")),
         )
 
     def own_texts(self) -> dict[str, str]:

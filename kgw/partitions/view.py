@@ -61,6 +61,16 @@ class ReadTopic(Protocol):
     is_deleted: bool
 
 
+class Presence:
+    """Whether a partition is on this node: known to all who see it, told once by the partition."""
+
+    __slots__ = ("gone_code",)
+
+    def __init__(self) -> None:
+        self.gone_code: ErrorCode | None = None
+        """What is answered instead of it since it has been deleted, or has moved; None before."""
+
+
 class PartitionListener(Protocol):
     """What is told when there is more, or less, to be seen of a partition."""
 
@@ -74,7 +84,7 @@ class PartitionListener(Protocol):
 class PartitionView:
     """What readers of one isolation level see of a partition."""
 
-    __slots__ = ("_listeners", "_log", "_producers", "index", "isolation", "topic")
+    __slots__ = ("_listeners", "_log", "_producers", "index", "isolation", "presence", "topic")
 
     def __init__(
         self,
@@ -84,11 +94,13 @@ class PartitionView:
         producers: ProducerState,
         listeners: dict[PartitionListener, None],
         isolation: Isolation,
+        presence: Presence,
     ) -> None:
-        """`producers` and `listeners` are the partition's own."""
+        """`producers`, `listeners` and `presence` are the partition's own."""
         self.topic = topic
         self.index = index
         self.isolation = isolation
+        self.presence = presence
         self._log = log
         self._producers = producers
         self._listeners = listeners

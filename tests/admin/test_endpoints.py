@@ -43,9 +43,8 @@ def admin(gateway: InProcessGateway) -> Admin:
 class TestHealth:
     async def test_ready(self, admin: Admin, gateway: InProcessGateway) -> None:
         """Ready while writes are taken; not any more once the process is stopping."""
-        assert {"ready": True, "problems": [], "problem_count": 0} == await admin.value(
-            "/health/ready"
-        )
+        expected = {"ready": True, "leadership": "leading", "problems": [], "problem_count": 0}
+        assert expected == await admin.value("/health/ready")
         gateway.gateway.begin_to_stop()
         answer = await admin.get("/health/ready")
         assert 503 == answer.status

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from kgw.backend.memory import MemoryBackend
-from kgw.config import Config, Listener
+from kgw.config import Config, Listener, Node
 from kgw.errors import ErrorCode, ProtocolError
 from kgw.handlers.context import Session
 from kgw.handlers.describe_configs import GROUP_TRACE
 from kgw.handlers.table import HANDLERS
-from kgw.placement import CoordinatorKey, CoordinatorType, Node, Owner, Placement
+from kgw.placement import CoordinatorKey, CoordinatorType, Owner, Placement
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import response_class
 from kgw.protocol.schema import Struct
@@ -93,6 +93,9 @@ class Side(Placement):
 
     def advertise(self, listeners: Mapping[str, Listener]) -> None:
         """The cluster knows already."""
+
+    def replaced_by(self, node: Node) -> None:
+        """Nobody replaces a node of this cluster."""
 
     @property
     def nodes(self) -> Sequence[Node]:

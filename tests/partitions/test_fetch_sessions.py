@@ -17,7 +17,7 @@ from kgw.partitions.fetch_sessions import (
     Told,
     next_epoch,
 )
-from kgw.partitions.view import Isolation, PartitionListener, PartitionView
+from kgw.partitions.view import Isolation, PartitionListener, PartitionView, Presence
 from kgw.turns import at_once
 from tests.turns import counted
 
@@ -77,7 +77,9 @@ def test_nothing_listens_for_a_session_that_is_gone(how: str) -> None:
     assert session is not None
     (one,) = session.partitions()
     listeners: dict[PartitionListener, None] = {}
-    one.view = PartitionView(NOTHING, 0, NOTHING, NOTHING, listeners, Isolation.READ_UNCOMMITTED)
+    one.view = PartitionView(
+        NOTHING, 0, NOTHING, NOTHING, listeners, Isolation.READ_UNCOMMITTED, Presence()
+    )
     session.settle(one)
     wait = session.wait = Wait()
     if how == "forget":

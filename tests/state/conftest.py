@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.conftest import DATABASES
-from tests.state.support import MemoryDatabase, ServerDatabase, SqliteDatabase, opened
+from tests.state.support import (
+    FilerDatabase,
+    MemoryDatabase,
+    ServerDatabase,
+    SqliteDatabase,
+    opened,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -24,13 +30,15 @@ def server(database_server: DatabaseServer) -> DatabaseServer:
     return database_server
 
 
-@pytest.fixture(params=["memory", "sqlite", *DATABASES])
+@pytest.fixture(params=["memory", "sqlite", "filer", *DATABASES])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
     """Return an empty database of each kind."""
     if request.param == "memory":
         return MemoryDatabase()
     if request.param == "sqlite":
         return SqliteDatabase(tmp_path / "meta.sqlite")
+    if request.param == "filer":
+        return FilerDatabase()
     return ServerDatabase(request.getfixturevalue(f"{request.param}_server"))
 
 

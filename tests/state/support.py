@@ -5,10 +5,11 @@ from __future__ import annotations
 import sqlite3
 from abc import ABC, abstractmethod
 from contextlib import asynccontextmanager, closing
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pytest
 
+from kgw.backend.seaweedmq.state_store import ChainStateStore
 from kgw.clock import SystemClock
 from kgw.errors import DataDirectoryError, StorageError
 from kgw.state.memory import MemoryStateStore
@@ -16,15 +17,20 @@ from kgw.state.sql.migrations import MIGRATIONS
 from kgw.state.sql.server import Options
 from kgw.state.sql.sqlite import SqliteStateStore
 from kgw.state.sql.stores import server_store
+from kgw.testing.clock import ManualClock
+from kgw.testing.filer import FilerStore, MemoryFiler
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from kgw.backend.seaweedmq.state_store import StateOptions
     from kgw.state.base import StateStore
     from kgw.state.sql.migrations import Migration
     from kgw.state.sql.server import ServerStateStore
     from tests.state.servers import DatabaseServer
+
+STATE_DIRECTORY: Final = "/topics/.kgw/kafka/state"
 
 StoreT = TypeVar("StoreT", bound="StateStore")
 
@@ -101,6 +107,35 @@ class SqliteDatabase(Database):
         with closing(sqlite3.connect(self.path)) as connection, connection:
             connection.execute("PRAGMA writable_schema = ON")
             connection.execute(statement)
+
+
+class FilerDatabase(Database):
+    """A directory of a filer in memory."""
+
+    kind = "filer"
+
+    def __init__(self, options: StateOptions | None = None) -> None:
+        self.filers = FilerStore()
+        self._options = options
+
+    def store(self, migrations: tuple[Migration, ...] = MIGRATIONS) -> StateStore:
+        return OnFiler(MemoryFiler(self.filers), self._options)
+
+
+class OnFiler(ChainStateStore):
+    """A state store that opens and closes a filer of its own, as a backend does."""
+
+    def __init__(self, filer: MemoryFiler, options: StateOptions | None = None) -> None:
+        super().__init__(filer, ManualClock(), STATE_DIRECTORY, options)
+        self.filer = filer
+
+    async def open(self) -> None:
+        await self.filer.open()
+        await super().open()
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        await self.filer.aclose()
 
 
 class ServerDatabase(Database):

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
-from kgw.backend.base import Backend, Health
+from kgw.backend.base import Backend, Health, Leadership
 from kgw.backend.seaweedmq.chain import Chain
 from kgw.backend.seaweedmq.detail import PartitionDetail, decode_detail
 from kgw.backend.seaweedmq.fence import check_fence
@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 
     from kgw.backend.base import LogSettings, PartitionLog
     from kgw.backend.seaweedmq.filer import Filer
+    from kgw.backend.seaweedmq.lease import Lease
+    from kgw.backend.seaweedmq.state.offset_mirror import OffsetMirror
     from kgw.backend.seaweedmq.topics import TopicPlace
     from kgw.clock import Clock
+    from kgw.config import Node
     from kgw.state.base import StateStore
     from kgw.types import PartitionKey, TopicName
 
@@ -55,10 +58,12 @@ class SeaweedMqBackend(Backend):
         state: StateStore,
         options: SeaweedMqOptions | None = None,
         clock: Clock | None = None,
+        lease: Lease | None = None,
     ) -> None:
         """Use a namespace of a SeaweedFS. Nothing is touched before `open`.
 
-        `state` is opened after the fence has been tested, and closed last.
+        `state` is opened after the fence has been tested and the lease taken, and closed last. It
+        and the lease are of the same filer. Without a `lease` whoever opens the namespace leads it.
         """
         self.state = state
         self._filer = filer
@@ -69,6 +74,11 @@ class SeaweedMqBackend(Backend):
         self._locks: dict[PartitionKey, Lock] = {}
         self._unclaimed: tuple[str, ...] = ()
         self._is_open = False
+        self._lease = lease
+        if lease is not None:
+            lease.on_change = self._leadership_changed
+        self.mirror: OffsetMirror | None = None
+        """What writes committed offsets for SMQ's eyes, too; set before `open`."""
         self._opened = AsyncExitStack()
         """Lets go of what `open` has taken."""
         # Set by `open`.
@@ -86,9 +96,14 @@ class SeaweedMqBackend(Backend):
             opened.push_async_callback(self._filer.aclose)
             name = f"fence-{uuid4().hex}"
             await check_fence(self._filer, private_directory(self._namespace), name)
+            if self._lease is not None:
+                opened.push_async_callback(self._lease.aclose)
+                await self._lease.acquire()
             await self.state.open()
             opened.push_async_callback(self.state.aclose)
-            self._shell = Shell(self._filer, self._clock, self._options)
+            if self.mirror is not None:
+                opened.push_async_callback(self.mirror.aclose)
+            self._shell = Shell(self._filer, self._clock, self._options, self.doubt)
             opened.push_async_callback(self._shell.aclose)
             opened.callback(self._partitions.clear)
             self._opened = opened.pop_all()
@@ -129,6 +144,46 @@ class SeaweedMqBackend(Backend):
     def _check_open(self) -> None:
         if not self._is_open:
             raise StorageError("the backend is not open")
+
+    # --- leadership ------------------------------------------------------------------------------
+
+    @property
+    def is_shared(self) -> bool:
+        return self._lease is not None
+
+    @property
+    def leadership(self) -> Leadership:
+        return Leadership.LEADING if self._lease is None else self._lease.leadership
+
+    @property
+    def leader(self) -> Node | None:
+        return None if self._lease is None else self._lease.leader
+
+    def take_over(self) -> None:
+        if self._lease is None:
+            super().take_over()
+        else:
+            self._lease.take_over()
+
+    def advertise(self, node: Node) -> None:
+        if self._lease is not None:
+            self._lease.advertise(node)
+
+    def doubt(self) -> None:
+        """Look at once whether another gateway leads: one has written where we did."""
+        if self._lease is not None:
+            self._lease.doubt()
+
+    def _leadership_changed(self) -> None:
+        if self.leadership is Leadership.LOST and self.mirror is not None:
+            self.mirror.stop()
+        if self.on_leadership is not None:
+            self.on_leadership()
+
+    async def directory_of(self, key: PartitionKey) -> str | None:
+        """Return where the files of a partition are; None where it is not open."""
+        log = self._partitions.get(key)
+        return None if log is None else log.directory
 
     # --- partitions ------------------------------------------------------------------------------
 

@@ -259,6 +259,7 @@ class SeaweedMqPartitionLog(PartitionLog, Segmented):
         """Another gateway leads: nothing is appended here any more."""
         self._failure = error
         self._shell.report(f"partition {self.key} is led by another gateway: {error}")
+        self._shell.on_lost()
 
     def retire(self, reason: str) -> None:
         """Refuse appends from now on."""

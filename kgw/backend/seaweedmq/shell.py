@@ -39,7 +39,15 @@ class FreshMemory:
 class Shell:
     """One gateway's way to its SeaweedFS. Used in the event loop alone."""
 
-    def __init__(self, filer: Filer, clock: Clock, options: SeaweedMqOptions) -> None:
+    def __init__(
+        self,
+        filer: Filer,
+        clock: Clock,
+        options: SeaweedMqOptions,
+        on_lost: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_lost` is called when another gateway turns out to write a partition."""
+        self.on_lost = on_lost
         self.filer = filer
         self.clock = clock
         self.options = options

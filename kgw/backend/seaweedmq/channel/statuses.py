@@ -98,16 +98,16 @@ def trouble_at_start(address: str, target: str, code: StatusCode, details: str |
             f"{place}: that is an HTTP port; give host:port of the filer's HTTP, "
             "or host:port.grpcport"
         )
-    if "Tls handshake failed" in details or "handshake" in details.lower():
+    if "handshake" in details.lower():
         return (
             f"{place}: TLS fails; is it on at both ends, with certificates of one CA? ({details})"
         )
-    if code is StatusCode.UNAVAILABLE and details.startswith("failed to connect"):
+    if "Connection refused" in details:
         return f"{place}: nothing listens there ({details})"
-    if code is StatusCode.UNAVAILABLE and details.startswith(_NOT_SENT):
-        return f"{place}: the host is unknown ({details})"
     if code is StatusCode.DEADLINE_EXCEEDED:
         return f"{place}: no answer in time"
-    if code is StatusCode.UNAVAILABLE:
-        return f"{place}: the connection ended; does the filer want TLS? ({details})"
-    return f"{place}: {code.name}: {details}"
+    if code is not StatusCode.UNAVAILABLE:
+        return f"{place}: {code.name}: {details}"
+    if "resol" in details:
+        return f"{place}: the host is unknown ({details})"
+    return f"{place}: the connection fails or ends; does the filer want TLS? ({details})"

@@ -28,6 +28,7 @@ from kgw.testing.filer import FilerStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
+    from ssl import SSLContext
 
     from google.protobuf.message import Message
 
@@ -54,7 +55,8 @@ class Abort(Exception):  # noqa: N818 - an order to the server, no error of the 
 class VolumeServer:
     """A volume server: what it holds, and what it answers in place of the truth."""
 
-    def __init__(self) -> None:
+    def __init__(self, https: SSLContext | None = None) -> None:
+        self._https = https
         self.chunks: dict[str, bytes] = {}
         self.requests: list[web.Request] = []
         self.answers: list[Callable[[web.Request], Awaitable[web.StreamResponse]]] = []
@@ -67,7 +69,7 @@ class VolumeServer:
         application.router.add_route("*", "/{file_id}", self._handle)
         self._runner = web.AppRunner(application, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, HOST, 0)
+        site = web.TCPSite(self._runner, HOST, 0, ssl_context=self._https)
         await site.start()
         self.url = f"{HOST}:{self._runner.addresses[0][1]}"
 
@@ -100,9 +102,15 @@ class ScriptedFiler(
 ):
     """Filer, master and the gRPC side of its volume servers, at one gRPC port."""
 
-    def __init__(self, *, servers: int = 1, credentials: grpc.ServerCredentials = None) -> None:
+    def __init__(
+        self,
+        *,
+        servers: int = 1,
+        credentials: grpc.ServerCredentials | None = None,
+        https: SSLContext | None = None,
+    ) -> None:
         self.store = FilerStore()
-        self.servers = [VolumeServer() for _ in range(servers)]
+        self.servers = [VolumeServer(https) for _ in range(servers)]
         self.locations: dict[str, list[VolumeServer]] = {}
         """Where each volume is, instead of on the server that its number says."""
         self.requests: list[Message] = []

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import grpc
 import pytest
 from aiohttp import web
 from grpc import StatusCode
 
 from kgw.backend.seaweedmq.channel.channel import FilerChannel
-from kgw.backend.seaweedmq.channel.options import ChannelOptions, Security
+from kgw.backend.seaweedmq.channel.options import ChannelOptions, Security, load_security
 from kgw.backend.seaweedmq.filer import (
     Chunk,
     ChunkMissingError,
@@ -28,6 +31,9 @@ from tests.backend.seaweedmq.channel.scripted import HOST, Abort, HastyClock, Sc
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
+
+CERTIFICATE = Path(__file__).parents[3] / "state" / "self-signed.pem"
+"""Of `kgw-test`, with its key; its own authority."""
 
 PLACE = "/topics/a"
 MADE = Entry("file", content=b"a", extended={"count": b"1"})
@@ -122,6 +128,52 @@ async def test_the_filers_of_a_cluster_are_listed() -> None:
         parts.filer.filer_addresses = ["a:8888.18888", "b:8888.18888"]
         assert ["a:8888.18888", "b:8888.18888"] == await parts.channel.filers()
         assert {"list_filers": 1} == parts.metrics.filer_retries
+
+
+def _tls_filer() -> ScriptedFiler:
+    """Return a filer that shows a certificate and wants one, on gRPC and HTTPS."""
+    pem = CERTIFICATE.read_bytes()
+    https = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=CERTIFICATE)
+    https.load_cert_chain(CERTIFICATE)
+    https.verify_mode = ssl.CERT_REQUIRED
+    credentials = grpc.ssl_server_credentials([(pem, pem)], pem, require_client_auth=True)
+    return ScriptedFiler(credentials=credentials, https=https)
+
+
+async def test_certificates_go_both_ways(tmp_path: Path) -> None:
+    """As a security.toml names them, over gRPC and HTTPS."""
+    toml = tmp_path / "security.toml"
+    files = f"ca = '{CERTIFICATE}'\ncert = '{CERTIFICATE}'\nkey = '{CERTIFICATE}'\n"
+    toml.write_text(
+        f"[grpc]\nca = '{CERTIFICATE}'\n[grpc.client]\n{files}"
+        f"[https.client]\nenabled = true\ninsecure_skip_verify = true\n{files}"
+    )
+    security = await asyncio.to_thread(load_security, toml)
+    async with _tls_filer() as filer:
+        options = ChannelOptions(
+            filer.address, security=security, tls_name="kgw-test", timeout_s=3.0
+        )
+        channel = FilerChannel(options, HastyClock(), Metrics())
+        await channel.open()
+        chunk = await channel.upload([b"abc"])
+        assert b"abc" == await channel.read_chunk(chunk, 0, 3)
+        await channel.delete_chunks([chunk])
+        await channel.aclose()
+
+
+async def test_tls_at_one_end_alone_is_said() -> None:
+    """Whichever end it is."""
+    pem = CERTIFICATE.read_bytes()
+    async with ScriptedFiler() as plain, _tls_filer() as encrypted:
+        for address, security in (
+            (plain.address, Security(grpc_ca=pem)),
+            (encrypted.address, Security()),
+            (encrypted.address, Security(grpc_ca=pem)),
+        ):
+            options = ChannelOptions(address, security=security, tls_name="kgw-test", timeout_s=3.0)
+            channel = FilerChannel(options, HastyClock(), Metrics())
+            with pytest.raises(DataDirectoryError, match="TLS"):
+                await channel.open()
 
 
 # --- changes: what is known of them ---

@@ -1,0 +1,74 @@
+"""From configuration to a seaweedmq backend: what needs the packages of `kgw[seaweedmq]`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kgw.backend.seaweedmq.address import parse_address
+from kgw.backend.seaweedmq.backend import SeaweedMqBackend, private_directory
+from kgw.backend.seaweedmq.channel.channel import FilerChannel
+from kgw.backend.seaweedmq.channel.options import (
+    ChannelOptions,
+    Security,
+    SecurityError,
+    load_security,
+)
+from kgw.backend.seaweedmq.layouts import Layout
+from kgw.backend.seaweedmq.lease import Lease
+from kgw.backend.seaweedmq.options import SeaweedMqOptions
+from kgw.backend.seaweedmq.state.offset_mirror import OffsetMirror
+from kgw.backend.seaweedmq.state_store import ChainStateStore
+from kgw.config import ConfigError
+from kgw.config.listeners import format_address
+
+if TYPE_CHECKING:
+    from kgw.clock import Clock
+    from kgw.config import Config
+    from kgw.metrics import Metrics
+
+
+def seaweedmq_backend(config: Config, clock: Clock, metrics: Metrics) -> SeaweedMqBackend:
+    """Return the backend that a configuration names; it is not open yet. Raises ConfigError."""
+    address = parse_address(config.backend)
+    for name in ("log.dirs", "kgw.state.url"):
+        if config.is_given(name):
+            raise ConfigError(
+                f"{name} ({config.origin(name)}) and kgw.backend={config.backend} exclude each "
+                "other: records and state are kept in the SeaweedFS"
+            )
+    channel = ChannelOptions(
+        format_address(address.host, address.port),
+        path=f"/topics/{address.namespace}",
+        collection=config.seaweedmq_collection,
+        replication=config.seaweedmq_replication,
+        disk_type=config.seaweedmq_disk_type,
+        is_synced=config.seaweedmq_fsync,
+        security=_security(config),
+        tls_name=config.seaweedmq_tls_name,
+    )
+    filer = FilerChannel(channel, clock, metrics)
+    state = ChainStateStore(filer, clock, f"{private_directory(address.namespace)}/state")
+    backend = SeaweedMqBackend(
+        filer,
+        address.namespace,
+        state,
+        SeaweedMqOptions(layout=Layout(config.seaweedmq_layout), cache_bytes=config.cache_bytes),
+        clock,
+        Lease(filer, clock, private_directory(address.namespace), config.seaweedmq_lease_ms),
+    )
+    state.on_lost = lambda _: backend.doubt()
+    if config.seaweedmq_mirror_offsets:
+        mirror = OffsetMirror(filer, clock, metrics, backend.directory_of)
+        state.on_commit = mirror.note
+        backend.mirror = mirror
+    return backend
+
+
+def _security(config: Config) -> Security:
+    if not config.seaweedmq_security_file:
+        return Security()
+    try:
+        return load_security(Path(config.seaweedmq_security_file))
+    except SecurityError as error:
+        raise ConfigError(f"kgw.seaweedmq.security.file: {error}") from error

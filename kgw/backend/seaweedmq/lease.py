@@ -1,0 +1,271 @@
+"""The lease of a namespace: taken, renewed, watched by a stand-by, given back.
+
+`lease_rules` decides; this asks the filer and keeps the time. No call of it is relied on for what
+is stored: the chains refuse whoever has been replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from os import urandom
+from typing import TYPE_CHECKING, Final
+
+from kgw.backend.base import Leadership
+from kgw.backend.seaweedmq.filer import (
+    ConditionFailedError,
+    EntryExistsError,
+    EntryMissingError,
+    FilerError,
+    OutcomeUnknownError,
+)
+from kgw.backend.seaweedmq.lease_rules import NAME, LeaseEntry, LeaseRules
+from kgw.errors import CorruptionError, DataDirectoryError
+from kgw.logs import EventLogger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kgw.backend.seaweedmq.filer import Filer
+    from kgw.backend.seaweedmq.lease_rules import Write
+    from kgw.clock import Clock, Timer
+    from kgw.config import Node
+
+_LOOKS_PER_RENEWAL: Final = 3
+"""A stand-by looks that often, and a leader that waits for an answer asks again."""
+
+_log = EventLogger(__name__)
+
+
+class Lease:
+    """One gateway's part in the lease of a namespace. All in the event loop."""
+
+    def __init__(
+        self,
+        filer: Filer,
+        clock: Clock,
+        directory: str,
+        lease_ms: int,
+        *,
+        holder: bytes | None = None,
+    ) -> None:
+        """Say where the entry is, and how long a lease is.
+
+        `holder` tells this run of a gateway from every other; random unless given.
+        """
+        self._filer = filer
+        self._clock = clock
+        self._directory = directory
+        self._rules = LeaseRules(holder or urandom(16), lease_ms)
+        self._takes_over = False
+        self._wake = asyncio.Event()
+        self._end: Timer | None = None
+        self._holding: asyncio.Task[None] | None = None
+        self._is_gone = False
+        self._in_trouble = False
+        self.leadership = Leadership.STANDBY
+        """Whether this gateway leads."""
+        self.leader: Node | None = None
+        """Who leads, where another does and clients can reach it."""
+        self.on_change: Callable[[], None] | None = None
+        """Called when `leadership` or `leader` has changed, and once when it has to stand by."""
+
+    def __repr__(self) -> str:
+        return f"<Lease {self._directory} {self.leadership.value} {self._rules.entry}>"
+
+    async def acquire(self) -> None:
+        """Become the holder, and renew from then on; wait for as long as another one is.
+
+        Raises DataDirectoryError when the entry cannot be understood.
+        """
+        rules, clock = self._rules, self._clock
+        stands_by = False
+        while True:
+            if await self._look():
+                now_s = clock.monotonic_s()
+                if rules.is_holder or (
+                    (self._takes_over or rules.takes_over_s <= now_s)
+                    and await self._write(rules.take())
+                ):
+                    break
+            entry = rules.entry
+            leader = None if entry is None else entry.node
+            if leader != self.leader or not stands_by:
+                stands_by = True
+                self.leader = leader
+                self._tell()
+            next_s = clock.monotonic_s() + self._pause_s
+            if rules.takes_over_s > clock.monotonic_s():
+                next_s = min(next_s, rules.takes_over_s)
+            await self._pause(next_s)
+        self._takes_over = False
+        self.leader = None
+        _log.info("this gateway leads", directory=self._directory, epoch=self._epoch)
+        self._confirmed()
+        self._holding = asyncio.ensure_future(self._hold())
+
+    def take_over(self) -> None:
+        """Do not wait for another holder, neither in the next `acquire` nor in one that waits."""
+        if self.leadership is Leadership.STANDBY:
+            self._takes_over = True
+            self._wake.set()
+
+    def advertise(self, node: Node) -> None:
+        """Take how clients reach this gateway, and say so where others look."""
+        self._rules.node = node
+        self._wake.set()
+
+    def doubt(self) -> None:
+        """Find out now whether this gateway is still the holder: something says that it is not."""
+        self._wake.set()
+
+    async def aclose(self) -> None:
+        """Give the lease back, if it is ours and the filer answers: a stand-by begins at once."""
+        holding, self._holding = self._holding, None
+        if holding is not None:
+            holding.cancel()
+            await asyncio.wait((holding,))
+        if self._end is not None:
+            self._end.cancel()
+        rules = self._rules
+        if rules.is_holder and await self._look() and rules.is_holder:
+            rules.dropped()
+            write = rules.renew()
+            released = write.wanted._replace(is_released=True, node=None)
+            await self._write(write._replace(wanted=released))
+        rules.is_holder = False
+
+    # --- the holder -------------------------------------------------------------------------------
+
+    async def _hold(self) -> None:
+        """Renew the lease until another gateway has it; then find out how that is reached."""
+        rules, clock = self._rules, self._clock
+        begun_s = clock.monotonic_s()
+        next_s = begun_s + rules.interval_s if rules.leads(begun_s) else begun_s
+        is_missing = False
+        while rules.is_holder:
+            await self._pause(next_s)
+            begun_s = clock.monotonic_s()
+            if await self._write(rules.renew(is_missing=is_missing)):
+                is_missing = False
+                # What was sent a long time ago first confirms nothing: the next one will.
+                next_s = begun_s + rules.interval_s if rules.leads(begun_s) else begun_s
+            else:
+                is_missing = await self._look() and self._is_gone
+                next_s = clock.monotonic_s() + self._pause_s
+            if rules.leads(clock.monotonic_s()):
+                self._confirmed()
+        if self._end is not None:
+            self._end.cancel()
+        self._lost()
+        while self.leader is None:
+            await self._pause(clock.monotonic_s() + self._pause_s)
+            if await self._look():
+                self._lost()
+
+    def _confirmed(self) -> None:
+        rules = self._rules
+        if self._end is not None:
+            self._end.cancel()
+        self._end = self._clock.call_at(rules.ends_s, self._unconfirmed)
+        if self.leadership is not Leadership.LEADING:
+            if self.leadership is Leadership.UNCONFIRMED:
+                _log.info("the lease has been renewed: requests are answered again")
+            self.leadership = Leadership.LEADING
+            self._tell()
+
+    def _unconfirmed(self) -> None:
+        """Stop answering: from now on another gateway may lead."""
+        _log.warning(
+            "the lease has run out: requests are refused until it has been renewed",
+            directory=self._directory,
+            lease_ms=self._rules.lease_ms,
+        )
+        self.leadership = Leadership.UNCONFIRMED
+        self._tell()
+
+    def _lost(self) -> None:
+        entry = self._rules.entry
+        leader = None if entry is None else entry.node
+        if self.leadership is not Leadership.LOST or leader is not None:
+            self.leadership = Leadership.LOST
+            self.leader = leader
+            self._tell()
+
+    # --- the filer --------------------------------------------------------------------------------
+
+    @property
+    def _pause_s(self) -> float:
+        return self._rules.interval_s / _LOOKS_PER_RENEWAL
+
+    @property
+    def _epoch(self) -> int:
+        entry = self._rules.entry
+        return 0 if entry is None else entry.epoch
+
+    async def _look(self) -> bool:
+        """Look the entry up; whether the filer has answered."""
+        deadline_s = self._clock.monotonic_s() + self._rules.interval_s
+        try:
+            entry = await self._filer.look_up(self._directory, NAME, deadline_s=deadline_s)
+            found = None if entry is None else LeaseEntry.decode(entry)
+        except FilerError as error:
+            self._trouble(error)
+            return False
+        except CorruptionError as error:
+            message = f"{self._directory}: {error}; removed, it is made anew"
+            if not self._rules.is_holder:
+                raise DataDirectoryError(message) from error
+            self._trouble(DataDirectoryError(message))
+            return False
+        self._is_gone = found is None
+        self._rules.saw(found, self._clock.monotonic_s())
+        self._in_trouble = False
+        return True
+
+    async def _write(self, write: Write) -> bool:
+        """Have a change made; whether it has been, for certain. Else a look-up says more."""
+        rules = self._rules
+        now_s = self._clock.monotonic_s()
+        rules.sending(write, now_s)
+        deadline_s = now_s + rules.interval_s
+        entry = write.wanted.encode()
+        try:
+            if write.before is None:
+                await self._filer.create(self._directory, entry, deadline_s=deadline_s)
+            else:
+                await self._filer.update(
+                    self._directory, entry, write.before.expected, deadline_s=deadline_s
+                )
+        except (ConditionFailedError, EntryExistsError, EntryMissingError):
+            # Said of this sending: an earlier one of the same change may have been what was made.
+            return False
+        except OutcomeUnknownError as error:
+            self._trouble(error)
+            return False
+        except FilerError as error:
+            self._trouble(error)
+            return False
+        rules.succeeded()
+        self._in_trouble = False
+        return True
+
+    def _trouble(self, error: Exception) -> None:
+        """Say once that the filer does not do what it should."""
+        if not self._in_trouble:
+            self._in_trouble = True
+            _log.warning(
+                "the lease cannot be looked after", directory=self._directory, why=str(error)
+            )
+
+    async def _pause(self, until_s: float) -> None:
+        """Wait until then, or until somebody wants something done."""
+        timer = self._clock.call_at(until_s, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
+            self._wake.clear()
+
+    def _tell(self) -> None:
+        if self.on_change is not None:
+            self.on_change()

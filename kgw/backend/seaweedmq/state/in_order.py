@@ -1,0 +1,35 @@
+"""Several calls on their way at once, and their results in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Coroutine, Iterable
+
+ResultT = TypeVar("ResultT")
+
+
+async def in_order(
+    calls: Iterable[Coroutine[None, None, ResultT]], at_once: int
+) -> AsyncGenerator[ResultT]:
+    """Yield what each call returns, in order, with up to `at_once` of them on their way.
+
+    Raises what a call raises, when it is its turn; those behind it are cancelled. To be closed by
+    whoever does not take all (`aclosing`).
+    """
+    loop = asyncio.get_running_loop()
+    tasks: deque[asyncio.Task[ResultT]] = deque()
+    try:
+        for call in calls:
+            tasks.append(loop.create_task(call))
+            if len(tasks) == at_once:
+                yield await tasks.popleft()
+        while tasks:
+            yield await tasks.popleft()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

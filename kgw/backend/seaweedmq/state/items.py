@@ -1,0 +1,163 @@
+"""What stands in the entries of the state's chain and of its snapshots. Pure.
+
+Both are runs of SMQ's log entries. The data of one is a payload: a head with a checksum, then
+items. The checksum covers the place as well, so that what belongs elsewhere is not taken for what
+belongs here.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.backend.seaweedmq.entries import append_around, walk
+from kgw.errors import KgwError
+from kgw.records.crc import crc32c
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kgw.types import Buffer
+
+ENTRY_KEY: Final = b"kgw.state"
+"""Marks the log entries, for whoever reads the files with SMQ's tools."""
+
+_FORMAT: Final = 1
+_HEAD: Final = struct.Struct(">BBqII")
+"""Format, sort, offset, part, checksum of the head before it and of the items."""
+_CHECKED: Final = _HEAD.size - 4
+_ITEM: Final = struct.Struct(">BBIIq")
+"""Tag, bytes of the kind, of the key and of the value, number; then the three."""
+_NO_VALUE: Final = (1 << 32) - 1
+
+
+class Sort(IntEnum):
+    """What a payload is of."""
+
+    COMMIT = 1
+    """Of the chain: its offset is the number of the commit."""
+    SNAPSHOT = 2
+    """Of a snapshot: its offset is the number of the first commit that the snapshot misses."""
+
+
+class Tag(IntEnum):
+    """What an item says."""
+
+    ROW = 1
+    """A row is this now; without a value, it is deleted. The number is its version."""
+    CHANGE = 2
+    """A watched change, in a snapshot alone: commits tell of theirs by their rows. The number is
+    its version."""
+    SAMPLES = 3
+    """Samples of lag; the number is their moment."""
+    PRUNE = 4
+    """Samples of lag before a moment, which is the number, are gone."""
+
+
+_TAGS: Final = {int(tag): tag for tag in Tag}
+
+
+class Item(NamedTuple):
+    """One thing that a payload says."""
+
+    tag: Tag
+    kind: str
+    key: str
+    value: bytes | None
+    number: int
+
+
+class ItemError(KgwError):
+    """Bytes that are not the payload that belongs here."""
+
+
+def item_bytes(kind: str, key: str, value: bytes | None) -> int:
+    """Return about how long an item is: exactly, where its texts are ASCII."""
+    return _ITEM.size + len(kind) + len(key) + (0 if value is None else len(value))
+
+
+def append_item(
+    output: bytearray, tag: Tag, kind: str, key: str, value: bytes | None, number: int
+) -> None:
+    """Append an item's bytes."""
+    kind_bytes, key_bytes = kind.encode(), key.encode()
+    value_bytes = _NO_VALUE if value is None else len(value)
+    output += _ITEM.pack(tag, len(kind_bytes), len(key_bytes), value_bytes, number)
+    output += kind_bytes
+    output += key_bytes
+    if value is not None:
+        output += value
+
+
+def read_items(items: Buffer) -> Iterator[Item]:
+    """Yield the items of a payload whose checksum was right. Raises ItemError."""
+    view = memoryview(items)
+    position, end = 0, len(view)
+    try:
+        while position < end:
+            tag, kind_bytes, key_bytes, value_bytes, number = _ITEM.unpack_from(view, position)
+            key_at = position + _ITEM.size + kind_bytes
+            value_at = key_at + key_bytes
+            kind = str(view[key_at - kind_bytes : key_at], "utf-8")
+            key = str(view[key_at:value_at], "utf-8")
+            if value_bytes == _NO_VALUE:
+                value, position = None, value_at
+            else:
+                position = value_at + value_bytes
+                value = bytes(view[value_at:position])
+            if position > end:
+                raise ItemError("an item is cut off")
+            yield Item(_TAGS[tag], kind, key, value, number)
+    except KeyError:
+        raise ItemError(f"an item has the tag {tag}, which this program does not know") from None
+    except (struct.error, UnicodeDecodeError) as error:
+        raise ItemError(f"an item cannot be read: {error}") from None
+
+
+def encode_entry(
+    items: Buffer, sort: Sort, offset: int, ts_ns: int, *, part: int = 0
+) -> list[Buffer]:
+    """Return the log entry with these items, as pieces."""
+    head = bytearray(_HEAD.size)
+    _HEAD.pack_into(head, 0, _FORMAT, sort, offset, part, 0)
+    checksum = crc32c(items, crc32c(bytes(head[:_CHECKED])))
+    _HEAD.pack_into(head, 0, _FORMAT, sort, offset, part, checksum)
+    before, behind = bytearray(), bytearray()
+    append_around(
+        before,
+        behind,
+        offset=offset,
+        ts_ns=ts_ns,
+        data_bytes=len(head) + len(items),
+        key=ENTRY_KEY,
+    )
+    return [bytes(before + head), items, bytes(behind)]
+
+
+def decode_entry(data: Buffer, sort: Sort, offset: int, part: int = 0) -> memoryview:
+    """Return the items of the only log entry in these bytes, which must belong here.
+
+    Raises EntryError, ItemError.
+    """
+    found = list(walk(data))
+    if len(found) != 1:
+        raise ItemError(f"there are {len(found)} log entries, not one")
+    return open_payload(found[0].data, sort, offset, part)
+
+
+def open_payload(data: Buffer, sort: Sort, offset: int, part: int = 0) -> memoryview:
+    """Return the items of a payload that belongs here. Raises ItemError."""
+    view = memoryview(data)
+    if len(view) < _HEAD.size:
+        raise ItemError(f"{len(view)} bytes are too few for a payload")
+    found_format, found_sort, found_offset, found_part, checksum = _HEAD.unpack_from(view)
+    items = view[_HEAD.size :]
+    if checksum != crc32c(items, crc32c(bytes(view[:_CHECKED]))):
+        raise ItemError("the checksum is wrong")
+    if found_format != _FORMAT:
+        raise ItemError(f"its format is {found_format}, this program reads {_FORMAT}")
+    found, expected = (found_sort, found_offset, found_part), (int(sort), offset, part)
+    if found != expected:
+        raise ItemError(f"it belongs at {found}, not at {expected} (sort, offset, part)")
+    return items

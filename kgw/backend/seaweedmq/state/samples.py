@@ -1,0 +1,126 @@
+"""Samples of lag in memory, packed: a hundred thousand of them are some megabytes. Pure."""
+
+from __future__ import annotations
+
+from itertools import chain
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.state.history import LagSample, newest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from kgw.state.history import SampleFilter
+    from kgw.turns import Turns
+
+_SAMPLE: Final = Struct(">IIiqqq")
+"""Bytes of the group's id and of the topic, partition, committed offset, high watermark, time lag;
+then the two."""
+_NOT_KNOWN: Final = -(1 << 63)
+
+
+class _Moment(NamedTuple):
+    """The samples of one moment."""
+
+    count: int
+    packed: bytes
+
+
+class SampleBlocks:
+    """Samples by their moment."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._moments: dict[int, _Moment] = {}
+        self.size_bytes = 0
+        """How much a snapshot has to hold of them."""
+
+    def take(self, sampled_at_ms: int, packed: bytes) -> None:
+        """Add samples of a moment, of which those with the same place replace others."""
+        before = self._moments.get(sampled_at_ms)
+        stored = b"" if before is None else before.packed
+        count = 0
+        samples: dict[tuple[int, str, str, int], LagSample] = {}
+        for sample in chain(unpack(sampled_at_ms, stored), unpack(sampled_at_ms, packed)):
+            samples[sample[:4]] = sample
+            count += 1
+        if stored or len(samples) < count:
+            packed = pack(samples.values())
+        self._moments[sampled_at_ms] = _Moment(len(samples), packed)
+        self.size_bytes += len(packed) - len(stored)
+
+    def blocks(self) -> list[tuple[int, bytes]]:
+        """Return every moment, with what `take` takes."""
+        return [(sampled_at_ms, moment.packed) for sampled_at_ms, moment in self._moments.items()]
+
+    def load(self, wanted: SampleFilter, limit: int) -> Turns[list[LagSample]]:
+        """Return the newest samples asked for, oldest first; a moment a turn."""
+        found: list[LagSample] = []
+        for sampled_at_ms in sorted(self._moments, reverse=True):
+            moment = self._moments.get(sampled_at_ms)
+            if moment is None or not wanted.since_ms <= sampled_at_ms < wanted.until_ms:
+                continue
+            if len(found) >= limit:
+                break
+            found += filter(wanted.takes, unpack(sampled_at_ms, moment.packed))
+            yield
+        return newest(found, limit)
+
+    def moment_to_prune(self, before_ms: int, keep: int) -> int | None:
+        """Return before which moment all have to go, by age and by number; None: all may stay."""
+        count = 0
+        for sampled_at_ms in sorted(self._moments, reverse=True):
+            count += self._moments[sampled_at_ms].count
+            if count > keep:
+                before_ms = max(before_ms, sampled_at_ms + 1)
+                break
+        is_old = any(sampled_at_ms < before_ms for sampled_at_ms in self._moments)
+        return before_ms if is_old else None
+
+    def prune(self, before_ms: int) -> None:
+        """Forget the samples before a moment."""
+        self._moments = {
+            sampled_at_ms: moment
+            for sampled_at_ms, moment in self._moments.items()
+            if sampled_at_ms >= before_ms
+        }
+        self.size_bytes = sum(len(moment.packed) for moment in self._moments.values())
+
+
+def pack(samples: Iterable[LagSample]) -> bytes:
+    """Return the bytes of samples, of which all have the same moment."""
+    packed = bytearray()
+    for sample in samples:
+        group_id, topic = sample.group_id.encode(), sample.topic.encode()
+        packed += _SAMPLE.pack(
+            len(group_id),
+            len(topic),
+            sample.partition,
+            sample.committed_offset,
+            sample.high_watermark,
+            _NOT_KNOWN if sample.time_lag_ms is None else sample.time_lag_ms,
+        )
+        packed += group_id
+        packed += topic
+    return bytes(packed)
+
+
+def unpack(sampled_at_ms: int, packed: bytes) -> Iterator[LagSample]:
+    """Yield the samples again."""
+    position = 0
+    while position < len(packed):
+        group_bytes, topic_bytes, partition, committed_offset, high_watermark, time_lag_ms = (
+            _SAMPLE.unpack_from(packed, position)
+        )
+        topic_at = position + _SAMPLE.size + group_bytes
+        position = topic_at + topic_bytes
+        yield LagSample(
+            sampled_at_ms,
+            packed[topic_at - group_bytes : topic_at].decode(),
+            packed[topic_at:position].decode(),
+            partition,
+            committed_offset,
+            high_watermark,
+            None if time_lag_ms == _NOT_KNOWN else time_lag_ms,
+        )

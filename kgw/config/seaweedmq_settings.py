@@ -1,0 +1,69 @@
+"""Server settings of the seaweedmq backend (docs/seaweedmq.md)."""
+
+import re
+
+from kgw.config.setting import Setting, Value
+
+
+def _check_replication(value: Value) -> None:
+    if value and not re.fullmatch(r"[0-9]{3}", str(value)):
+        raise ValueError("three digits, as in 001: copies in other data centres, racks, servers")
+
+
+SEAWEEDMQ_SETTINGS = (
+    Setting(
+        "kgw.seaweedmq.layout",
+        "batches",
+        "How records stand in SMQ's log files. `batches`: as they came, a batch an entry. "
+        "`records`: a record an entry, for SMQ's own readers and SQL; slower.",
+        allowed=("batches", "records"),
+    ),
+    Setting(
+        "kgw.seaweedmq.lease.ms",
+        10_000,
+        "After so long without a renewal another gateway of the namespace takes over, and this "
+        "one refuses requests until it has renewed. Renewed three times in that time.",
+        minimum=1_000,
+        maximum=600_000,
+    ),
+    Setting(
+        "kgw.seaweedmq.replication",
+        "",
+        "How often SeaweedFS keeps what is written, by its own digits, as in `001`. Empty: as the "
+        "filer says.",
+        check=_check_replication,
+    ),
+    Setting(
+        "kgw.seaweedmq.collection",
+        "",
+        "The collection of volumes that records go to. Empty: as the filer says.",
+    ),
+    Setting(
+        "kgw.seaweedmq.disk.type",
+        "",
+        "The type of disk that records go to, as in `ssd`. Empty: as the filer says.",
+    ),
+    Setting(
+        "kgw.seaweedmq.fsync",
+        False,
+        "Whether volume servers sync records to their disks before they are acknowledged. It "
+        "says nothing of the filer's own store.",
+    ),
+    Setting(
+        "kgw.seaweedmq.mirror.offsets",
+        True,
+        "Whether committed offsets are written, a second behind the commit, where SMQ keeps the "
+        "positions of its groups, too: for people and tools.",
+    ),
+    Setting(
+        "kgw.seaweedmq.security.file",
+        "",
+        "SeaweedFS's `security.toml`, where its servers ask for certificates or tokens.",
+    ),
+    Setting(
+        "kgw.seaweedmq.tls.name",
+        "",
+        "The name that the servers' certificates are made out to, where that is not the host in "
+        "`kgw.backend`.",
+    ),
+)

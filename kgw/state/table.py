@@ -1,0 +1,105 @@
+"""Rows with their versions, and the newest changes of those that are watched. Pure.
+
+Sets of changes are decided first (`Decided`) and become part of the table later, once they are
+stored: what is not stored is seen by nobody.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice
+from typing import TYPE_CHECKING, TypeAlias
+
+from kgw.state.base import (
+    CHANGES_KEPT,
+    CHANGES_PER_READ,
+    ChangesLostError,
+    ConflictError,
+    Row,
+    WatchedChange,
+)
+from kgw.state.kinds import WATCHED_KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kgw.state.base import Change, RowKey
+
+WrittenRows: TypeAlias = "Mapping[RowKey, Row | None]"
+"""What rows become; None: they are deleted."""
+
+
+class RowTable:
+    """What a state store that keeps everything in memory knows."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self.rows: dict[str, dict[str, Row]] = {}
+        """By kind and key. A kind without rows may be there."""
+        self.changes = deque([WatchedChange(1, "", "", None)], CHANGES_KEPT)
+        """The newest ones. The first of all stands for what was before it."""
+
+    def kinds(self) -> list[str]:
+        """Return the kinds that have rows, in order."""
+        return sorted(kind for kind, rows in self.rows.items() if rows)
+
+    def load(self, kind: str) -> dict[str, Row]:
+        """Return a copy of every row of a kind."""
+        return dict(self.rows.get(kind, {}))
+
+    def get(self, row_key: RowKey) -> Row | None:
+        """Return a row."""
+        kind, key = row_key
+        rows = self.rows.get(kind)
+        return None if rows is None else rows.get(key)
+
+    def take(self, written: WrittenRows) -> None:
+        """Make what was decided part of the table, as one commit."""
+        for (kind, key), row in written.items():
+            rows = self.rows.setdefault(kind, {})
+            if row is None:
+                rows.pop(key, None)
+            else:
+                rows[key] = row
+            if kind in WATCHED_KINDS:
+                version = self.changes[-1].version + 1
+                value = None if row is None else row.value
+                self.changes.append(WatchedChange(version, kind, key, value))
+
+    @property
+    def newest_change(self) -> int:
+        """The version that a watcher goes on from."""
+        return self.changes[-1].version
+
+    def changes_since(self, version: int, store: str) -> list[WatchedChange]:
+        """Return the next changes after a version. Raises ChangesLostError, naming the store."""
+        first = version - self.changes[0].version
+        if not 0 <= first < len(self.changes):
+            raise ChangesLostError(store, version, "it has other changes")
+        return list(islice(self.changes, first + 1, first + 1 + CHANGES_PER_READ))
+
+
+class Decided:
+    """Sets of changes that are decided on top of a table, in order, and not yet part of it."""
+
+    def __init__(self, table: RowTable) -> None:
+        """Begin with none."""
+        self._table = table
+        self.rows: dict[RowKey, Row | None] = {}
+
+    def add(self, changes: Sequence[Change]) -> None:
+        """Decide one set. Raises ConflictError, and none of the set counts."""
+        pending: dict[RowKey, Row | None] = {}
+        for change in changes:
+            row_key = (change.kind, change.key)
+            if row_key in pending:
+                current = pending[row_key]
+            elif row_key in self.rows:
+                current = self.rows[row_key]
+            else:
+                current = self._table.get(row_key)
+            version = 0 if current is None else current.version
+            if change.expected_version is not None and change.expected_version != version:
+                raise ConflictError(change, version)
+            pending[row_key] = None if change.value is None else Row(change.value, version + 1)
+        self.rows.update(pending)

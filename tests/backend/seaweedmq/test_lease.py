@@ -1,0 +1,259 @@
+"""Gateways over one filer in memory: who leads, when the other takes over, who is told."""
+
+from __future__ import annotations
+
+from asyncio import create_task
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw.backend.base import Leadership
+from kgw.backend.seaweedmq.filer import Entry
+from kgw.backend.seaweedmq.lease import Lease
+from kgw.config import Listener, Node
+from kgw.errors import DataDirectoryError
+from kgw.testing.clock import ManualClock
+from kgw.testing.filer import CallKind, FilerStore, MemoryFiler
+from tests.turns import turns
+
+if TYPE_CHECKING:
+    from asyncio import Task
+    from collections.abc import AsyncIterator
+
+pytestmark = pytest.mark.slow
+
+LEASE_MS = 10_000
+DIRECTORY = "/topics/.kgw/kafka"
+STANDBY, LEADING = Leadership.STANDBY, Leadership.LEADING
+UNCONFIRMED, LOST = Leadership.UNCONFIRMED, Leadership.LOST
+
+
+def node(number: int) -> Node:
+    """Return how a gateway is reached."""
+    return Node(number, {"PLAINTEXT": Listener("PLAINTEXT", f"kgw{number}.example", 9092)})
+
+
+class Side:
+    """One gateway's lease, its way to the filer, and what it was told."""
+
+    def __init__(self, number: int, store: FilerStore, clock: ManualClock) -> None:
+        self.node = node(number)
+        self.filer = MemoryFiler(store, clock)
+        self.lease = Lease(self.filer, clock, DIRECTORY, LEASE_MS, holder=bytes([number]) * 16)
+        self.told: list[tuple[Leadership, Node | None]] = []
+        self.lease.on_change = lambda: self.told.append((self.lease.leadership, self.lease.leader))
+        self.acquiring: Task[None] | None = None
+
+    def expect(self, leadership: Leadership) -> None:
+        """Check where it stands: a plain comparison would be narrowed by the type checker."""
+        assert leadership is self.lease.leadership
+
+
+class Pair:
+    """Two gateways of a namespace."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.store = FilerStore()
+        self.one, self.two = (Side(number, self.store, self.clock) for number in (1, 2))
+
+    async def begin(self, side: Side) -> None:
+        """Let a gateway try, and go on as far as it gets."""
+        await side.filer.open()
+        side.acquiring = create_task(side.lease.acquire())
+        await turns(20)
+        if side.lease.leadership is LEADING:
+            side.lease.advertise(side.node)
+            await turns(20)
+
+    async def advance(self, seconds: float) -> None:
+        """Let time pass, a quarter of a second at a time."""
+        for _ in range(round(seconds * 4)):
+            self.clock.advance(0.25)
+            await turns(20)
+
+    async def aclose(self) -> None:
+        """End both gateways."""
+        for side in (self.one, self.two):
+            if side.acquiring is not None:
+                side.acquiring.cancel()
+            await side.lease.aclose()
+
+    @property
+    def leaderships(self) -> tuple[Leadership, Leadership]:
+        return self.one.lease.leadership, self.two.lease.leadership
+
+
+@pytest.fixture
+async def pair() -> AsyncIterator[Pair]:
+    """The first one leads, the second stands by."""
+    pair = Pair()
+    await pair.begin(pair.one)
+    await pair.begin(pair.two)
+    assert (LEADING, STANDBY) == pair.leaderships
+    yield pair
+    await pair.aclose()
+
+
+async def test_a_leader_renews_and_the_other_stands_by(pair: Pair) -> None:
+    """For as long as it does; the second knows how the first is reached."""
+    await pair.advance(60)
+    assert (LEADING, STANDBY) == pair.leaderships
+    assert [(LEADING, None)] == pair.one.told
+    assert node(1) == pair.two.lease.leader
+    assert 18 <= pair.one.filer.count(CallKind.UPDATE) <= 24
+
+
+async def test_a_killed_leader_is_replaced_when_its_lease_has_ended(pair: Pair) -> None:
+    """Not before, and within a second after."""
+    pair.one.filer.is_away = True
+    await pair.advance(8)
+    pair.two.expect(STANDBY)
+    await pair.advance(3.5)
+    pair.two.expect(LEADING)
+
+
+async def test_a_leader_that_ends_in_order_is_replaced_at_once(pair: Pair) -> None:
+    """It gives the lease back: within the second in which the other one looks."""
+    await pair.one.lease.aclose()
+    await pair.advance(1.25)
+    pair.two.expect(LEADING)
+
+
+async def test_the_one_who_was_away_is_told_who_leads(pair: Pair) -> None:
+    """It stops answering when its lease ends, and learns of the other when the filer is back."""
+    pair.one.filer.is_away = True
+    await pair.advance(10)
+    pair.one.expect(UNCONFIRMED)
+    await pair.advance(5)
+    pair.two.expect(LEADING)
+    pair.two.lease.advertise(pair.two.node)
+    pair.one.filer.is_away = False
+    await pair.advance(1.5)
+    pair.one.expect(LOST)
+    assert [(LEADING, None), (UNCONFIRMED, None), (LOST, node(2))] == pair.one.told
+    await pair.one.lease.aclose()
+    await pair.advance(20)
+    pair.two.expect(LEADING)
+
+
+async def test_never_do_both_lead(pair: Pair) -> None:
+    """The first has stopped answering before the second begins."""
+    pair.one.filer.is_away = True
+    for _ in range(60):
+        await pair.advance(0.25)
+        assert (LEADING, LEADING) != pair.leaderships
+
+
+async def test_a_filer_that_is_away_for_longer_than_the_lease(pair: Pair) -> None:
+    """Nobody leads meanwhile; once it is back, the first to come does, and one of them only."""
+    for side in (pair.one, pair.two):
+        side.filer.is_away = True
+    await pair.advance(60)
+    assert (UNCONFIRMED, STANDBY) == pair.leaderships
+    pair.one.filer.is_away = False
+    await pair.advance(1.5)
+    pair.one.expect(LEADING)
+    pair.two.filer.is_away = False
+    await pair.advance(30)
+    assert (LEADING, STANDBY) == pair.leaderships
+    assert [LEADING, UNCONFIRMED, LEADING] == [one for one, _ in pair.one.told]
+
+
+async def test_renewals_that_get_lost(pair: Pair) -> None:
+    """Requests or answers: looked up, sent again, and no lease is lost by it."""
+    for _ in range(6):
+        pair.one.filer.lose_request(CallKind.UPDATE)
+        await pair.advance(5)
+        pair.one.filer.lose_answer(CallKind.UPDATE)
+        await pair.advance(5)
+    assert (LEADING, STANDBY) == pair.leaderships
+    assert [(LEADING, None)] == pair.one.told
+    for late in pair.one.filer.held:
+        late.deliver()
+    await pair.advance(10)
+    assert (LEADING, STANDBY) == pair.leaderships
+
+
+async def test_a_renewal_without_an_answer_is_given_up(pair: Pair) -> None:
+    """After the time to the next one: it is looked up then."""
+    pair.one.filer.hold_next(CallKind.UPDATE)
+    await pair.advance(12)
+    assert (LEADING, STANDBY) == pair.leaderships
+    assert [(LEADING, None)] == pair.one.told
+
+
+async def test_a_take_over_on_demand(pair: Pair) -> None:
+    """The stand-by leads at once, and the leader learns of it at its next renewal."""
+    pair.two.lease.take_over()
+    await turns(20)
+    pair.two.expect(LEADING)
+    await pair.advance(3)
+    pair.one.expect(LOST)
+    pair.two.lease.advertise(pair.two.node)
+    await pair.advance(1.25)
+    assert [(LEADING, None), (LOST, None), (LOST, node(2))] == pair.one.told
+
+
+async def test_a_start_that_takes_over() -> None:
+    """A gateway that is told so before it begins does not wait either."""
+    pair = Pair()
+    await pair.begin(pair.one)
+    pair.two.lease.take_over()
+    await pair.begin(pair.two)
+    pair.two.expect(LEADING)
+    assert [(LEADING, None)] == pair.two.told
+    await pair.aclose()
+
+
+async def test_a_doubt_is_looked_into_at_once(pair: Pair) -> None:
+    """What a chain says that somebody else writes to it."""
+    pair.two.lease.take_over()
+    await turns(20)
+    pair.one.lease.doubt()
+    await turns(20)
+    pair.one.expect(LOST)
+
+
+async def test_both_start_at_once() -> None:
+    """One has the entry first; the other stands by, also when its answer is lost."""
+    pair = Pair()
+    for side in (pair.one, pair.two):
+        await side.filer.open()
+        side.filer.hold_next(CallKind.CREATE)
+        side.acquiring = create_task(side.lease.acquire())
+    await turns(20)
+    (first,), (second,) = pair.one.filer.held, pair.two.filer.held
+    second.deliver()
+    second.lose()
+    first.answer()
+    await pair.advance(2)
+    assert (STANDBY, LEADING) == pair.leaderships
+    await pair.aclose()
+
+
+async def test_a_removed_entry_is_made_anew(pair: Pair) -> None:
+    """By the leader or the stand-by, whoever comes first; the other one stands by."""
+    await pair.advance(2.5)
+    await pair.one.filer.delete(DIRECTORY, "gateway")
+    await pair.advance(30)
+    assert 1 == pair.leaderships.count(LEADING)
+
+
+async def test_an_entry_of_somebody_else_is_left_alone() -> None:
+    """A start says where it is, and what helps."""
+    pair = Pair()
+    await pair.one.filer.open()
+    await pair.one.filer.create(DIRECTORY, Entry("gateway", content=b"mine"))
+    with pytest.raises(DataDirectoryError, match=r"/topics/\.kgw/kafka: gateway is not a lease"):
+        await pair.one.lease.acquire()
+
+
+async def test_a_standby_without_a_filer_waits(pair: Pair) -> None:
+    """And takes nothing over that it has not seen."""
+    pair.two.filer.is_away = True
+    await pair.advance(30)
+    pair.two.expect(STANDBY)
+    pair.two.filer.is_away = False
+    await pair.advance(30)
+    assert (LEADING, STANDBY) == pair.leaderships
