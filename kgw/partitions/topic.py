@@ -13,6 +13,7 @@ from kgw.types import TopicId, TopicName, format_uuid, parse_uuid
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from kgw.backend.base import ForeignTopic
     from kgw.partitions.partition import Partition
     from kgw.partitions.topic_config import TopicConfig
     from kgw.turns import Share, Turns
@@ -106,6 +107,11 @@ class Topic:
             partition.log.configure(self.config.log_settings)
             if share.spend():
                 yield
+
+    @property
+    def foreign(self) -> ForeignTopic | None:
+        """What it is where others lead it; no row has it then, and nothing of it is changed."""
+        return self.config.foreign
 
     def row(self) -> TopicRow:
         return TopicRow(self.name, self.topic_id, self.partition_count, self.config.own_texts())
