@@ -306,7 +306,10 @@ class Cluster:
         ]
         program = (sys.executable, "-I", namespace.__file__)
         inwards = [f"{broker}={broker}.sock"], [f"{broker}.sock={broker}"]
-        outwards = [f"{port}={port}.sock" for port in others], [f"{port}.sock={port}" for port in others]
+        outwards = (
+            [f"{port}={port}.sock" for port in others],
+            [f"{port}.sock={port}" for port in others],
+        )
         if self.pid(_INSIDE) is None:
             # It makes this when everything else is there.
             (self.directory / f"{broker}.sock").unlink(missing_ok=True)
@@ -314,7 +317,9 @@ class Cluster:
             self._spawn(_INSIDE, [*make, *self._bound(inside)], self.directory)
             self._until(_INSIDE, lambda: (self.directory / f"{broker}.sock").is_socket())
         if self.pid(_OUTSIDE) is None:
-            self._spawn(_OUTSIDE, self._bound([*program, *outwards[1], *inwards[0]]), self.directory)
+            self._spawn(
+                _OUTSIDE, self._bound([*program, *outwards[1], *inwards[0]]), self.directory
+            )
             self._until(_OUTSIDE, lambda: _listens(broker))
 
     def _joined(self) -> Sequence[str]:

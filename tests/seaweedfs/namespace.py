@@ -76,27 +76,33 @@ def raise_loopback() -> None:
 
 async def relay(pairs: Iterable[str]) -> None:
     """Pass on what connects, until cancelled."""
-    for pair in pairs:
-        listen, connect = pair.split("=")
+    # The event loop itself holds its tasks weakly.
+    under_way = set[asyncio.Task[None]]()
 
-        async def pass_on(
-            reader: asyncio.StreamReader, writer: asyncio.StreamWriter, target: str = connect
-        ) -> None:
-            # Nobody listens there now, or one side has been killed: so does the other see it.
-            with suppress(OSError):
-                if target.isdecimal():
-                    far_reader, far_writer = await asyncio.open_connection("127.0.0.1", int(target))
-                else:
-                    far_reader, far_writer = await asyncio.open_unix_connection(target)
-                await _both_ways(reader, writer, far_reader, far_writer)
-            writer.close()
+    async def listen(at: str, target: str) -> asyncio.Server:
+        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.create_task(_pass_on(reader, writer, target))
+            under_way.add(task)
+            task.add_done_callback(under_way.discard)
 
-        if listen.isdecimal():
-            await asyncio.start_server(pass_on, "127.0.0.1", int(listen))
+        if at.isdecimal():
+            return await asyncio.start_server(connected, "127.0.0.1", int(at))
+        Path(at).unlink(missing_ok=True)
+        return await asyncio.start_unix_server(connected, at)
+
+    servers = [await listen(*pair.split("=")) for pair in pairs]
+    await asyncio.gather(*(server.serve_forever() for server in servers))
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, target: str) -> None:
+    # When nobody listens there, or one side is killed, the other sees its connection close.
+    with suppress(OSError):
+        if target.isdecimal():
+            far = await asyncio.open_connection("127.0.0.1", int(target))
         else:
-            Path(listen).unlink(missing_ok=True)
-            await asyncio.start_unix_server(pass_on, listen)
-    await asyncio.Event().wait()
+            far = await asyncio.open_unix_connection(target)
+        await _both_ways(reader, writer, *far)
+    writer.close()
 
 
 async def _both_ways(

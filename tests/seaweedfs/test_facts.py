@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import grpc
 import pytest
-from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.message_factory import GetMessages
+from google.protobuf.text_format import Parse
 
 from kgw.backend.seaweedmq.protos import (
     filer_pb2,
@@ -21,9 +23,9 @@ from kgw.backend.seaweedmq.protos import (
 from tests.seaweedfs.binary import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-    from google.protobuf.descriptor import Descriptor, FileDescriptor
+    from google.protobuf.descriptor_pb2 import DescriptorProto, EnumDescriptorProto
 
     from tests.seaweedfs.cluster import Cluster
 
@@ -48,8 +50,9 @@ class Directory:
         self, name: str, expected: dict[str, bytes], **extended: bytes
     ) -> tuple[grpc.StatusCode, str]:
         """Replace its attributes under a condition, and return what gRPC says."""
+        entry = _entry(name, extended).SerializeToString()
         request = filer_pb2.UpdateEntryRequest(
-            directory=self.path, entry=_entry(name, extended), expected_extended=expected
+            directory=self.path, entry=entry, expected_extended=expected
         )
         try:
             self.stub.UpdateEntry(request)
@@ -148,19 +151,83 @@ def test_conditional_updates_have_one_winner(directory: Directory) -> None:
 
 # --- numbers of fields ---
 
+Fields = dict[str, tuple[int, str]]
+SERVICES = {
+    "filer_pb.SeaweedFiler": ("filer", [filer_pb2]),
+    "master_pb.Seaweed": ("master", [master_pb2]),
+    "volume_server_pb.VolumeServer": ("volume", [volume_server_pb2]),
+    "messaging_pb.SeaweedMessaging": ("broker", [mq_broker_pb2, schema_pb2]),
+}
+ENCODED = {"filer_pb.UpdateEntryRequest.entry"}
+"""Messages that kgw encodes by itself, and declares as bytes: the same on the wire."""
+REFLECTION = """
+    name: "reflection"
+    message_type {
+        name: "Request"
+        field { name: "file_containing_symbol" number: 4 type: TYPE_STRING }
+    }
+    message_type {
+        name: "Files"
+        field { name: "files" number: 1 type: TYPE_BYTES label: LABEL_REPEATED }
+    }
+    message_type {
+        name: "Response"
+        field { name: "found" number: 4 type: TYPE_MESSAGE type_name: "Files" }
+    }
+"""
 
-def _reflected(address: str, service: str) -> dict[str, dict[int, tuple[str, int]]]:
-    """Return a server's own messages: name and type of each field by its number.
 
-    By gRPC's reflection: ServerReflectionRequest has 4 file_containing_symbol, and its response 4
-    file_descriptor_response with 1 file_descriptor_proto, repeated.
+@pytest.mark.parametrize("service", SERVICES)
+def test_messages_are_the_servers_own(service: str, seaweedfs_broker: Cluster) -> None:
+    """Each field that kgw knows has the number and the type that the server itself gives it."""
+    name, modules = SERVICES[service]
+    theirs = _reflected(seaweedfs_broker.grpc_address(name), service)
+    for module in modules:
+        ours = _fields(FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb))
+        for encoded in ENCODED & ours.keys():
+            assert (theirs[encoded][0], "TYPE_BYTES ") == ours.pop(encoded)
+        assert ours.items() <= theirs.items(), dict(ours.items() - theirs.items())
+
+
+def _reflected(address: str, service: str) -> Fields:
+    """Return the fields of the files that declare a service, as its server has them.
+
+    By gRPC's reflection, of which REFLECTION declares what is needed.
     """
-    request = filer_pb2.Entry(attributes=filer_pb2.FuseAttributes())
-    return {}
+    messages = GetMessages([Parse(REFLECTION, FileDescriptorProto())])
+    request = messages["Request"](file_containing_symbol=service)
+    with grpc.insecure_channel(address) as channel:
+        ask = channel.stream_stream(
+            "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+            request_serializer=messages["Request"].SerializeToString,
+            response_deserializer=messages["Response"].FromString,
+        )
+        (answer,) = ask(iter([request]))
+    fields: Fields = {}
+    for declared in answer.found.files:
+        fields |= _fields(FileDescriptorProto.FromString(declared))
+    return fields
 
 
-def _fields(message: Descriptor) -> Iterator[tuple[str, int, str, int]]:
-    for field in message.fields:
-        yield message.full_name, field.number, field.name, field.type
-    for nested in message.nested_types:
-        yield from _fields(nested)
+def _fields(file: FileDescriptorProto) -> Fields:
+    """Return the number and the type of every field, and the number of every value of an enum."""
+    fields: Fields = {}
+
+    def add(path: str, messages: Iterable[DescriptorProto]) -> None:
+        for message in messages:
+            of = f"{path}.{message.name}"
+            for field in message.field:
+                kind = FieldDescriptorProto.Type.Name(field.type)
+                fields[f"{of}.{field.name}"] = field.number, f"{kind} {field.type_name}"
+            for enum in message.enum_type:
+                add_values(of, enum)
+            add(of, message.nested_type)
+
+    def add_values(path: str, enum: EnumDescriptorProto) -> None:
+        for value in enum.value:
+            fields[f"{path}.{enum.name}.{value.name}"] = value.number, "value"
+
+    add(file.package, file.message_type)
+    for enum in file.enum_type:
+        add_values(file.package, enum)
+    return fields

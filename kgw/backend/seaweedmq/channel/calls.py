@@ -64,6 +64,8 @@ class Calls:
         self._clock = clock
         self._metrics = metrics
         self._timeout_s = timeout_s
+        self.is_open = False
+        """Whether there is anything to make calls on. Set by the channel."""
 
     async def once(
         self,
@@ -73,6 +75,7 @@ class Calls:
     ) -> ResultT:
         """Make a change. It is sent once at most, and not when its deadline has passed."""
         with self._counted(call):
+            self._check_open()
             deadline = self._deadline(deadline_s)
             if deadline.left_s() <= 0:
                 raise FilerError(f"{call}: the deadline had passed before it was sent")
@@ -92,6 +95,7 @@ class Calls:
             deadline = self._deadline(deadline_s)
             pause_s = FIRST_PAUSE_S
             while True:
+                self._check_open()
                 try:
                     return await attempt(deadline)
                 except PassingError as error:
@@ -100,6 +104,10 @@ class Calls:
                 count(self._metrics.filer_retries, call)
                 await self._clock.sleep_until(self._clock.monotonic_s() + pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def _check_open(self) -> None:
+        if not self.is_open:
+            raise FilerError("the filer is not open")
 
     def _deadline(self, deadline_s: float | None) -> Deadline:
         if deadline_s is None:

@@ -66,7 +66,7 @@ class FilerChannel(Filer):
         self._calls = Calls(clock, metrics, options.timeout_s)
         self._target = grpc_target(options.address)
         self._updates = UpdateEncoder()
-        self._channel: Channel | None = None
+        self._channel: Channel
         self._volumes: Volumes | None = None
         self._stub: filer_pb2_grpc.SeaweedFilerStub
         self.configuration = filer_pb2.GetFilerConfigurationResponse()
@@ -80,13 +80,14 @@ class FilerChannel(Filer):
                 filer_pb2.GetFilerConfigurationRequest(), timeout=self._options.timeout_s
             )
         except AioRpcError as error:
-            await self.aclose()
+            await self._channel.close()
             raise DataDirectoryError(
                 trouble_at_start(self._options.address, self._target, error.code(), error.details())
             ) from error
         self._volumes = Volumes(
             self._options, self._clock, self._metrics, self._calls, self._stub, self.connect
         )
+        self._calls.is_open = True
         _log.info("filer", address=self._options.address, version=self.configuration.version)
         if self.configuration.cipher:
             _log.warning("the filer encrypts what it writes; what kgw writes is not encrypted")
@@ -106,10 +107,9 @@ class FilerChannel(Filer):
     async def aclose(self) -> None:
         volumes, self._volumes = self._volumes, None
         if volumes is not None:
+            self._calls.is_open = False
             await volumes.aclose()
-        channel, self._channel = self._channel, None
-        if channel is not None:
-            await channel.close()
+            await self._channel.close()
 
     async def filers(self) -> list[str]:
         """Return the addresses of all filers that the masters know of, for whoever allows but one.
@@ -176,12 +176,10 @@ class FilerChannel(Filer):
                 )
                 return [entry_of(directory, answer.entry) async for answer in answers]
 
-        while True:
-            page = await self._calls.until_done("list", attempt, None)
+        # A filer may give fewer than it is asked for: only an empty page is the end.
+        while page := await self._calls.until_done("list", attempt, None):
             for entry in page:
                 yield entry
-            if len(page) < limit:
-                return
             after = page[-1].name
 
     async def create(
@@ -265,19 +263,19 @@ class FilerChannel(Filer):
     # --- chunks ---
 
     async def upload(self, pieces: Sequence[Buffer], *, deadline_s: float | None = None) -> Chunk:
-        return await self._opened_volumes().upload(pieces, deadline_s)
+        return await self._open_volumes().upload(pieces, deadline_s)
 
     async def read_chunk(
         self, chunk: Chunk, start: int, size_bytes: int, *, deadline_s: float | None = None
     ) -> bytes:
-        return await self._opened_volumes().read(chunk, start, size_bytes, deadline_s)
+        return await self._open_volumes().read(chunk, start, size_bytes, deadline_s)
 
     async def delete_chunks(
         self, chunks: Iterable[Chunk], *, deadline_s: float | None = None
     ) -> None:
-        await self._opened_volumes().delete(chunks, deadline_s)
+        await self._open_volumes().delete(chunks, deadline_s)
 
-    def _opened_volumes(self) -> Volumes:
+    def _open_volumes(self) -> Volumes:
         if self._volumes is None:
             raise FilerError("the filer is not open")
         return self._volumes

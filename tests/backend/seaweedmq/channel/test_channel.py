@@ -69,10 +69,12 @@ async def opened(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(60)
 class TestSuiteOverTheWire(FilerSuite):
     """Every promise of `Filer`, with real gRPC and HTTP between the channel and what is kept."""
 
-    many_entries = 300
+    many_entries = 150
+    """Listed in pages of 128."""
 
     @pytest.fixture(autouse=True)
     async def started(self) -> AsyncIterator[None]:
@@ -128,6 +130,21 @@ async def test_the_filers_of_a_cluster_are_listed() -> None:
         parts.filer.filer_addresses = ["a:8888.18888", "b:8888.18888"]
         assert ["a:8888.18888", "b:8888.18888"] == await parts.channel.filers()
         assert {"list_filers": 1} == parts.metrics.filer_retries
+
+
+async def test_a_channel_that_is_not_open_refuses_calls() -> None:
+    """Before it is opened and after it was closed."""
+    async with opened() as parts:
+        await parts.channel.aclose()
+        closed = parts.channel
+        new = FilerChannel(ChannelOptions(parts.filer.address), parts.clock, parts.metrics)
+        for channel in (closed, new):
+            for call in (
+                channel.look_up(PLACE, "file"),
+                channel.create(PLACE, MADE),
+                channel.upload([b"abc"]),
+            ):
+                assert "the filer is not open" == str(await _error_of(call))
 
 
 def _tls_filer() -> ScriptedFiler:

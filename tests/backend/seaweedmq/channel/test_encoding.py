@@ -32,7 +32,7 @@ def test_an_entry_comes_back_as_it_went(entry: Entry, content: bytes, is_directo
     assert entry == entry_of("/a", message_of(entry, 5))
 
 
-@given(entries=st.lists(ENTRY, max_size=12), files_kept=st.integers(0, 3))
+@given(entries=st.lists(ENTRY, max_size=6), files_kept=st.integers(0, 3))
 def test_updates_say_what_entries_say_whatever_was_before(
     entries: list[Entry], files_kept: int
 ) -> None:
