@@ -69,3 +69,9 @@ ensure_clients() {
         wait "$environment"
     done
 }
+
+# SeaweedFS, fetched once. Without it its tests are skipped and say so; in continuous integration
+# they fail.
+ensure_seaweedfs() {
+    .venv/bin/python -m tests.seaweedfs install >/dev/null || [[ -z "${CI:-}" ]]
+}

@@ -23,7 +23,6 @@ import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from http.client import HTTPConnection, HTTPException
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from tests.seaweedfs import namespace
@@ -32,6 +31,7 @@ from tests.seaweedfs.processes import RecordedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
 HOST = "127.0.0.1"
 GRPC_ABOVE = 10_000
@@ -42,7 +42,10 @@ _LOOK_S = 0.02
 _CALL_S = 2.0
 _INSIDE, _OUTSIDE = "namespace", "relay"
 
-SYNCED_STORE = {"filer.toml": '[sqlite]\nenabled = true\ndbFile = "./filer.db"\n'}
+SYNCED_STORE = {
+    "filer.toml": "[sqlite]\nenabled = true\n"
+    'dbFile = "./filer.db?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)"\n'
+}
 """`Setup.files` for a filer whose store is synced before it answers; leveldb2, the default, is not
 (docs/decisions/0098-a-real-seaweedfs.md)."""
 
@@ -65,7 +68,7 @@ class Setup:
     """What is put where each process starts: `filer.toml`, `master.toml`, `security.toml`."""
 
     def processes(self) -> dict[str, str]:
-        """Return the kind of each process of SeaweedFS by its name: `filer`, `filer2`, …"""
+        """Return the kind of each process of SeaweedFS by its name, as `filer` and `filer2`."""
         numbers = {
             "master": 1,
             "volume": self.volume_servers,
@@ -211,8 +214,8 @@ class Cluster:
         started = [name for name in names or self._kinds if self.pid(name) is None]
         if any(self._kinds[name] == "broker" for name in started):
             self._start_namespace()
-        # Who does not find the master tries again after seconds; and what is said of a broker before
-        # it has met the filers, it does not survive.
+        # Whoever does not find the master tries again after seconds. A broker that is asked before
+        # it has met a filer may end.
         for stage in ({"master"}, {"volume", "filer"}, {"s3", "broker"}):
             together = [name for name in started if self._kinds[name] in stage]
             for name in together:
@@ -297,35 +300,36 @@ class Cluster:
             # As all of this is: no need for another.
             return
         make, _ = namespace.make_and_join()
+        program = (sys.executable, "-I", namespace.__file__)
         broker = self.ports["broker"]
+        met_at = self.directory / f"{broker}.sock"
         others = [
             one
             for name, port in self.ports.items()
             if name != "broker"
             for one in (port, port + GRPC_ABOVE)
         ]
-        program = (sys.executable, "-I", namespace.__file__)
-        inwards = [f"{broker}={broker}.sock"], [f"{broker}.sock={broker}"]
-        outwards = (
-            [f"{port}={port}.sock" for port in others],
-            [f"{port}.sock={port}" for port in others],
-        )
         if self.pid(_INSIDE) is None:
-            # It makes this when everything else is there.
-            (self.directory / f"{broker}.sock").unlink(missing_ok=True)
-            inside = [*program, "--loopback", *outwards[0], *inwards[1]]
-            self._spawn(_INSIDE, [*make, *self._bound(inside)], self.directory)
-            self._until(_INSIDE, lambda: (self.directory / f"{broker}.sock").is_socket())
+            met_at.unlink(missing_ok=True)
+            pairs = [f"{port}={port}.sock" for port in others]
+            relay = [*program, "--loopback", *pairs, f"{met_at.name}={broker}"]
+            self._spawn(_INSIDE, [*make, *self._bound(relay)], self.directory)
+            # The last thing that it makes.
+            self._until(_INSIDE, met_at.is_socket)
         if self.pid(_OUTSIDE) is None:
-            self._spawn(
-                _OUTSIDE, self._bound([*program, *outwards[1], *inwards[0]]), self.directory
-            )
+            pairs = [f"{port}.sock={port}" for port in others]
+            relay = [*program, *pairs, f"{broker}={met_at.name}"]
+            self._spawn(_OUTSIDE, self._bound(relay), self.directory)
             self._until(_OUTSIDE, lambda: _listens(broker))
 
     def _joined(self) -> Sequence[str]:
+        if namespace.is_confined():
+            return []
         holder = self.pid(_INSIDE)
         if holder is None:
-            return []
+            # Started all the same, the broker would be open to everybody.
+            words = self._processes[_INSIDE].words()
+            raise NotReadyError(f"{_INSIDE} has ended; it said last:\n{words}")
         _, join = namespace.make_and_join()
         return ["nsenter", "--target", str(holder), *join]
 
@@ -354,7 +358,6 @@ class Cluster:
                         and self._is_registered(name, b"filer")
                     )
                 case "broker":
-                    # Asked before it has met the filer, it ends.
                     return self._is_registered(name, b"broker") and all(
                         self._call(name, f"/messaging_pb.SeaweedMessaging/{method}") is not None
                         for method in ("FindBrokerLeader", "ListTopics")

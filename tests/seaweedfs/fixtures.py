@@ -39,10 +39,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def seaweedfs(
     tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 ) -> Iterator[Cluster]:
-    """Return a SeaweedFS with one of each; its broker runs once `seaweedfs_broker` was asked for."""
+    """Return a SeaweedFS with one process of each kind; the broker waits for `seaweedfs_broker`."""
     directory = tmp_path_factory.mktemp("seaweedfs")
     with ExitStack() as stack:
-        with _skipping():
+        with seaweedfs_or_skip():
             cluster = Cluster(directory, Setup(has_broker=True))
             stack.enter_context(cluster.running("master", "volume", "filer"))
         pytestconfig.stash[_RUNNING].append(cluster)
@@ -52,7 +52,7 @@ def seaweedfs(
 @pytest.fixture(scope="session")
 def seaweedfs_broker(seaweedfs: Cluster) -> Cluster:
     """Return the same one, with a broker, which takes some seconds to start."""
-    with _skipping():
+    with seaweedfs_or_skip():
         seaweedfs.start("broker")
     return seaweedfs
 
@@ -67,7 +67,7 @@ def new_seaweedfs(
     with ExitStack() as stack:
 
         def start(setup: Setup | None = None) -> Cluster:
-            with _skipping():
+            with seaweedfs_or_skip():
                 cluster = Cluster(tmp_path_factory.mktemp("seaweedfs"), setup)
                 stack.enter_context(cluster.running())
             running.append(cluster)
@@ -78,7 +78,8 @@ def new_seaweedfs(
 
 
 @contextmanager
-def _skipping() -> Iterator[None]:
+def seaweedfs_or_skip() -> Iterator[None]:
+    """Skip when what is done needs a program or a right that is not there; with CI set, fail."""
     try:
         yield
     except (NoWeedError, NoNamespaceError) as error:

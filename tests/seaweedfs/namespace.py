@@ -132,7 +132,7 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["--run", *command]:
             raise_loopback()
-            os.execvp(command[0], command)
+            os.execvp(command[0], command)  # noqa: S606 - no shell is wanted
         case ["--loopback", *pairs]:
             raise_loopback()
             asyncio.run(relay(pairs))

@@ -1,4 +1,4 @@
-"""What the design rests on, asked of a real SeaweedFS: its conditions, and the numbers of fields."""
+"""What the design rests on, asked of a real SeaweedFS: its conditions, its fields' numbers."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.seaweedfs import namespace
+from tests.seaweedfs.fixtures import seaweedfs_or_skip
 from tests.seaweedfs.processes import RecordedProcess
 from tests.state.servers import free_port
 
@@ -76,10 +77,8 @@ def test_relay_closes_what_leads_nowhere(relayed: Callable[[int], socket.socket]
 
 def test_confined_commands_see_loopback_alone() -> None:
     """A command in a namespace has 127.0.0.1 and no other address."""
-    try:
+    with seaweedfs_or_skip():
         make, _ = namespace.make_and_join()
-    except namespace.NoNamespaceError as error:
-        pytest.skip(str(error))
     program = "import socket; socket.create_server(('127.0.0.1', 0)); print(socket.if_nameindex())"
     confined = [*make, sys.executable, "-I", namespace.__file__, "--run"]
     done = subprocess.run(
