@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import Lock, Semaphore, gather
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
 from uuid import uuid4
@@ -138,13 +138,14 @@ class SeaweedMqBackend(Backend):
             return
         self._is_open = False
         async with self._opened:
+            deadline_s = self._close_by_s
             for log in self._partitions.values():
                 log.retire("the backend is closed")
 
             async def close(log: SeaweedMqPartitionLog) -> None:
                 async with self._slots:
                     try:
-                        await log.aclose(is_orderly=is_orderly)
+                        await log.aclose(deadline_s, is_orderly=is_orderly)
                     except StorageError as error:
                         # It is no loss: the next start begins another leader epoch.
                         _log.warning(
@@ -152,6 +153,10 @@ class SeaweedMqBackend(Backend):
                         )
 
             await gather(*map(close, self._partitions.values()))
+
+    @property
+    def _close_by_s(self) -> float:
+        return self._clock.monotonic_s() + self._options.close_s
 
     def _check_open(self) -> None:
         if not self._is_open:
@@ -270,7 +275,7 @@ class SeaweedMqBackend(Backend):
                 log = await make()
                 if not self._is_open:
                     log.retire("the backend is closed")
-                    await log.aclose(is_orderly=False)
+                    await log.aclose(self._close_by_s, is_orderly=False)
                     raise StorageError("the backend is closed")
                 self._partitions[key] = log
         return log
@@ -343,7 +348,8 @@ class SeaweedMqBackend(Backend):
         self._locks.pop(key, None)
         if log is not None:
             log.retire(f"partition {key} has been deleted")
-            await log.aclose(is_orderly=False)
+            with suppress(StorageError):
+                await log.aclose(self._close_by_s, is_orderly=False)
         await self._topics.remove(key)
 
     # --- health ----------------------------------------------------------------------------------

@@ -33,5 +33,7 @@ class SeaweedMqOptions(NamedTuple):
     """Partitions that are opened, created or closed side by side."""
     decoded_on_loop_bytes: int = 64 << 10
     """Larger chunks are verified in a thread."""
+    close_s: float = 10.0
+    """For how long a stop waits for the filer."""
     chain: ChainOptions = ChainOptions()
     """What bounds the appends of a partition."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import Lock, ensure_future
+from asyncio import Lock, ensure_future, wait
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from kgw.backend.seaweedmq.layouts import Encoded, Layout, encode, largest_times
 from kgw.backend.seaweedmq.snapshots import load_snapshot, save_snapshot
 from kgw.completion import until_done
 from kgw.errors import CorruptionError, StorageError
+from kgw.logs import EventLogger
 from kgw.offsets.manager import PartitionOffsetManager
 from kgw.types import NO_TIMESTAMP_MS
 
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
     from kgw.backend.seaweedmq.log_files import LogFiles
     from kgw.completion import Completion
     from kgw.records.batch import RecordBatch
+
+
+_log = EventLogger(__name__)
 
 
 class _Submitted(Append):
@@ -230,7 +234,10 @@ class SeaweedMqPartitionLog(PartitionLog, Segmented):
         batches = submitted.batches if encoded is None else encoded.batches
         self._shell.cache.add([(self.tail, batch) for batch in batches])
         if self.on_advance is not None:
-            self.on_advance(end_offset, sum(len(batch.buffer) for batch in batches))
+            try:
+                self.on_advance(end_offset, sum(len(batch.buffer) for batch in batches))
+            except Exception as error:  # noqa: BLE001 - whoever waits for the append is told
+                _log.error("told of an advance, it failed", error=error, partition=str(self.key))
 
     def _refuse(self, error: Exception) -> None:
         """Refuse everything that is not stored: nothing behind a failure may be."""
@@ -266,30 +273,42 @@ class SeaweedMqPartitionLog(PartitionLog, Segmented):
         if self._failure is None:
             self._failure = StorageError(reason)
 
-    async def aclose(self, *, is_orderly: bool = True) -> None:
+    async def aclose(self, deadline_s: float, *, is_orderly: bool = True) -> None:
         """Wait until what was submitted is settled, note where the log ended, and let go.
 
-        Raises StorageError when it could not be noted: the next start begins another leader epoch.
+        At the deadline, by the monotonic clock, it waits no more: whether what the filer has not
+        answered is stored, nobody knows then. Raises StorageError when the end was not noted: the
+        next start begins another leader epoch.
         """
+        ending = ensure_future(self._end(is_orderly=is_orderly))
+        timer = self._shell.clock.call_at(deadline_s, ending.cancel)
         try:
-            await self._settle()
-            end_offset = self._offsets.high_watermark
-            if is_orderly and self._chain.failure is None and end_offset:
-                await self._files.save(
-                    lambda detail: (
-                        detail
-                        if detail.clean_end == end_offset
-                        else detail._replace(clean_end=end_offset, last_ts_ns=self._last_ts_ns)
-                    )
-                )
+            await wait([ending])
         finally:
-            await self._chain.aclose()
+            timer.cancel()
+            await self._chain.aclose(deadline_s)
+        if ending.cancelled():
+            raise StorageError(f"partition {self.key}: the filer has not answered in time")
+        await ending
+
+    async def _end(self, *, is_orderly: bool) -> None:
+        await self._settle()
+        end_offset = self._offsets.high_watermark
+        if is_orderly and self._chain.failure is None and end_offset:
+            await self._files.save(
+                lambda detail: (
+                    detail
+                    if detail.clean_end == end_offset
+                    else detail._replace(clean_end=end_offset, last_ts_ns=self._last_ts_ns)
+                )
+            )
 
     async def _settle(self) -> None:
         """Wait until nothing is in the chain's hands, and nothing waits to be."""
         while self._busy is not None or self._in_flight:
             if self._busy is not None:
-                await self._busy
+                # Whoever waits no more must not end it.
+                await wait([self._busy])
             else:
                 await until_done(self._in_flight[-1])
 
@@ -386,7 +405,7 @@ class SeaweedMqPartitionLog(PartitionLog, Segmented):
 
     async def roll(self) -> None:
         while self._busy is not None:
-            await self._busy
+            await wait([self._busy])
         if self._file_bytes:
             self._file_bytes = 0
             await self._chain.roll(self._offsets.next_offset)

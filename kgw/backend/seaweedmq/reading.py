@@ -80,7 +80,7 @@ class LogReader:
                 buffers.append(batch.buffer)
                 size_bytes += len(batch.buffer)
                 next_offset = batch.next_offset
-            if is_full:
+            if is_full or (buffers and size_bytes >= max_bytes):
                 break
             if next_offset < place.end_offset and next_offset < upper_bound:
                 if not buffers:

@@ -20,9 +20,9 @@ def _message_class() -> Any:
     )
     message = file.message_type.add(name="LogEntry")
     for name, number, kind in [*_FIELDS, ("offset", 5, 3), ("extension", 1001, 12)]:
-        message.field.add(name=name, number=number, type=kind, label=1)  # type: ignore[arg-type]
+        message.field.add(name=name, number=number, type=kind, label=1)
     pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)  # type: ignore[no-untyped-call]
+    pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("test.LogEntry"))
 
 

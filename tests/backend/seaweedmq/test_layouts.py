@@ -154,7 +154,8 @@ def test_a_batch_that_cannot_be_unpacked_stays_a_batch() -> None:
     assert [batch.buffer] == [one.buffer for one in decoded.batches]
 
 
-def test_gaps_in_a_batch_stay(layout: Layout = Layout.RECORDS) -> None:
+@pytest.mark.parametrize("layout", Layout)
+def test_gaps_in_a_batch_stay(layout: Layout) -> None:
     """Compaction leaves them: offsets are those of the records, the last one the batch's."""
     whole = make_batch([b"a", b"b", b"c"])
     batch = read_batch(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.seaweedmq.chain.files import NotWriterError, Payload, note_of
 from kgw.backend.seaweedmq.chain.settling import NotStoredError
-from kgw.backend.seaweedmq.filer import FilerError, OutcomeUnknownError
+from kgw.backend.seaweedmq.filer import OutcomeUnknownError
 from kgw.completion import Completion
 from kgw.errors import StorageError
 from kgw.logs import EventLogger
@@ -198,7 +198,7 @@ class Appender:
             attempt += 1
             try:
                 return await self._ledger.settler.filer.upload(pieces)
-            except FilerError as error:
+            except StorageError as error:
                 self._ledger.settler.note(error)
                 # What was submitted before is told first.
                 is_first = self._entering is None and self._uploaded is None
@@ -241,8 +241,8 @@ class Appender:
 
         What is being entered may fail with another error.
         """
-        doubtful = self._entering
         failed = list(self._all_items())
+        doubtful = len(self._entering.items) if self._entering is not None else 0
         for group in (self._entering, self._uploaded, self._uploading):
             if group is not None:
                 group.is_given_up = True
@@ -253,9 +253,8 @@ class Appender:
         self._taken.set()
         self.waiting_bytes = 0
         self._end_offset = self._ledger.end_offset
-        for item in failed:
-            is_doubtful = doubtful is not None and item in doubtful.items
-            item.completion.error = entering if is_doubtful and entering is not None else error
+        for number, item in enumerate(failed):
+            item.completion.error = (entering or error) if number < doubtful else error
             item.completion.finish()
         if self._ledger.failure is not None and not self._has_told:
             self._has_told = True
@@ -311,7 +310,8 @@ class Appender:
             _log.error("a bug has ended a chain", error=error)
             failure = StorageError(f"{self._ledger.settler.directory}: {error!r}")
             self._ledger.fail(failure)
-            self._refuse(failure)
+            if self._enter_task is None:
+                self._refuse(failure)
 
 
 def _failed(error: StorageError) -> Completion[None]:

@@ -16,7 +16,7 @@ from kgw.backend.seaweedmq.chain.files import (
     note_of,
 )
 from kgw.backend.seaweedmq.chain.marks import read_file, read_marks
-from kgw.backend.seaweedmq.chain.settling import Settler
+from kgw.backend.seaweedmq.chain.settling import NotStoredError, Settler
 from kgw.errors import CorruptionError, StorageError
 from kgw.logs import EventLogger
 
@@ -170,9 +170,15 @@ class Chain:
     # --- the leader entry ---
 
     async def save_detail(self, detail: bytes) -> None:
-        """Keep other words of the owner in the leader entry, durably. Raises NotWriterError."""
+        """Keep other words of the owner in the leader entry, durably.
+
+        Raises NotWriterError, StorageError when the filer could not be asked for `refuse_after_s`
+        and nothing was changed, as every method here that changes the leader entry.
+        """
         await self._change(
-            self._ledger.change_leader(lambda leader: leader._replace(detail=detail))
+            self._ledger.change_leader(
+                lambda leader: leader._replace(detail=detail), self._refuse_at_s
+            )
         )
 
     async def drop_files(self, count: int, detail: bytes) -> None:
@@ -191,7 +197,7 @@ class Chain:
         Those are removed afterwards. Raises ValueError when they are not there or the active file
         is among them, NotWriterError.
         """
-        await self._change(self._ledger.replace(first, count, written, detail))
+        await self._change(self._ledger.replace(first, count, written, detail, self._refuse_at_s))
         await self._change(self._ledger.remove_unwanted())
 
     async def write_file(self, payloads: Sequence[Payload], begun_ms: int) -> ChainFile:
@@ -203,8 +209,11 @@ class Chain:
         groups = _grouped(payloads, self._options.chunk_bytes)
         if not 0 < len(groups) <= self._options.file_chunks:
             raise ValueError(f"{len(groups)} chunks in a file")
-        file = await self._change(self._ledger.begin_file(payloads[0].base_offset, begun_ms))
+        file = await self._change(
+            self._ledger.begin_file(payloads[0].base_offset, begun_ms, self._refuse_at_s)
+        )
         uploaded: list[Chunk] = []
+        is_sent = False
         try:
             for group in groups:
                 pieces = [piece for payload in group for piece in payload.pieces]
@@ -212,12 +221,14 @@ class Chain:
                 uploaded.append(chunk)
                 placed = chunk._replace(position=file.size_bytes)
                 file.add(placed, note_of(group), group[-1].end_offset)
-        except BaseException:
-            # Nothing names them, and nothing was asked to.
+            is_sent = True
+            await self._change(self._ledger.write_file(file, self._refuse_at_s))
+        except BaseException as error:
+            # The file is unwanted, and goes with the next ones; chunks that it cannot name, now.
             self._ledger.end_work([file])
-            self._changes_add(self._delete_chunks(uploaded))
+            if not is_sent or isinstance(error, NotStoredError):
+                self._changes_add(self._delete_chunks(uploaded))
             raise
-        await self._change(self._ledger.write_file(file))
         return file
 
     async def discard_files(self, written: Sequence[ChainFile]) -> None:
@@ -289,6 +300,10 @@ class Chain:
             await asyncio.wait(self._changes)
         if deadline_s is not None:
             timer.cancel()
+
+    @property
+    def _refuse_at_s(self) -> float:
+        return self._settler.clock.monotonic_s() + self._options.refuse_after_s
 
     def _cancel_changes(self) -> None:
         for task in self._changes:

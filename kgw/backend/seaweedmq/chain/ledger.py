@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import Lock
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from kgw.backend.seaweedmq.chain.files import ChainFile, ChunkNote, NotWriterError
 from kgw.backend.seaweedmq.chain.leader import (
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from kgw.backend.seaweedmq.chain.settling import Outcome
     from kgw.backend.seaweedmq.filer import Chunk
-
-FOREVER_S: Final = float("inf")
 
 _log = EventLogger(__name__)
 
@@ -92,9 +90,7 @@ class Ledger:
 
     # --- the leader entry ---
 
-    async def change_leader(
-        self, edit: Callable[[Leader], Leader], refuse_at_s: float = FOREVER_S
-    ) -> None:
+    async def change_leader(self, edit: Callable[[Leader], Leader], refuse_at_s: float) -> None:
         """Have the leader entry say something else.
 
         `edit` is given what it says, with the files as they are now.
@@ -213,7 +209,7 @@ class Ledger:
 
     # --- files that are written whole ---
 
-    async def begin_file(self, base_offset: int, begun_ms: int) -> ChainFile:
+    async def begin_file(self, base_offset: int, begun_ms: int, refuse_at_s: float) -> ChainFile:
         """Give a name to a file that will be put in the place of others, or removed."""
         names: list[str] = []
 
@@ -224,14 +220,16 @@ class Ledger:
             self._in_work.add(name)
             return leader._replace(last_name=name, unwanted=(*leader.unwanted, name))
 
-        await self.change_leader(edit)
+        await self.change_leader(edit, refuse_at_s)
         return ChainFile(names[-1], base_offset, begun_ms, end_offset=base_offset, is_loaded=True)
 
-    async def write_file(self, file: ChainFile) -> None:
+    async def write_file(self, file: ChainFile, refuse_at_s: float) -> None:
         """Make a file with all its chunks, after `begin_file`."""
         self.check()
         after = self.first_marks
-        outcome = await self._settle(Change(self._file_entry(file, after), None, after), FOREVER_S)
+        outcome = await self._settle(
+            Change(self._file_entry(file, after), None, after), refuse_at_s
+        )
         if outcome.verdict is not Verdict.DONE:
             await self._give_up(outcome, file.name)
 
@@ -240,7 +238,12 @@ class Ledger:
         self._in_work.difference_update(file.name for file in files)
 
     async def replace(
-        self, first: int, count: int, written: Sequence[ChainFile], detail: bytes
+        self,
+        first: int,
+        count: int,
+        written: Sequence[ChainFile],
+        detail: bytes,
+        refuse_at_s: float,
     ) -> None:
         """Name other files, or none, in the place of some; these are unwanted from then on."""
         replaced = {file.name for file in self.files[first : first + count]}
@@ -256,7 +259,7 @@ class Ledger:
             unwanted += names[first : first + count]
             return leader._replace(rows=tuple(rows), unwanted=tuple(unwanted), detail=detail)
 
-        await self.change_leader(edit)
+        await self.change_leader(edit, refuse_at_s)
         known = {file.name: file for file in written}
         self.files[:] = [known.get(file.name, file) for file in self.files]
         self.end_work(written)

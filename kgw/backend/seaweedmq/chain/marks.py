@@ -109,9 +109,9 @@ def read_file(entry: Entry, file: ChainFile, place: str) -> ChainFile:
     if len(notes) != len(entry.chunks):
         message = f"{place}: {len(entry.chunks)} chunks, but {len(notes)} are described"
         raise CorruptionError(message)
-    ends = [note.base_offset for note in notes[1:]] + [end_offset]
+    ends = [*(note.base_offset for note in notes[1:]), end_offset]
     lower = file.base_offset
-    for chunk, note, end in zip(entry.chunks, notes, ends, strict=True):
+    for chunk, note, end in zip(entry.chunks, notes, ends, strict=False):
         if chunk.position != found.size_bytes or not lower <= note.base_offset <= end:
             message = f"{place}: chunk {len(found.chunks)} does not follow the one before it"
             raise CorruptionError(message)

@@ -1,0 +1,546 @@
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw.backend.base import CompactionJob, LogSettings, Segmented, Snapshot
+from kgw.backend.seaweedmq.chain import NotWriterError
+from kgw.backend.seaweedmq.options import SeaweedMqOptions
+from kgw.completion import until_done
+from kgw.errors import CorruptionError, ErrorCode, StorageError
+from kgw.records.batch import Compression, read_batch, split_batches
+from kgw.records.builder import BatchBuilder
+from kgw.testing.backend_harness import KEY, SETTINGS, UNBOUNDED_BYTES, batches, contents
+from kgw.testing.batches import make_batch
+from kgw.testing.filer import CallKind
+from kgw.types import PartitionKey
+from tests.backend.seaweedmq.gateways import REFUSE_AT_ONCE, Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from kgw.backend.base import PartitionLog
+    from kgw.backend.seaweedmq.filer import Chunk, Entry
+    from kgw.testing.clock import ManualClock
+
+COLD = REFUSE_AT_ONCE._replace(cache_bytes=0)
+"""Every read goes to the files."""
+
+
+async def _append(log: PartitionLog, values: Iterable[bytes]) -> None:
+    for value in values:
+        await log.append([make_batch([value])])
+
+
+def _files(cluster: Cluster) -> list[Entry]:
+    """Return the log files of the partition, by name."""
+    (directory,) = (path for path in cluster.store.directories if path.endswith("0000-0031"))
+    entries = cluster.store.directories[directory]
+    return [entries[name] for name in sorted(entries) if name[0].isdigit()]
+
+
+async def _until(condition: Callable[[], object], clock: ManualClock | None = None) -> None:
+    """Let the loop turn, and time pass, until something is so."""
+    for _ in range(1_000):
+        if condition():
+            return
+        await asyncio.sleep(0)
+        if clock is not None:
+            clock.advance(1)
+    raise AssertionError("it has not become so")
+
+
+def _chunks(cluster: Cluster) -> list[Chunk]:
+    return [chunk for file in _files(cluster) for chunk in file.chunks]
+
+
+async def test_what_gathers_is_one_chunk() -> None:
+    """One upload and one update, however many appends wait for the one before."""
+    async with Cluster() as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create()
+        await _append(log, [b"first"])
+        gateway.filer.calls.clear()
+        await asyncio.gather(*(log.append([make_batch([b"%d" % n])]) for n in range(100)))
+        assert gateway.filer.count(CallKind.UPLOAD) <= 2
+        assert gateway.filer.count(CallKind.UPLOAD, CallKind.UPDATE) == gateway.filer.count()
+        assert 101 == log.high_watermark
+
+
+# --- stops and take-overs ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [CallKind.UPLOAD, CallKind.UPDATE])
+async def test_a_kill_in_mid_append_loses_nothing_that_was_answered(kind: CallKind) -> None:
+    """What was on its way is there whole or not at all, and its offset is given once."""
+    async with Cluster() as cluster:
+        killed = await cluster.gateway()
+        log = await killed.create()
+        await _append(log, [b"a", b"b"])
+        killed.filer.hold_all(kind)
+        late = log.append([make_batch([b"late"])])
+        await _until(lambda: killed.filer.held)
+        other = await cluster.gateway()
+        taken = await other.log()
+        assert [(0, b"a"), (1, b"b")] == await contents(taken)
+        # The dead gateway's request arrives now.
+        killed.filer.hold_all()
+        killed.filer.held[0].answer()
+        await until_done(late)
+        assert isinstance(late.error, NotWriterError)
+        assert 2 == (await taken.append([make_batch([b"c"])])).base_offset
+        assert [(0, b"a"), (1, b"b"), (2, b"c")] == await contents(taken)
+
+
+async def test_an_append_that_was_entered_before_the_take_over_is_there() -> None:
+    """Its answer was lost with the gateway: the next one has it at its offset."""
+    async with Cluster() as cluster:
+        killed = await cluster.gateway()
+        log = await killed.create()
+        await _append(log, [b"a"])
+        killed.filer.hold_all(CallKind.UPDATE)
+        late = log.append([make_batch([b"late"])])
+        await _until(lambda: killed.filer.held)
+        killed.filer.held[0].deliver()
+        taken = await (await cluster.gateway()).log()
+        assert [(0, b"a"), (1, b"late")] == await contents(taken)
+        assert 2 == (await taken.append([make_batch([b"c"])])).base_offset
+        killed.filer.hold_all()
+        killed.filer.held[0].answer()
+        assert 1 == (await late).base_offset
+
+
+async def test_a_gateway_that_was_taken_over_sends_clients_away() -> None:
+    """With NOT_LEADER_OR_FOLLOWER for whatever comes; it says so in health."""
+    async with Cluster() as cluster:
+        old = await cluster.gateway()
+        log = await old.create()
+        await _append(log, [b"a"])
+        taken = await (await cluster.gateway()).log()
+        for _ in range(3):
+            refused = log.append([make_batch([b"x"])])
+            await until_done(refused)
+            assert isinstance(refused.error, NotWriterError)
+            assert ErrorCode.NOT_LEADER_OR_FOLLOWER is refused.error.code
+        assert (True, False) == (log.has_failed, taken.has_failed)
+        assert (1, 1) == (log.high_watermark, log.end_offset)
+        assert any("another gateway" in problem for problem in old.backend.health.problems)
+        assert not old.backend.health.writable
+        await _append(taken, [b"b"])
+        assert [(0, b"a"), (1, b"b")] == await contents(taken)
+
+
+async def test_an_unknown_outcome_is_settled_before_anything_is_answered() -> None:
+    """The update was made and its answer lost: the append is done, once."""
+    async with Cluster() as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create()
+        await _append(log, [b"a"])
+        gateway.filer.lose_answer(CallKind.UPDATE)
+        pending = asyncio.ensure_future(log.append([make_batch([b"b"])]))
+        await _until(pending.done, cluster.clock)
+        assert 1 == pending.result().base_offset
+        assert [(0, b"a"), (1, b"b")] == await contents(log)
+
+
+async def test_a_hundred_partitions_open_side_by_side() -> None:
+    """With one listing, and four calls for each that holds nothing new."""
+    count = 100
+    keys = [PartitionKey(KEY.topic_id, number) for number in range(count)]
+    async with Cluster() as cluster:
+        first = await cluster.gateway()
+        logs = await first.backend.create_partitions(keys, "orders", SETTINGS)  # type: ignore[arg-type]
+        assert first.filer.count() <= count + 20
+        await asyncio.gather(*(log.append([make_batch([b"x"])]) for log in logs[: count // 2]))
+        await first.backend.aclose()
+        second = await cluster.gateway()
+        second.filer.calls.clear()
+        opened = await asyncio.gather(*map(second.log, keys))
+        assert count // 2 == sum(log.high_watermark for log in opened)
+        assert 1 == second.filer.count(CallKind.LIST)
+        # An empty one has a leader entry alone.
+        assert count // 2 * (4 + 2) + 1 == second.filer.count()
+
+
+async def test_an_unclean_stop_costs_a_look_at_the_end_and_an_epoch() -> None:
+    """The last chunk is read, and the new epoch is kept, before anything is appended."""
+    async with Cluster() as cluster:
+        first = await cluster.gateway()
+        await _append(await first.create(), [b"a"])
+        second = await cluster.gateway()
+        second.filer.calls.clear()
+        log = await second.log()
+        assert (1, 4, 7) == (
+            second.filer.count(CallKind.READ_CHUNK),
+            second.filer.count(CallKind.UPDATE) + second.filer.count(CallKind.LIST),
+            second.filer.count(),
+        )
+        assert 1 == log.leader_epoch
+
+
+# --- failures ------------------------------------------------------------------------------------
+
+
+async def test_what_waits_behind_a_refused_append_fails_with_it() -> None:
+    """Also what is submitted to a file that was about to begin; then offsets are dense."""
+    async with Cluster() as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create(settings=LogSettings(segment_bytes=200))
+        await _append(log, [b"a"])
+        # Once while the other file begins, which is told first.
+        gateway.filer.fail_next(CallKind.UPLOAD, times=2)
+        appends = [log.append([make_batch([b"x" * 100])]) for _ in range(5)]
+        await _until(lambda: all(append.is_done for append in appends), cluster.clock)
+        assert all(isinstance(append.error, StorageError) for append in appends)
+        assert (1, 1, False) == (log.high_watermark, log.end_offset, log.has_failed)
+        await _append(log, [b"b", b"c"])
+        assert [(0, b"a"), (1, b"b"), (2, b"c")] == await contents(log)
+
+
+async def test_a_filer_that_is_away_for_a_while_loses_nothing() -> None:
+    """Appends wait, health says for how long, and all goes on by itself."""
+    async with Cluster(SeaweedMqOptions()) as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create()
+        await _append(log, [b"a"])
+        gateway.filer.is_away = True
+        pending = asyncio.ensure_future(log.append([make_batch([b"b"])]))
+        for _ in range(20):
+            await asyncio.sleep(0)
+            cluster.clock.advance(1)
+        assert any("waited for the filer" in one for one in gateway.backend.health.problems)
+        assert not gateway.backend.health.writable
+        hot = log.read_hot(0, UNBOUNDED_BYTES, 1)
+        assert hot is not None
+        assert 1 == hot.next_offset
+        gateway.filer.is_away = False
+        await _until(pending.done, cluster.clock)
+        assert 1 == pending.result().base_offset
+        assert gateway.backend.health == gateway.backend.health._replace(writable=True, problems=())
+
+
+async def test_a_damaged_chunk_is_named_by_file_and_offset() -> None:
+    """What lies before and behind it is served, and the damage never."""
+    async with Cluster(COLD) as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create()
+        await log.append([make_batch([b"a"]), make_batch([b"b" * 50]), make_batch([b"c"])])
+        await _append(log, [b"d"])
+        chunk = _chunks(cluster)[0]
+        data = bytearray(cluster.store.chunks[chunk.file_id])
+        place = data.index(b"b" * 50)
+        data[place] ^= 1
+        cluster.store.chunks[chunk.file_id] = bytes(data)
+        result = await log.read(0, UNBOUNDED_BYTES, 4)
+        assert 1 == result.next_offset
+        with pytest.raises(CorruptionError, match="offsets 1 to 1 are damaged") as damage:
+            await log.read(1, UNBOUNDED_BYTES, 4)
+        assert 2 == damage.value.end_offset
+        assert f"/{_files(cluster)[0].name}, position " in str(damage.value)
+        assert 4 == (await log.read(2, UNBOUNDED_BYTES, 4)).next_offset
+        assert str(damage.value) in gateway.backend.health.problems
+        with pytest.raises(CorruptionError):
+            await batches(log)
+        with pytest.raises(CorruptionError):
+            await log.find_max_timestamp(0, 4)
+        with pytest.raises(CorruptionError):
+            await log.find_by_time(0, 0, 4, lambda _: None)
+
+
+async def test_a_missing_chunk_is_named_by_file_and_offset() -> None:
+    """It is an error to whoever reads it, and to nobody else."""
+    async with Cluster(COLD) as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create()
+        await _append(log, [b"a", b"b", b"c"])
+        gone = _chunks(cluster)[1].file_id
+        del cluster.store.chunks[gone]
+        assert 1 == (await log.read(0, UNBOUNDED_BYTES, 3)).next_offset
+        with pytest.raises(CorruptionError, match="offsets 1 to 1 cannot be read") as missing:
+            await log.read(1, UNBOUNDED_BYTES, 3)
+        assert 2 == missing.value.end_offset
+        assert _files(cluster)[0].name in str(missing.value)
+        assert 3 == (await log.read(2, UNBOUNDED_BYTES, 3)).next_offset
+
+
+async def test_a_file_that_is_gone_is_no_empty_log() -> None:
+    """Neither for readers nor for the next gateway."""
+    async with Cluster(COLD) as cluster:
+        first = await cluster.gateway()
+        log = await first.create(settings=LogSettings(segment_bytes=100))
+        await _append(log, [b"a" * 80, b"b" * 80])
+        (directory,) = (path for path in cluster.store.directories if path.endswith("0000-0031"))
+        lost, active = _files(cluster)
+        cluster.store.delete(directory, lost.name, is_recursive=False)
+        second = await cluster.gateway()
+        taken = await second.log()
+        with pytest.raises(CorruptionError, match=f"{lost.name}: it is gone"):
+            await taken.read(0, UNBOUNDED_BYTES, 2)
+        assert 2 == (await taken.read(1, UNBOUNDED_BYTES, 2)).next_offset
+        cluster.store.delete(directory, active.name, is_recursive=False)
+        with pytest.raises(CorruptionError, match="gone"):
+            await (await cluster.gateway()).log()
+
+
+async def test_a_damaged_snapshot_is_not_used() -> None:
+    """It is reported; a large one is a chunk of its own."""
+    async with Cluster() as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create()
+        await _append(log, [b"a"])
+        await log.save_snapshot(Snapshot(1, b"s" * 100_000))
+        assert Snapshot(1, b"s" * 100_000) == await log.load_snapshot()
+        (file_id,) = (name for name, data in cluster.store.chunks.items() if len(data) > 100_000)
+        cluster.store.chunks[file_id] = cluster.store.chunks[file_id][:-1] + b"x"
+        assert await log.load_snapshot() is None
+        assert any("checksum" in problem for problem in gateway.backend.health.problems)
+        await log.save_snapshot(Snapshot(1, b"new"))
+        assert Snapshot(1, b"new") == await log.load_snapshot()
+        assert file_id not in cluster.store.chunks
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+async def test_files_end_by_size_and_by_time() -> None:
+    """By segment.bytes, by 64 MB whatever that says, and after an hour."""
+    async with Cluster(COLD._replace(file_bytes=250)) as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create()
+        await _append(log, [b"x" * 50] * 4)
+        assert 2 == len(_files(cluster))
+        cluster.clock.advance(3_599)
+        await _append(log, [b"x"])
+        assert 3 == len(_files(cluster))
+        await _append(log, [b"x"])
+        assert 3 == len(_files(cluster))
+        cluster.clock.advance(3_600)
+        await _append(log, [b"x"])
+        assert 4 == len(_files(cluster))
+        assert 7 == len(await contents(log))
+
+
+async def test_retention_removes_whole_files() -> None:
+    """With their chunks; the log start is exact, and what is left of a file is not served."""
+    async with Cluster(COLD) as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create(settings=LogSettings(segment_bytes=100))
+        await _append(log, [b"%d" % number * 20 for number in range(10)])
+        before = len(_files(cluster))
+        await log.drop_before(7)
+        assert before > len(_files(cluster))
+        assert cluster.store.named_chunks == set(cluster.store.chunks)
+        assert list(range(7, 10)) == [offset for offset, _ in await contents(log)]
+        with pytest.raises(ValueError, match="above"):
+            await log.drop_before(11)
+
+
+async def test_the_layout_can_change_within_a_file() -> None:
+    """What is there stays as it is; all of it is read."""
+    async with Cluster(COLD._replace(decoded_on_loop_bytes=500)) as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create()
+        values = [b"a", b"b" * 1_000, b"c", b"d" * 1_000, b"e"]
+        for number, value in enumerate(values):
+            log.configure(SETTINGS._replace(layout="records" if number % 2 else "batches"))
+            await log.append([make_batch([value])])
+        log.configure(SETTINGS._replace(layout="records"))
+        await asyncio.gather(*(log.append([make_batch([value])]) for value in values))
+        assert list(enumerate(values * 2)) == await contents(log)
+        assert 1 == len(_files(cluster))
+
+
+async def test_hot_readers_get_what_cold_ones_do_in_layout_records() -> None:
+    """Batches without the compression that they came with: their bytes are counted so, too."""
+    async with Cluster(REFUSE_AT_ONCE) as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create(settings=SETTINGS._replace(layout="records"))
+        builder = BatchBuilder(compression=Compression.ZSTD)
+        builder.add(value=b"v" * 1_000)
+        announced: list[tuple[int, int]] = []
+        log.on_advance = lambda end, size_bytes: announced.append((end, size_bytes))
+        await log.append([read_batch(builder.build())])
+        hot = log.read_hot(0, UNBOUNDED_BYTES, 1)
+        assert hot is not None
+        cold = await log.read(0, UNBOUNDED_BYTES, 1)
+        assert b"".join(hot.buffers) == b"".join(cold.buffers)
+        assert [(1, log.size_bytes)] == announced
+        (batch,) = split_batches(hot.buffers[0])
+        assert Compression.NONE is batch.compression
+
+
+# --- reading old data ----------------------------------------------------------------------------
+
+
+async def test_a_reader_that_catches_up_has_chunks_fetched_ahead() -> None:
+    """Several at a time, each once, and no more than is allowed."""
+    async with Cluster(COLD._replace(read_ahead_chunks=3)) as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create()
+        await _append(log, [b"%03d" % number * 100 for number in range(20)])
+        gateway.filer.calls.clear()
+        result = await log.read(0, 1, 20)
+        assert 1 == gateway.filer.count(CallKind.READ_CHUNK)
+        result = await log.read(result.next_offset, 1, 20)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert 5 == gateway.filer.count(CallKind.READ_CHUNK)
+        while result.buffers:
+            result = await log.read(result.next_offset, 1, 20)
+        assert 20 == gateway.filer.count(CallKind.READ_CHUNK)
+
+
+async def test_one_read_of_many_chunks_waits_for_all_of_them_at_once() -> None:
+    """Not for one after the other."""
+    async with Cluster(COLD) as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create()
+        await _append(log, [b"x" * 100] * 8)
+        gateway.filer.hold_all(CallKind.READ_CHUNK)
+        reading = asyncio.ensure_future(log.read(0, UNBOUNDED_BYTES, 8))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert 8 == len(gateway.filer.held)
+        gateway.filer.hold_all()
+        for request in gateway.filer.held:
+            request.answer()
+        assert 8 == (await reading).next_offset
+
+
+async def test_readers_share_what_is_fetched() -> None:
+    """At the same time, and soon after one another."""
+    async with Cluster(COLD) as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create()
+        await _append(log, [b"a", b"b"])
+        gateway.filer.calls.clear()
+        await asyncio.gather(*(log.read(0, 1, 2) for _ in range(10)))
+        await log.read(0, 1, 2)
+        assert 1 == gateway.filer.count(CallKind.READ_CHUNK)
+
+
+async def test_what_is_kept_of_chunks_is_bounded() -> None:
+    """The one that was used longest ago goes first."""
+    async with Cluster(COLD._replace(chunk_cache_bytes=1_000, read_ahead_chunks=0)) as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create()
+        await _append(log, [b"x" * 300] * 3)
+        for offset in (0, 1, 0, 2, 0):
+            await log.read(offset, 1, 3)
+        gateway.filer.calls.clear()
+        await log.read(0, 1, 3)
+        assert 0 == gateway.filer.count()
+        await log.read(1, 1, 3)
+        assert 1 == gateway.filer.count()
+
+
+async def test_a_look_by_time_opens_what_may_hold_it() -> None:
+    """Files and chunks say what their greatest time is."""
+    async with Cluster(COLD) as cluster:
+        first = await cluster.gateway()
+        log = await first.create(settings=LogSettings(segment_bytes=200))
+        for number in range(40):
+            await log.append([make_batch([b"x" * 30], timestamps_ms=[number])])
+        second = await cluster.gateway()
+        taken = await second.log()
+        second.filer.calls.clear()
+        found = await taken.find_by_time(17, 0, 40, lambda batch: batch.base_offset)
+        assert 17 == found
+        assert (1, 1) == (
+            second.filer.count(CallKind.LOOK_UP),
+            second.filer.count(CallKind.READ_CHUNK),
+        )
+        second.filer.calls.clear()
+        best = await taken.find_max_timestamp(0, 40)
+        assert best is not None
+        assert (39, 0) == (best.base_offset, second.filer.count(CallKind.READ_CHUNK))
+
+
+async def test_a_reader_goes_on_where_files_were_rewritten_meanwhile() -> None:
+    """It gets what has taken their place."""
+    async with Cluster(COLD._replace(chunk_cache_bytes=0)) as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create(settings=LogSettings(segment_bytes=200))
+        assert isinstance(log, Segmented)
+        for number in range(12):
+            await log.append([make_batch([b"v%d" % number * 20], keys=[b"key"])])
+        gateway.filer.hold_next(CallKind.READ_CHUNK)
+        reading = asyncio.ensure_future(log.read(0, 1, 12))
+        await _until(lambda: gateway.filer.held)
+        job = CompactionJob(upper_bound=12, now_ms=0, delete_retention_ms=0)
+        await log.compact(job)
+        gateway.filer.held[0].answer()
+        result = await reading
+        (batch,) = split_batches(result.buffers[0])
+        assert (0, 0) == (batch.base_offset, batch.record_count)
+        assert cluster.store.named_chunks == set(cluster.store.chunks)
+
+
+async def test_retention_may_be_quicker_than_compaction() -> None:
+    """What was dropped is not put back, and the rest is compacted all the same."""
+    async with Cluster(COLD) as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create(settings=LogSettings(segment_bytes=200))
+        assert isinstance(log, Segmented)
+        for number in range(12):
+            await log.append([make_batch([b"v%d" % number * 20], keys=[b"key"])])
+        gateway.filer.hold_next(CallKind.CREATE)
+        job = CompactionJob(upper_bound=12, now_ms=0, delete_retention_ms=0)
+        compacting = asyncio.ensure_future(log.compact(job))
+        await _until(lambda: gateway.filer.held)
+        second = (await log.segments())[2].base_offset
+        await log.drop_before(second)
+        gateway.filer.held[0].answer()
+        await compacting
+        assert second == (await log.segments())[0].base_offset
+        assert [11] == [offset for offset, _ in (await contents_of_records(log))][-1:]
+        assert cluster.store.named_chunks == set(cluster.store.chunks)
+
+
+async def contents_of_records(log: PartitionLog) -> list[tuple[int, bytes]]:
+    """Return what readers get, past batches that compaction has emptied."""
+    result = await log.read(log.log_start_offset, UNBOUNDED_BYTES, log.high_watermark)
+    return [
+        (batch.base_offset, bytes(batch.buffer))
+        for buffer in result.buffers
+        for batch in split_batches(buffer)
+        if batch.record_count
+    ]
+
+
+# --- the backend ---------------------------------------------------------------------------------
+
+
+async def test_topics_that_nobody_knows_are_named() -> None:
+    """Once the catalogue has opened its own."""
+    async with Cluster() as cluster:
+        first = await cluster.gateway()
+        await first.create()
+        second = await cluster.gateway()
+        await second.backend.forget_others()
+        health = second.backend.health
+        assert (1, True) == (health.unclaimed_partitions, health.writable)
+        assert "kgw log adopt" in health.problems[0]
+        await second.log()
+        await second.backend.forget_others()
+        assert 0 == second.backend.health.unclaimed_partitions
+
+
+async def test_a_stop_ends_though_the_filer_is_away() -> None:
+    """It waits for a while; then what nobody has answered fails, and the stop is no orderly one."""
+    async with Cluster(SeaweedMqOptions(decoded_on_loop_bytes=0)) as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create(settings=SETTINGS._replace(layout="records"))
+        await _append(log, [b"a"])
+        gateway.filer.is_away = True
+        pending = log.append([make_batch([b"b"])])
+        closing = asyncio.ensure_future(gateway.backend.aclose())
+        begun_s = cluster.clock.monotonic_s()
+        await _until(closing.done, cluster.clock)
+        assert cluster.clock.monotonic_s() - begun_s <= 60
+        await closing
+        assert isinstance(pending.error, StorageError)
+        taken = await (await cluster.gateway()).log()
+        assert ([(0, b"a")], 1) == (await contents(taken), taken.leader_epoch)
