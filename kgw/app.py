@@ -179,6 +179,12 @@ class _Process:
             await self._open_admin(gateway)
             if self._admin is not None:
                 await self._admin.start()
+            _log.info(
+                "standing by: another server leads, or has not said that it does not",
+                data=self._config.backend_url,
+                leader=gateway.backend.leader,
+                admin=",".join(map(str, self._admin_listeners)),
+            )
             stop = asyncio.ensure_future(self._stop.wait())
             await asyncio.wait((starting, stop), return_when=asyncio.FIRST_COMPLETED)
             stop.cancel()
@@ -257,23 +263,26 @@ class _Process:
 
     def _leadership_changed(self, gateway: Gateway) -> None:
         backend = gateway.backend
-        if backend.leadership is Leadership.STANDBY and not self._standby.is_set():
-            _log.info(
-                "standing by: another server leads, or has not said that it does not",
-                data=self._config.backend_url,
-                leader=backend.leader,
-            )
+        if backend.leadership is Leadership.STANDBY:
             self._standby.set()
-        elif backend.leadership is Leadership.LOST and self._handover is None:
-            handover_s = self._config.handover_ms / 1000
+        elif backend.leadership is Leadership.LOST:
+            self._hand_over(backend)
+
+    def _hand_over(self, backend: Backend) -> None:
+        """Stop in a while, counted anew once clients can be told where to go."""
+        handover_s = self._config.handover_ms / 1000
+        if self._handover is None:
             _log.error(
-                "another server has taken over: clients are sent there, and this one stops",
+                "another server has taken over: this one sends clients there, and stops",
                 data=self._config.backend_url,
                 leader=backend.leader,
                 stops_in_s=handover_s,
             )
-            due_s = self._clock.monotonic_s() + handover_s
-            self._handover = self._clock.call_at(due_s, self._stop.set)
+        else:
+            self._handover.cancel()
+            _log.info("clients are sent to the server that has taken over", leader=backend.leader)
+        due_s = self._clock.monotonic_s() + handover_s
+        self._handover = self._clock.call_at(due_s, self._stop.set)
 
     async def _drain(self, server: Server) -> None:
         timeout_s = self._config.shutdown_timeout_ms / 1000

@@ -24,7 +24,6 @@ from kgw.backend.base import Leadership
 from kgw.completion import Completion
 from kgw.errors import EncodeError, KafkaError, ProtocolError, StorageError
 from kgw.handlers.context import LARGE_REQUEST_BYTES, EncodedBody, Later, RequestContext
-from kgw.handlers.leadership import check_leadership
 from kgw.handlers.refusal import refuse
 from kgw.handlers.table import HANDLERS
 from kgw.protocol.api_keys import ApiKey
@@ -144,6 +143,9 @@ class Dispatcher:
         try:
             leadership = self._gateway.leadership
             if leadership is not _LEADING:
+                # Not at the top: it hardly ever happens, and never where there is one server.
+                from kgw.handlers.leadership import check_leadership
+
                 check_leadership(context.api_key, leadership)
             return handler.module.handle(context.request, context)
         except ProtocolError:

@@ -331,7 +331,7 @@ class TopicCatalog:
                 f"topic {name!r} collides with {other!r}: '.' and '_' count as the same",
             )
         self._check_partition_count(partition_count, partition_count)
-        return parse_own_settings(configs)
+        return self._own_settings(configs)
 
     async def create(
         self, name: str, partition_count: int, configs: Mapping[str, str | None]
@@ -464,12 +464,22 @@ class TopicCatalog:
     async def _configure(self, topic: Topic, change: ConfigChange) -> None:
         async with self._lock(topic.name):
             self._check_exists(topic)
-            own = parse_own_settings(change(topic.config.own_texts()))
+            own = self._own_settings(change(topic.config.own_texts()))
             config = TopicConfig(own, self._config)
             row = topic.row()._replace(configs=config.own_texts())
             await self._backend.state.apply([Change(TOPIC, row.key, row.encode())])
             config = TopicConfig(own, self._config)
             await take_turns(topic.configure(config, self._config_share()))
+
+    def _own_settings(self, texts: Mapping[str, str | None]) -> dict[str, Value]:
+        """Return a topic's own settings as values. Raises KafkaError INVALID_CONFIG."""
+        own = parse_own_settings(texts)
+        if "kgw.seaweedmq.layout" in own and not self._config.backend.startswith("seaweedmq:"):
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                "kgw.seaweedmq.layout is for kgw.backend=seaweedmq://FILER:PORT/NAMESPACE",
+            )
+        return own
 
     def _reconfigure(self, topics: Iterable[Topic]) -> Turns[None]:
         """Work out the settings of topics anew, from their own ones and what is the default now."""

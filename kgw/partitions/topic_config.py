@@ -119,7 +119,10 @@ class TopicConfig:
                 cast("int", values["kgw.flush.ms"]), cast("int", values["flush.ms"])
             ),
             flush_interval_messages=cast("int", values["flush.messages"]),
-            layout=cast("str", own.get("kgw.seaweedmq.layout", "")),
+            # The backend has the server's own setting.
+            layout=cast("str", values["kgw.seaweedmq.layout"])
+            if "kgw.seaweedmq.layout" in own
+            else "",
         )
 
     def own_texts(self) -> dict[str, str]:

@@ -192,6 +192,7 @@ async def test_settings_that_the_server_has_been_given() -> None:
         {"min.insync.replicas": "2"},
         {"compression.type": "brotli"},
         {"remote.storage.enable": "true"},
+        {"kgw.seaweedmq.layout": "records"},
     ],
 )
 async def test_settings_that_are_refused(

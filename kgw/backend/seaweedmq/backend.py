@@ -127,7 +127,8 @@ class SeaweedMqBackend(Backend):
             self._shell.report(problem)
 
     async def aclose(self) -> None:
-        await self._close(is_orderly=True)
+        # Once another gateway leads, where a log ended here is not for this one to say.
+        await self._close(is_orderly=self.leadership is not Leadership.LOST)
 
     async def abandon(self) -> None:
         """Let go and note nothing, as far as a process can that is not killed."""

@@ -1,0 +1,279 @@
+"""A gateway whose leadership is not confirmed, and one that another server has replaced."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kgw.backend.base import Leadership
+from kgw.backend.memory import MemoryBackend
+from kgw.config import Config, Listener, Node
+from kgw.errors import ErrorCode, ProtocolError
+from kgw.handlers.leadership import REPLACED, SERVED_UNCONFIRMED, UNCONFIRMED
+from kgw.handlers.table import HANDLERS
+from kgw.protocol.api_keys import ApiKey
+from kgw.testing.gateway import InProcessGateway
+from tests.handlers.support import batch, call, create_topic, request_of
+from tests.handlers.test_placement import (
+    OF_GROUPS,
+    OF_PARTITIONS,
+    OF_TRANSACTIONS,
+    codes_in,
+    versions,
+)
+from tests.turns import turns
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from kgw.partitions.topic import Topic
+
+OTHER = Node(2, {"PLAINTEXT": Listener("PLAINTEXT", "two.example", 9092)})
+NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+class LedBackend(MemoryBackend):
+    """A backend that leads as long as a test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = Leadership.LEADING
+        self.other: Node | None = None
+
+    @property
+    def leadership(self) -> Leadership:
+        return self.now
+
+    @property
+    def leader(self) -> Node | None:
+        return self.other
+
+    def become(self, leadership: Leadership, other: Node | None = None) -> None:
+        """Be told what this process is from now on."""
+        self.now, self.other = leadership, other
+        assert self.on_leadership is not None
+        self.on_leadership()
+
+
+class Led(InProcessGateway):
+    """A gateway over such a backend."""
+
+    def __init__(self) -> None:
+        self.backend = LedBackend()
+        super().__init__(Config.of(auto_create_topics_enable=False), self.backend)
+
+    def become(self, leadership: Leadership, other: Node | None = None) -> None:
+        self.backend.become(leadership, other)
+
+    def topic(self) -> Topic:
+        topic = self.gateway.catalog.get("orders")
+        assert topic is not None
+        return topic
+
+
+@pytest.fixture
+async def led() -> AsyncIterator[Led]:
+    """It has the topic "orders" of two partitions, with a record in the first."""
+    async with Led() as led:
+        topic = await create_topic(led, partitions=2)
+        await led.request(OF_PARTITIONS[ApiKey.PRODUCE](topic, 0), 9)
+        yield led
+        assert {} == led.gateway.internal_errors
+
+
+def fetch(topic: Topic, offset: int, **fields: object) -> Any:
+    """Return a Fetch of the first partition that does not wait."""
+    wanted = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
+    named = {"topic": "orders", "topic_id": topic.topic_id, "partitions": [wanted]}
+    return request_of(ApiKey.FETCH, max_bytes=1 << 20, topics=[named], **fields)
+
+
+def test_every_api_has_an_answer() -> None:
+    """An API that is new is refused, or served for a reason."""
+    assert set(HANDLERS) == {*UNCONFIRMED, *SERVED_UNCONFIRMED}
+    assert UNCONFIRMED.keys().isdisjoint(SERVED_UNCONFIRMED)
+    assert REPLACED.keys() <= UNCONFIRMED.keys()
+
+
+def test_clients_retry_what_is_refused() -> None:
+    """By themselves: an application notices nothing but time."""
+    assert all(code.retriable for code in UNCONFIRMED.values())
+
+
+@pytest.mark.parametrize("api", sorted(UNCONFIRMED))
+async def test_unconfirmed_it_refuses(led: Led, api: ApiKey) -> None:
+    """In every version, with the code that the table has; and answers again once confirmed."""
+    for version in versions(api):
+        if api in OF_PARTITIONS:
+            request = OF_PARTITIONS[api](led.topic(), 0)
+        elif api in OF_GROUPS:
+            request = OF_GROUPS[api]("group", led.topic(), version)
+        elif api in OF_TRANSACTIONS:
+            request = OF_TRANSACTIONS[api]("id", version)
+        elif api in {ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS}:
+            request = request_of(api, resources=[{"resource_type": 2, "resource_name": "orders"}])
+        elif api is ApiKey.DELETE_TOPICS:
+            by_name: dict[str, object] = {"topic_names": ["orders"]}
+            named = by_name if version < 6 else {"topics": [{"name": "orders"}]}
+            request = request_of(api, **named)
+        elif api is ApiKey.CREATE_TOPICS:
+            request = request_of(api, topics=[{"name": "new", "num_partitions": 1}])
+        elif api is ApiKey.CREATE_PARTITIONS:
+            request = request_of(api, topics=[{"name": "orders", "count": 3, "assignments": None}])
+        else:
+            request = request_of(api)
+        led.become(Leadership.UNCONFIRMED)
+        codes = codes_in(await led.request(request, version))
+        assert codes == {UNCONFIRMED[api]}
+        led.become(Leadership.LEADING)
+    assert ["orders"] == list(led.gateway.catalog.topics)
+    assert led.gateway.metrics.leadership_doubts == len(versions(api))
+
+
+async def test_unanswered_produce_is_refused_by_closing(led: Led) -> None:
+    """There is no other way to tell."""
+    led.become(Leadership.UNCONFIRMED)
+    request = request_of(
+        ApiKey.PRODUCE,
+        acks=0,
+        timeout_ms=1000,
+        topic_data=[{"name": "orders", "partition_data": [{"index": 0, "records": batch(b"v")}]}],
+    )
+    with pytest.raises(ProtocolError, match="NOT_LEADER_OR_FOLLOWER"):
+        await led.start(request, 9).response()
+
+
+async def test_unconfirmed_it_serves_records_and_knows_of_no_end(led: Led) -> None:
+    """Records are what they are; that there are no more of them another server may know better."""
+    expected = {0: set(), 1: {NOT_LEADER}}
+    for version in range(4, 19):
+        for state in (Leadership.UNCONFIRMED, Leadership.LEADING):
+            led.become(state)
+            for offset, codes in expected.items():
+                response: Any = await led.request(fetch(led.topic(), offset), version)
+                (data,) = response.responses[0].partitions
+                is_confirmed = state is Leadership.LEADING
+                assert (set() if is_confirmed else codes) == codes_in(response)
+                assert bool(data.records) == (not offset)
+
+
+async def test_unconfirmed_it_has_no_sessions(led: Led) -> None:
+    """The answers of a session leave out what has nothing new to say."""
+    made: Any = await led.request(fetch(led.topic(), 1, session_epoch=0), 12)
+    assert made.session_id
+    led.become(Leadership.UNCONFIRMED)
+    going_on = fetch(led.topic(), 1, session_id=made.session_id, session_epoch=1)
+    response: Any = await led.request(going_on, 12)
+    assert ErrorCode.FETCH_SESSION_ID_NOT_FOUND == response.error_code
+    response = await led.request(fetch(led.topic(), 1, session_epoch=0), 12)
+    assert (0, {NOT_LEADER}) == (response.session_id, codes_in(response))
+    led.become(Leadership.LEADING)
+    response = await led.request(fetch(led.topic(), 1, session_epoch=0), 12)
+    assert response.session_id
+    assert not codes_in(response)
+
+
+async def test_a_poll_that_began_before_ends_as_the_others(led: Led) -> None:
+    """What it waited for may be somewhere else by now."""
+    waiting = led.start(fetch(led.topic(), 1, min_bytes=1, max_wait_ms=500), 12)
+    await turns()
+    assert not waiting.done
+    led.become(Leadership.UNCONFIRMED)
+    led.manual_clock.advance(1)
+    assert {NOT_LEADER} == codes_in(await waiting.response())
+
+
+async def test_replaced_it_names_the_other_server(led: Led) -> None:
+    """In Metadata, FindCoordinator, DescribeCluster, and with what it refuses."""
+    led.become(Leadership.LOST, OTHER)
+    metadata = await call(led, ApiKey.METADATA, 9, topics=None)
+    assert [(2, "two.example", 9092)] == [
+        (one.node_id, one.host, one.port) for one in metadata.brokers
+    ]
+    assert 2 == metadata.controller_id
+    assert [2, 2] == [one.leader_id for one in metadata.topics[0].partitions]
+    found = await call(led, ApiKey.FIND_COORDINATOR, 1, key="group")
+    assert (2, "two.example", 9092) == (found.node_id, found.host, found.port)
+    described = await call(led, ApiKey.DESCRIBE_CLUSTER, 0)
+    assert [2] == [one.broker_id for one in described.brokers]
+    produced: Any = await led.request(OF_PARTITIONS[ApiKey.PRODUCE](led.topic(), 0), 10)
+    fetched: Any = await led.request(fetch(led.topic(), 0), 16)
+    for response in (produced, fetched):
+        assert {NOT_LEADER} == codes_in(response)
+        assert ["two.example"] == [one.host for one in response.node_endpoints]
+
+
+@pytest.mark.parametrize("api", [*OF_PARTITIONS, *OF_GROUPS, *OF_TRANSACTIONS])
+async def test_replaced_it_answers_nothing_by_itself(led: Led, api: ApiKey) -> None:
+    """Neither for partitions nor as a coordinator."""
+    led.become(Leadership.LOST, OTHER)
+    for version in versions(api):
+        if api in OF_PARTITIONS:
+            request = OF_PARTITIONS[api](led.topic(), 0)
+        elif api in OF_GROUPS:
+            request = OF_GROUPS[api]("group", led.topic(), version)
+        else:
+            request = OF_TRANSACTIONS[api]("id", version)
+        codes = codes_in(await led.request(request, version))
+        assert codes <= {NOT_LEADER, ErrorCode.NOT_COORDINATOR, *REPLACED.values()}
+        assert codes
+
+
+async def test_the_same_node_id_at_another_address(led: Led) -> None:
+    """Two servers that were given no ids have the same: it is the other one that leads."""
+    same = Node(led.gateway.placement.here.node_id, OTHER.listeners)
+    led.become(Leadership.LOST, same)
+    metadata = await call(led, ApiKey.METADATA, 9, topics=None)
+    assert ["two.example"] == [one.host for one in metadata.brokers]
+    assert {NOT_LEADER} == codes_in(await led.request(fetch(led.topic(), 0), 12))
+
+
+async def test_everybody_who_waits_is_told(led: Led) -> None:
+    """Polls, with and without a session, and members that wait for others."""
+    await led.request(fetch(led.topic(), 1, session_epoch=0), 12)
+    waits = {"min_bytes": 1, "max_wait_ms": 30_000}
+    made: Any = await led.request(fetch(led.topic(), 1, session_epoch=0), 12)
+    pending = [
+        led.start(fetch(led.topic(), 1, **waits), 12),
+        led.start(
+            request_of(
+                ApiKey.FETCH,
+                max_bytes=1 << 20,
+                session_id=made.session_id,
+                session_epoch=1,
+                **waits,
+            ),
+            12,
+        ),
+    ]
+    join = OF_GROUPS[ApiKey.JOIN_GROUP]("group", led.topic(), 3)
+    first: Any = await led.request(join, 3)
+    joining = led.start(OF_GROUPS[ApiKey.JOIN_GROUP]("group", led.topic(), 3), 3)
+    await turns()
+    assert first.member_id
+    assert [False] * 3 == [one.done for one in (*pending, joining)]
+    led.become(Leadership.LOST, OTHER)
+    for one in pending:
+        assert {NOT_LEADER} == codes_in(await one.response())
+    assert {ErrorCode.NOT_COORDINATOR} == codes_in(await joining.response())
+
+
+async def test_replaced_by_whom_is_not_known_yet(led: Led) -> None:
+    """As if not confirmed: clients ask again, and are sent on as soon as it is known."""
+    led.become(Leadership.LOST)
+    assert {ErrorCode.COORDINATOR_NOT_AVAILABLE} == codes_in(
+        await led.request(OF_GROUPS[ApiKey.HEARTBEAT]("group", led.topic(), 3), 3)
+    )
+    metadata = await call(led, ApiKey.METADATA, 9, topics=None)
+    assert ["kgw.example"] == [one.host for one in metadata.brokers]
+    led.become(Leadership.LOST, OTHER)
+    metadata = await call(led, ApiKey.METADATA, 9, topics=None)
+    assert ["two.example"] == [one.host for one in metadata.brokers]
+
+
+async def test_what_is_lost_does_not_come_back(led: Led) -> None:
+    """Whatever the backend says later: clients are on their way."""
+    led.become(Leadership.LOST, OTHER)
+    led.become(Leadership.LEADING)
+    assert led.gateway.is_replaced
