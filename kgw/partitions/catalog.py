@@ -344,12 +344,12 @@ class TopicCatalog:
 
         Raises KafkaError when it is gone, or others lead it, and StorageError.
         """
-        _check_own(topic, ErrorCode.TOPIC_DELETION_DISABLED)
+        topic.check_own(ErrorCode.TOPIC_DELETION_DISABLED)
         await self._complete(self._delete(topic))
 
     def check_growth(self, topic: Topic, partition_count: int) -> None:
         """Raise KafkaError INVALID_PARTITIONS or POLICY_VIOLATION unless a topic may grow so."""
-        _check_own(topic, ErrorCode.POLICY_VIOLATION)
+        topic.check_own(ErrorCode.POLICY_VIOLATION)
         current = topic.partition_count
         if partition_count == current:
             raise KafkaError(
@@ -372,7 +372,7 @@ class TopicCatalog:
         Raises what `change` raises, KafkaError INVALID_CONFIG for what it made, KafkaError when the
         topic is gone or others lead it, StorageError.
         """
-        _check_own(topic, ErrorCode.POLICY_VIOLATION)
+        topic.check_own(ErrorCode.POLICY_VIOLATION)
         await self._complete(self._configure(topic, change))
 
     async def reconfigure(self, config: Config) -> None:
@@ -621,12 +621,6 @@ class TopicCatalog:
                 f"{added_count} partitions beside {self._partition_count}: at most {limit} "
                 "are served (kgw.partitions.max)",
             )
-
-
-def _check_own(topic: Topic, code: ErrorCode) -> None:
-    """Raise KafkaError with this code for a topic that others lead."""
-    if topic.foreign is not None:
-        raise KafkaError(code, f"topic {topic.name!r} is changed by {topic.foreign.leader} alone")
 
 
 async def _for_each(items: Iterable[ItemT], work: Callable[[ItemT], Awaitable[None]]) -> None:

@@ -7,7 +7,7 @@ import re
 from os import urandom
 from typing import TYPE_CHECKING, NamedTuple
 
-from kgw.errors import ErrorCode
+from kgw.errors import ErrorCode, KafkaError
 from kgw.types import TopicId, TopicName, format_uuid, parse_uuid
 
 if TYPE_CHECKING:
@@ -112,6 +112,11 @@ class Topic:
     def foreign(self) -> ForeignTopic | None:
         """What it is where others lead it; no row has it then, and nothing of it is changed."""
         return self.config.foreign
+
+    def check_own(self, code: ErrorCode) -> None:
+        """Raise KafkaError with this code for a topic that others lead."""
+        if self.foreign is not None:
+            raise KafkaError(code, f"topic {self.name!r} is changed by {self.foreign.leader} alone")
 
     def row(self) -> TopicRow:
         return TopicRow(self.name, self.topic_id, self.partition_count, self.config.own_texts())
