@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kgw.config import Node
     from kgw.records.batch import RecordBatch
     from kgw.state.base import StateStore
-    from kgw.types import Buffer, PartitionKey, TopicName
+    from kgw.types import Buffer, PartitionKey, TopicId, TopicName
 
 
 FoundT = TypeVar("FoundT")
@@ -433,6 +433,36 @@ class Leadership(Enum):
     """Another one does, and nothing that is submitted here is stored any more."""
 
 
+class TopicNote(NamedTuple):
+    """Something that is true of a foreign topic, in the form of a setting."""
+
+    name: str
+    value: str
+    doc: str
+
+
+class ForeignTopic(NamedTuple):
+    """A topic that others have made where a backend keeps its own, and that they lead.
+
+    It is served like any other; no row of the state store says so.
+    """
+
+    name: TopicName
+    topic_id: TopicId
+    """The same after each start, and another one for a topic that was made anew."""
+    partitions: int
+    leader: str
+    """Who changes and deletes it instead of kgw, as in "SeaweedMQ's broker"."""
+    read_only: str = ""
+    """Why nothing can be appended; "" where it can be."""
+    is_plain: bool = True
+    """Records are a key and a value: whatever else a producer sends cannot be kept."""
+    settings: Mapping[str, str] = {}
+    """What is true of it, by the names of topic settings."""
+    notes: tuple[TopicNote, ...] = ()
+    """What else whoever asks for its settings should know."""
+
+
 class Backend(ABC):
     """Record logs and a state store, opened and closed together.
 
@@ -444,6 +474,9 @@ class Backend(ABC):
 
     on_leadership: Callable[[], None] | None = None
     """Called in the loop when `leadership` or `leader` has changed. One owner: the gateway."""
+
+    on_foreign_topics: Callable[[], None] | None = None
+    """Called in the loop when `foreign_topics` has changed. One owner: the gateway."""
 
     before_checkpoint: Callable[[], Awaitable[None]] | None = None
     """Called before a checkpoint that the backend makes of its own accord: the time to save
@@ -495,6 +528,18 @@ class Backend(ABC):
     @abstractmethod
     def partitions(self) -> Mapping[PartitionKey, PartitionLog]:
         """Every partition that is open."""
+
+    @property
+    def foreign_topics(self) -> Sequence[ForeignTopic]:
+        """Topics that exist without having been created here; known once `open` has returned.
+
+        Their partitions are opened by `open_partition`, and let go by `release_partition`.
+        """
+        return ()
+
+    async def release_partition(self, key: PartitionKey) -> None:
+        """Let go of a partition of a topic that is foreign no more. Nothing of it is changed."""
+        raise NotImplementedError
 
     @abstractmethod
     async def create_partition(

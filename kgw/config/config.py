@@ -121,6 +121,9 @@ class Config:
     seaweedmq_disk_type: str
     seaweedmq_fsync: bool
     seaweedmq_mirror_offsets: bool
+    seaweedmq_native: tuple[str, ...]
+    seaweedmq_native_write: bool
+    seaweedmq_acks: str
     seaweedmq_security_file: str
     seaweedmq_tls_name: str
     log_format: str

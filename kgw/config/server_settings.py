@@ -144,6 +144,13 @@ _STORAGE = (
     ),
 )
 
+def _check_patterns(value: Value) -> None:
+    for pattern in value if isinstance(value, tuple) else ():
+        namespace, dot, topic = pattern.partition(".")
+        if not namespace or not dot or not topic or "/" in pattern:
+            raise ValueError(f"{pattern}: <namespace>.<topic> is expected, as in sensors.*")
+
+
 _SEAWEEDMQ = (
     Setting(
         "kgw.seaweedmq.layout",
@@ -188,6 +195,27 @@ _SEAWEEDMQ = (
         True,
         "Whether committed offsets are written, a second behind the commit, where SMQ keeps the "
         "positions of its groups, too: for people and tools.",
+    ),
+    Setting(
+        "kgw.seaweedmq.native",
+        (),
+        "Topics of SMQ's own publishers that are served, as in `sensors.*,logs.web`: "
+        "`<namespace>.<topic>` with `*` and `?`. Clients know a topic by both names. Read only.",
+        check=_check_patterns,
+    ),
+    Setting(
+        "kgw.seaweedmq.native.write",
+        False,
+        "Whether Kafka clients may write to those topics, through SMQ's broker: keys and values, "
+        "without headers, idempotence and transactions.",
+    ),
+    Setting(
+        "kgw.seaweedmq.acks",
+        "filer",
+        "When a record of those topics counts, for producers and consumers. `filer`: once it is in "
+        "a log file, so at the broker's next flush. `broker`: once its broker has it in memory; "
+        "when that ends, the last seconds are lost, and their offsets may be given out again.",
+        allowed=("filer", "broker"),
     ),
     Setting(
         "kgw.seaweedmq.security.file",

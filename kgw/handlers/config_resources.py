@@ -127,6 +127,7 @@ async def _change(
     """
     if resource.resource_type == ResourceType.TOPIC:
         topic = find_topic(gateway, resource.resource_name)
+        topic.check_own(ErrorCode.POLICY_VIOLATION)
         if validate_only:
             parse_own_settings(change(topic.config.own_texts()))
         else:

@@ -9,6 +9,8 @@ Behaviour:
 - a group has no settings. Asked by its name and from v4 on, `kgw.group.trace` is what the group
   decided lately and why, as JSON: what `kgw groups explain` shows;
 - other resources are refused with INVALID_REQUEST.
+- all settings of a topic that others lead are read-only, and what is to be known of it is listed
+  with them;
 - A password is sensitive: it is listed without its value.
 
 v1: sources and synonyms (KIP-226). v3: types and documentation (KIP-569). v4: flexible (KIP-482).
@@ -47,6 +49,7 @@ _LONG_STRINGS = 4
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kgw.backend.base import TopicNote
     from kgw.config import Config, Setting, Value
     from kgw.handlers.context import Answer, RequestContext
     from kgw.partitions.topic_config import TopicConfig
@@ -119,6 +122,8 @@ def _entries(
         topic = find_topic(gateway, name)
         for setting in TOPIC_SETTINGS.values():
             yield _topic_entry(setting, topic.config, config)
+        for note in () if topic.foreign is None else topic.foreign.notes:
+            yield _note_entry(note)
     elif resource.resource_type == ResourceType.BROKER:
         check_broker(gateway, name)
         for setting in SERVER_SETTINGS.values():
@@ -165,7 +170,20 @@ def _topic_entry(
         synonyms.extend(behind)
     else:
         synonyms.append(_synonym(setting, setting.default, ConfigSource.DEFAULT))
-    return _entry(setting, topic_config.values[setting.name], synonyms, read_only=False)
+    value = topic_config.values[setting.name]
+    return _entry(setting, value, synonyms, read_only=topic_config.foreign is not None)
+
+
+def _note_entry(note: TopicNote) -> DescribeConfigsResourceResult:
+    """Return what is to be known of a topic that others lead."""
+    return DescribeConfigsResourceResult(
+        name=note.name,
+        value=note.value,
+        read_only=True,
+        config_source=ConfigSource.DYNAMIC_TOPIC,
+        config_type=SettingType.STRING,
+        documentation=note.doc,
+    )
 
 
 def _broker_entry(

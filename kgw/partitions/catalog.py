@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         Sequence,
     )
 
-    from kgw.backend.base import Backend, PartitionLog
+    from kgw.backend.base import Backend, ForeignTopic, PartitionLog
     from kgw.clock import Clock
     from kgw.config import Config, Value
     from kgw.state.base import Row
@@ -118,6 +118,7 @@ class TopicCatalog:
         # Of names that are being changed; a lock goes when nobody holds it or waits for it.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._changes: set[asyncio.Task[object]] = set()
+        self._foreign_lock = asyncio.Lock()
         self._partition_count = 0
         # Checkpoints by time and by size may meet; a snapshot's file is written by one of them.
         self._snapshot_lock = asyncio.Lock()
@@ -199,6 +200,8 @@ class TopicCatalog:
         await _for_each(chain(*keys_here.values()), open_partition)
         for topic, keys in keys_here.items():
             topic.partitions = {key.partition: opened[key] for key in keys}
+        self._backend.on_foreign_topics = self._foreign_topics_changed
+        await self._follow_foreign()
 
     async def _load(self, kind: str, adoption: str) -> dict[str, Row]:
         """Return the rows of a kind. To go on without damaged ones might lose records.
@@ -244,6 +247,68 @@ class TopicCatalog:
             for partition in partitions.values():
                 partition.retire(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
+    # --- topics that others lead -----------------------------------------------------------------
+
+    def _foreign_topics_changed(self) -> None:
+        task = asyncio.ensure_future(self._follow_foreign())
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
+
+    async def _follow_foreign(self) -> None:
+        """Serve the topics that others lead now, and no others.
+
+        One of ours has its name before them. One that cannot be opened is logged, and tried again
+        when they change.
+        """
+        async with self._foreign_lock:
+            wanted = {topic.topic_id: topic for topic in self._backend.foreign_topics}
+            for known in [one for one in self._by_name.values() if one.foreign is not None]:
+                if wanted.get(known.topic_id) != known.foreign:
+                    await self._let_go_of_foreign(known)
+            for foreign in wanted.values():
+                if foreign.topic_id in self._by_id:
+                    continue
+                async with self._lock(foreign.name):
+                    other = self._by_unified_name.get(unified_name(foreign.name))
+                    problem = name_problem(foreign.name) or (other and f"there is a topic {other}")
+                    try:
+                        if problem:
+                            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+                        await self._serve_foreign(foreign)
+                    except KgwError as error:
+                        _log.error(
+                            "topic %r, which %s leads, is not served: %s",
+                            foreign.name,
+                            foreign.leader,
+                            error,
+                        )
+
+    async def _serve_foreign(self, foreign: ForeignTopic) -> None:
+        config = TopicConfig({}, self._config, foreign)
+        topic = Topic(foreign.name, foreign.topic_id, foreign.partitions, config)
+        self._partition_count += topic.partition_count
+        opened: dict[int, Partition] = {}
+
+        async def open_partition(key: PartitionKey) -> None:
+            opened[key.partition] = await self._open_partition(topic, key)
+
+        try:
+            await _for_each(self._keys_here(topic.row()), open_partition)
+        except BaseException:
+            self._partition_count -= topic.partition_count
+            raise
+        topic.partitions = dict(sorted(opened.items()))
+        self._add(topic)
+        _log.info("topic %s, which %s leads, is served", topic.name, foreign.leader)
+
+    async def _let_go_of_foreign(self, topic: Topic) -> None:
+        self._remove(topic)
+        for tell in self.when_deleted:
+            tell(topic.topic_id)
+        for key in self._keys_here(topic.row()):
+            await self._backend.release_partition(key)
+        _log.info("topic %s is served no more", topic.name)
+
     # --- changes ---------------------------------------------------------------------------------
 
     def check_new(
@@ -275,11 +340,16 @@ class TopicCatalog:
         return await self._complete(self._create(name, partition_count, configs))
 
     async def delete(self, topic: Topic) -> None:
-        """Delete a topic and its records. Raises KafkaError when it is gone, StorageError."""
+        """Delete a topic and its records.
+
+        Raises KafkaError when it is gone, or others lead it, and StorageError.
+        """
+        topic.check_own(ErrorCode.TOPIC_DELETION_DISABLED)
         await self._complete(self._delete(topic))
 
     def check_growth(self, topic: Topic, partition_count: int) -> None:
         """Raise KafkaError INVALID_PARTITIONS or POLICY_VIOLATION unless a topic may grow so."""
+        topic.check_own(ErrorCode.POLICY_VIOLATION)
         current = topic.partition_count
         if partition_count == current:
             raise KafkaError(
@@ -300,8 +370,9 @@ class TopicCatalog:
         """Replace a topic's own settings by what `change` makes of them, durably.
 
         Raises what `change` raises, KafkaError INVALID_CONFIG for what it made, KafkaError when the
-        topic is gone, StorageError.
+        topic is gone or others lead it, StorageError.
         """
+        topic.check_own(ErrorCode.POLICY_VIOLATION)
         await self._complete(self._configure(topic, change))
 
     async def reconfigure(self, config: Config) -> None:
@@ -415,7 +486,8 @@ class TopicCatalog:
         share = self._config_share()
         for topic in topics:
             if not topic.is_deleted:
-                yield from topic.configure(TopicConfig(topic.config.own, self._config), share)
+                config = TopicConfig(topic.config.own, self._config, topic.foreign)
+                yield from topic.configure(config, share)
             if share.spend(TOPIC_COST):
                 yield
 

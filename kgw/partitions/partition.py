@@ -619,7 +619,8 @@ class Partition:
             self._is_fenced = self._is_fenced or entry is not None
         else:
             appended = append.result
-            if appended.base_offset != self._stored_end:
+            # Others append to a foreign topic, too.
+            if appended.base_offset != self._stored_end and self.topic.config.foreign is None:
                 self.skip_count += 1
             self._stored_end = appended.last_offset + 1
             if entry is not None and self.producers.complete(entry, appended.base_offset):

@@ -7,12 +7,13 @@ import re
 from os import urandom
 from typing import TYPE_CHECKING, NamedTuple
 
-from kgw.errors import ErrorCode
+from kgw.errors import ErrorCode, KafkaError
 from kgw.types import TopicId, TopicName, format_uuid, parse_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from kgw.backend.base import ForeignTopic
     from kgw.partitions.partition import Partition
     from kgw.partitions.topic_config import TopicConfig
     from kgw.turns import Share, Turns
@@ -106,6 +107,16 @@ class Topic:
             partition.log.configure(self.config.log_settings)
             if share.spend():
                 yield
+
+    @property
+    def foreign(self) -> ForeignTopic | None:
+        """What it is where others lead it; no row has it then, and nothing of it is changed."""
+        return self.config.foreign
+
+    def check_own(self, code: ErrorCode) -> None:
+        """Raise KafkaError with this code for a topic that others lead."""
+        if self.foreign is not None:
+            raise KafkaError(code, f"topic {self.name!r} is changed by {self.foreign.leader} alone")
 
     def row(self) -> TopicRow:
         return TopicRow(self.name, self.topic_id, self.partition_count, self.config.own_texts())

@@ -17,6 +17,7 @@ from kgw.records.limits import DecompressionLimits
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kgw.backend.base import ForeignTopic
     from kgw.config import Config, Value
 
 
@@ -40,6 +41,7 @@ class TopicConfig:
         "compaction",
         "decompression_limits",
         "deletes",
+        "foreign",
         "is_compacted",
         "log_settings",
         "own",
@@ -47,12 +49,19 @@ class TopicConfig:
         "values",
     )
 
-    def __init__(self, own: Mapping[str, Value], config: Config) -> None:
+    def __init__(
+        self, own: Mapping[str, Value], config: Config, foreign: ForeignTopic | None = None
+    ) -> None:
+        """Settings of a foreign topic are its own, and nobody changes them here."""
+        if foreign is not None:
+            own = parse_own_settings(foreign.settings)
+        self.foreign = foreign
         self.own = dict(own)
         self.values = values = config.topic_values(own)
         policies = cast("tuple[str, ...]", values["cleanup.policy"])
-        self.deletes = "delete" in policies
-        self.is_compacted = "compact" in policies
+        # Of a foreign topic its leader removes what is to go.
+        self.deletes = "delete" in policies and foreign is None
+        self.is_compacted = "compact" in policies and foreign is None
         self.batches = BatchRules(
             max_message_bytes=cast("int", values["max.message.bytes"]),
             uses_log_append_time=values["message.timestamp.type"] == "LogAppendTime",
@@ -60,8 +69,12 @@ class TopicConfig:
             timestamp_after_max_ms=cast("int", values["message.timestamp.after.max.ms"]),
             needs_keys=self.is_compacted,
             validates_records=values["kgw.validation"] == "records",
-            compression=_CODECS.get(cast("str", values["compression.type"])),
+            compression=None
+            if foreign is not None
+            else _CODECS.get(cast("str", values["compression.type"])),
             compression_level=_compression_level(values),
+            refusal="" if foreign is None else foreign.read_only,
+            is_plain=foreign is not None and foreign.is_plain,
         )
         # On the way of every batch, so that most need not ask further.
         self.checks_records = (
@@ -91,7 +104,7 @@ class TopicConfig:
         )
         self.cold: ColdRules | None = None
         """None where old segments stay as they are."""
-        if values["kgw.cold.compression"] == "zstd":
+        if values["kgw.cold.compression"] == "zstd" and foreign is None:
             self.cold = ColdRules(
                 after_ms=cast("int", values["kgw.cold.compression.after.ms"]),
                 level=cast("int", values["kgw.cold.compression.level"]),

@@ -43,6 +43,10 @@ NO_BEFORE_MAX_MS: Final = (1 << 63) - 1
 
 _KEYLESS: Final = "a record of a compacted topic needs a key"
 _UNTIMELY: Final = "its timestamp is outside what message.timestamp.before.max.ms and .after allow"
+_UNKEEPABLE: Final = (
+    "the topic's leader keeps a key and a value alone, and cannot tell null from empty: headers, "
+    "empty keys and null values are refused"
+)
 
 _ZSTD: Final = int(Compression.ZSTD)
 """As a number: every batch is compared with it, and to look up an enum's attribute is slow."""
@@ -71,6 +75,11 @@ class BatchRules(NamedTuple):
     """compression.type: what batches are stored in; None for what their producers took."""
     compression_level: int | None = None
     """compression.*.level: of that codec, if it has levels."""
+    refusal: str = ""
+    """Why nothing may enter at all; "" where it may."""
+    is_plain: bool = False
+    """Records are kept as a key and a value, where null and empty are the same: what would not
+    come back as it was is refused, and so is whoever counts on being known again."""
 
 
 class RecordRules(NamedTuple):
@@ -83,6 +92,8 @@ class RecordRules(NamedTuple):
     """The greatest timestamp must be the one that the header says."""
     recompression: Recompression | None = None
     """What the batch is to become then, in place."""
+    is_plain: bool = False
+    """No record has headers, an empty key, or a null value."""
 
 
 class UnfitRecordsError(KafkaError):
@@ -119,8 +130,11 @@ def validate_batch(
     `zstd_allowed` is what the request's version says (KIP-110: Produce 7 on).
 
     Raises KafkaError: MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP,
-    UNSUPPORTED_COMPRESSION_TYPE.
+    UNSUPPORTED_COMPRESSION_TYPE; POLICY_VIOLATION and UNSUPPORTED_FOR_MESSAGE_FORMAT of topics that
+    others lead.
     """
+    if rules.is_plain or rules.refusal:
+        _check_foreign(batch, rules)
     size_bytes = len(batch.buffer)
     if size_bytes > rules.max_message_bytes:
         raise KafkaError(
@@ -183,12 +197,13 @@ def record_rules(rules: BatchRules, now_ms: int, attributes: int) -> RecordRules
     if not rules.uses_log_append_time:
         earliest_ms = max(0, now_ms - rules.timestamp_before_max_ms)
         time_range = earliest_ms, now_ms + rules.timestamp_after_max_ms
-    if rules.needs_keys or rules.validates_records or recompression is not None:
+    if rules.needs_keys or rules.validates_records or rules.is_plain or recompression is not None:
         return RecordRules(
             needs_keys=rules.needs_keys,
             time_range=time_range,
             holds_max_timestamp=rules.validates_records and not rules.uses_log_append_time,
             recompression=recompression,
+            is_plain=rules.is_plain,
         )
     if time_range is None or rules.timestamp_before_max_ms == NO_BEFORE_MAX_MS:
         return None
@@ -202,24 +217,43 @@ def validate_records(batch: RecordBatch, payload: bytes | bytearray, rules: Reco
     INVALID_RECORD for those without a key; RecordError for a payload that is not its records.
     """
     # Most topics have no such rules, and their server needs no decompression.
-    from kgw.records.unfit import find_unfit
+    from kgw.records.unfit import Fault, find_unfit
 
+    why_unfit = {
+        Fault.KEYLESS: _KEYLESS,
+        Fault.UNTIMELY: _UNTIMELY,
+        Fault.UNKEEPABLE: _UNKEEPABLE,
+    }
     unfit, max_timestamp_ms = find_unfit(
         batch,
         payload,
         needs_keys=rules.needs_keys,
         time_range=rules.time_range,
         holds_max_timestamp=rules.holds_max_timestamp,
+        is_plain=rules.is_plain,
     )
     if not unfit:
         return max_timestamp_ms
-    records = [(one.place, _KEYLESS if one.is_keyless else _UNTIMELY) for one in unfit]
-    is_untimely = not all(one.is_keyless for one in unfit)
+    records = [(one.place, why_unfit[one.fault]) for one in unfit]
+    is_untimely = any(one.fault is Fault.UNTIMELY for one in unfit)
     raise UnfitRecordsError(
         ErrorCode.INVALID_TIMESTAMP if is_untimely else ErrorCode.INVALID_RECORD,
         f"{len(unfit)} of {batch.record_count} records are refused: {records[0][1]}",
         records,
     )
+
+
+def _check_foreign(batch: RecordBatch, rules: BatchRules) -> None:
+    """Refuse what a topic that others lead takes from nobody, or not from such a producer."""
+    if rules.refusal:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, rules.refusal)
+    if batch.producer_id != NO_PRODUCER_ID:
+        # As Kafka says it of topics in a format that has no place for producers.
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            "the topic's leader knows no producer ids, so neither idempotence nor transactions: "
+            "set enable.idempotence=false",
+        )
 
 
 def _check_timestamps(batch: RecordBatch, rules: BatchRules, now_ms: int) -> None:

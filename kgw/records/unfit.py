@@ -6,6 +6,7 @@ it. What it costs: docs/decisions/0013-what-is-checked-of-a-batch.md.
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.errors import ErrorCode
@@ -20,13 +21,23 @@ MAX_NAMED: Final = 1000
 """So many records are named; a client takes the rest of the batch as refused because of them."""
 
 
+class Fault(Enum):
+    """What is wrong with a record."""
+
+    KEYLESS = "keyless"
+    """Without the key that it needs."""
+    UNTIMELY = "untimely"
+    """Its timestamp is out of range."""
+    UNKEEPABLE = "unkeepable"
+    """It has headers, an empty key or a null value where only a key and a value are kept."""
+
+
 class UnfitRecord(NamedTuple):
     """One record at fault."""
 
     place: int
     """Within the batch, from 0."""
-    is_keyless: bool
-    """Without the key that it needs; else its timestamp is out of range."""
+    fault: Fault
 
 
 class Findings(NamedTuple):
@@ -45,6 +56,7 @@ def find_unfit(
     needs_keys: bool,
     time_range: tuple[int, int] | None,
     holds_max_timestamp: bool = False,
+    is_plain: bool = False,
 ) -> Findings:
     """Return which records of a batch are at fault; `payload` is what `unpack` makes of it.
 
@@ -71,13 +83,17 @@ def find_unfit(
         if len(unfit) == MAX_NAMED:
             continue
         if needs_keys and one.key_length < 0:
-            unfit.append(UnfitRecord(index, is_keyless=True))
+            unfit.append(UnfitRecord(index, Fault.KEYLESS))
         elif (
             time_range is not None
             and timestamp_ms != NO_TIMESTAMP_MS
             and not time_range[0] <= timestamp_ms <= time_range[1]
         ):
-            unfit.append(UnfitRecord(index, is_keyless=False))
+            unfit.append(UnfitRecord(index, Fault.UNTIMELY))
+        elif is_plain and (
+            one.key_length == 0 or one.value_length < 0 or payload[one.headers_start]
+        ):
+            unfit.append(UnfitRecord(index, Fault.UNKEEPABLE))
     if holds_max_timestamp and not unfit and largest_ms != batch.max_timestamp_ms:
         raise RecordError(
             f"the greatest timestamp is {largest_ms}, and {batch.max_timestamp_ms} by the header",

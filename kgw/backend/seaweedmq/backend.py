@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import Lock, Semaphore, gather
 from contextlib import AsyncExitStack, suppress
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 from uuid import uuid4
 
 from kgw.backend.base import Backend, Health, Leadership
@@ -28,15 +28,19 @@ from kgw.types import format_uuid
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-    from kgw.backend.base import LogSettings, PartitionLog
+    from kgw.backend.base import ForeignTopic, LogSettings, PartitionLog
     from kgw.backend.seaweedmq.filer import Filer
     from kgw.backend.seaweedmq.lease import Lease
+    from kgw.backend.seaweedmq.native.topics import NativeTopics
     from kgw.backend.seaweedmq.state.offset_mirror import OffsetMirror
     from kgw.backend.seaweedmq.topics import TopicPlace
     from kgw.clock import Clock
     from kgw.config import Node
     from kgw.state.base import StateStore
     from kgw.types import PartitionKey, TopicName
+
+MakeNative: TypeAlias = "Callable[[Shell, Callable[[], None]], NativeTopics]"
+"""Given what the partitions share, and what is to be called when there are other topics."""
 
 _STUCK_S: Final = 10.0
 """An append that has waited for so long is a problem that a person should know of."""
@@ -60,11 +64,13 @@ class SeaweedMqBackend(Backend):
         options: SeaweedMqOptions | None = None,
         clock: Clock | None = None,
         lease: Lease | None = None,
+        native: MakeNative | None = None,
     ) -> None:
         """Use a namespace of a SeaweedFS. Nothing is touched before `open`.
 
         `state` is opened after the fence has been tested and the lease taken, and closed last. It
         and the lease are of the same filer. Without a `lease` whoever opens the namespace leads it.
+        `native` makes what serves the topics that SMQ's own broker leads.
         """
         self.state = state
         self._filer = filer
@@ -80,6 +86,8 @@ class SeaweedMqBackend(Backend):
             lease.on_change = self._leadership_changed
         self.mirror: OffsetMirror | None = None
         """What writes committed offsets for SMQ's eyes, too; set before `open`."""
+        self._make_native = native
+        self._native: NativeTopics | None = None
         self._opened = AsyncExitStack()
         """Lets go of what `open` has taken."""
         # Set by `open`.
@@ -113,6 +121,10 @@ class SeaweedMqBackend(Backend):
             if self.mirror is not None:
                 # While the partitions are known: it writes its last positions beside them.
                 opened.push_async_callback(self.mirror.aclose)
+            if self._make_native is not None:
+                self._native = self._make_native(self._shell, self._foreign_topics_changed)
+                opened.push_async_callback(self._native.aclose)
+                await self._native.open()
             self._opened = opened.pop_all()
         self._topics = TopicDirectories(self._filer, self._namespace)
         self._slots = Semaphore(self._options.open_at_once)
@@ -198,11 +210,26 @@ class SeaweedMqBackend(Backend):
         log = self._partitions.get(key)
         return None if log is None else log.directory
 
+    # --- topics that SMQ's broker leads ----------------------------------------------------------
+
+    @property
+    def foreign_topics(self) -> Sequence[ForeignTopic]:
+        return () if self._native is None else self._native.topics
+
+    def _foreign_topics_changed(self) -> None:
+        if self.on_foreign_topics is not None:
+            self.on_foreign_topics()
+
+    async def release_partition(self, key: PartitionKey) -> None:
+        if self._native is not None:
+            await self._native.release(key)
+
     # --- partitions ------------------------------------------------------------------------------
 
     @property
     def partitions(self) -> Mapping[PartitionKey, PartitionLog]:
-        return MappingProxyType(self._partitions)
+        native = {} if self._native is None else self._native.logs
+        return MappingProxyType({**self._partitions, **native})
 
     async def create_partition(
         self, key: PartitionKey, topic: TopicName, settings: LogSettings
@@ -229,6 +256,8 @@ class SeaweedMqBackend(Backend):
     ) -> PartitionLog:
         self._check_open()
         async with self._slots:
+            if self._native is not None and self._native.has(key):
+                return await self._native.open_partition(key)
             return await self._adopt(key, lambda: self._open(key, topic, settings))
 
     async def _side_by_side(
@@ -348,6 +377,12 @@ class SeaweedMqBackend(Backend):
     async def checkpoint(self) -> None:
         """Nothing has to be bounded: what an append has written is all that an opening reads."""
         self._check_open()
+
+    @property
+    def recovery_anomalies(self) -> Mapping[str, int]:
+        if self._native is None:
+            return {}
+        return {"native": self._native.anomalies}
 
     @property
     def health(self) -> Health:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from asyncio import CancelledError, Semaphore, ensure_future, shield
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kgw.backend.seaweedmq.layouts import decode
 
@@ -16,21 +16,32 @@ if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import Awaitable, Callable
 
-    from kgw.backend.seaweedmq.chain import Chain, ChainFile
     from kgw.backend.seaweedmq.filer import Chunk
     from kgw.backend.seaweedmq.layouts import DecodedChunk
     from kgw.backend.seaweedmq.options import SeaweedMqOptions
 
 
+class ChunkSource(Protocol):
+    """Where the chunks of one partition's files are read from."""
+
+    async def load(self, file: Any) -> None:
+        """Have a file's list of chunks at hand. Raises CorruptionError, StorageError."""
+
+    async def read(self, file: Any, chunk: int) -> bytes:
+        """Return the whole of one chunk. Raises CorruptionError, FilerError."""
+
+
 class ChunkPlace(NamedTuple):
     """One chunk of a file, and the offsets that it holds."""
 
-    file: ChainFile
+    file: Any
     number: int
     chunk: Chunk
     base_offset: int
     end_offset: int
     largest_timestamp_ms: int
+    decode: Callable[[bytes, int, int], DecodedChunk] = decode
+    """Makes batches of its bytes, given the offsets."""
 
 
 class ChunkReader:
@@ -51,7 +62,7 @@ class ChunkReader:
         self.size_bytes = 0
         """Of what is kept."""
 
-    async def get(self, chain: Chain, place: ChunkPlace) -> DecodedChunk:
+    async def get(self, source: ChunkSource, place: ChunkPlace) -> DecodedChunk:
         """Return a chunk. Raises CorruptionError when it is gone, FilerError."""
         file_id = place.chunk.file_id
         kept = self._kept.pop(file_id, None)
@@ -60,9 +71,9 @@ class ChunkReader:
             self._kept[file_id] = kept
             return kept
         # Whoever goes away must not take it from the others.
-        return await shield(self._load(chain, place))
+        return await shield(self._load(source, place))
 
-    def want(self, chain: Chain, place: ChunkPlace) -> bool:
+    def want(self, source: ChunkSource, place: ChunkPlace) -> bool:
         """Have a chunk fetched that will be asked for; False when too much is on its way."""
         if place.chunk.file_id in self._kept or place.chunk.file_id in self._loading:
             return True
@@ -70,7 +81,7 @@ class ChunkReader:
         if self._ahead_bytes + size_bytes > self._options.chunk_cache_bytes // 2:
             return False
         self._ahead_bytes += size_bytes
-        self._load(chain, place).add_done_callback(partial(self._came, size_bytes))
+        self._load(source, place).add_done_callback(partial(self._came, size_bytes))
         return True
 
     async def aclose(self) -> None:
@@ -92,22 +103,22 @@ class ChunkReader:
             # Whoever asks for it next is told what is wrong.
             loaded.exception()
 
-    def _load(self, chain: Chain, place: ChunkPlace) -> Future[DecodedChunk]:
+    def _load(self, source: ChunkSource, place: ChunkPlace) -> Future[DecodedChunk]:
         file_id = place.chunk.file_id
         loading = self._loading.get(file_id)
         if loading is None:
-            loading = ensure_future(self._fetch(chain, place))
+            loading = ensure_future(self._fetch(source, place))
             self._loading[file_id] = loading
             loading.add_done_callback(lambda _: self._loading.pop(file_id, None))
         return loading
 
-    async def _fetch(self, chain: Chain, place: ChunkPlace) -> DecodedChunk:
+    async def _fetch(self, source: ChunkSource, place: ChunkPlace) -> DecodedChunk:
         async with self._slots:
             file_id = place.chunk.file_id
             # Its list of chunks may have been forgotten while this waited.
-            await chain.load(place.file)
-            data = await chain.read(place.file, place.number)
-            work = partial(decode, data, place.base_offset, place.end_offset)
+            await source.load(place.file)
+            data = await source.read(place.file, place.number)
+            work = partial(place.decode, data, place.base_offset, place.end_offset)
             is_small = len(data) <= self._options.decoded_on_loop_bytes
             decoded = work() if is_small else await self._run(work)
             self._keep(file_id, decoded)

@@ -23,6 +23,11 @@ from kgw.config import ConfigError
 from kgw.config.listeners import format_address
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kgw.backend.seaweedmq.backend import MakeNative
+    from kgw.backend.seaweedmq.native.topics import NativeTopics
+    from kgw.backend.seaweedmq.shell import Shell
     from kgw.clock import Clock
     from kgw.config import Config
     from kgw.metrics import Metrics
@@ -56,6 +61,7 @@ def seaweedmq_backend(config: Config, clock: Clock, metrics: Metrics) -> Seaweed
         SeaweedMqOptions(layout=Layout(config.seaweedmq_layout), cache_bytes=config.cache_bytes),
         clock,
         Lease(filer, clock, private_directory(address.namespace), config.seaweedmq_lease_ms),
+        native=_native(config, filer) if config.seaweedmq_native else None,
     )
     state.on_lost = lambda _: backend.doubt()
     if config.seaweedmq_mirror_offsets:
@@ -63,6 +69,25 @@ def seaweedmq_backend(config: Config, clock: Clock, metrics: Metrics) -> Seaweed
         state.on_commit = mirror.note
         backend.mirror = mirror
     return backend
+
+
+def _native(config: Config, filer: FilerChannel) -> MakeNative:
+    """Return what serves the topics that SMQ's broker leads."""
+    # Imported here: most have none of them.
+    from kgw.backend.seaweedmq.native.broker import BrokerChannel
+    from kgw.backend.seaweedmq.native.topics import ACKS_BROKER, NativeOptions, NativeTopics
+
+    options = NativeOptions(
+        config.seaweedmq_native, config.seaweedmq_native_write, config.seaweedmq_acks
+    )
+
+    def make(shell: Shell, on_change: Callable[[], None]) -> NativeTopics:
+        broker = None
+        if options.is_writable or options.acks == ACKS_BROKER:
+            broker = BrokerChannel(lambda: filer.nodes("broker"), filer.connect)
+        return NativeTopics(shell, options, broker, on_change)
+
+    return make
 
 
 def _security(config: Config) -> Security:

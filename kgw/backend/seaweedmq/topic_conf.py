@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+TOPICS: Final = "/topics"
 TOPIC_CONF: Final = "topic.conf"
 RANGE: Final = 32
 _RING: Final = 4096
@@ -25,7 +26,7 @@ _PARTITION: Final = re.compile(r"(\d{4,})-(\d{4,})")
 
 def topics_directory(namespace: str) -> str:
     """Return where the topics of a namespace are."""
-    return f"/topics/{namespace}"
+    return f"{TOPICS}/{namespace}"
 
 
 def version_name(unix_s: int) -> str:

@@ -178,6 +178,11 @@ class TopicDirectories:
         return self._locks.setdefault(topic, Lock())
 
 
+def is_ours(version: Entry) -> bool:
+    """Whether some kgw leads what is in a version directory, rather than SMQ's broker."""
+    return _TOPIC_ID in version.extended
+
+
 def _read_place(topic: TopicName, parent: str, entry: Entry) -> tuple[TopicId, TopicPlace] | None:
     """Return what a version directory of ours says; None of all others."""
     try:

@@ -39,8 +39,8 @@ LEADER = Leader(
 
 
 def test_a_name_is_the_utc_second_in_which_the_file_begins() -> None:
-    """As SMQ writes it."""
-    assert "2023-11-14-22-13-20" == next_name("", 1_700_000_000_999)
+    """As SMQ writes it, with an end by which SMQ's broker never takes it for one of its own."""
+    assert "2023-11-14-22-13-20.kgw" == next_name("", 1_700_000_000_999)
 
 
 @given(st.lists(st.integers(-(2**63), 2**63), min_size=1, max_size=20))
@@ -50,7 +50,7 @@ def test_names_rise_whatever_the_clock_says(clock_ms: list[int]) -> None:
     for wall_ms in clock_ms:
         names.append(next_name(names[-1], wall_ms))
     assert sorted(set(names)) == names
-    assert {19} == {len(name) for name in names[1:]}
+    assert {23} == {len(name) for name in names[1:]}
 
 
 def test_a_name_of_another_kind_is_not_counted_on() -> None:

@@ -1,11 +1,16 @@
-"""Names of files: SMQ's, of a UTC second each. Readers of SMQ sort by them; a chain does not."""
+"""Names of files: as SMQ's, of a UTC second each. Readers of SMQ sort by them; a chain does not.
+
+They end in a word of ours. SMQ's broker adds what others publish to a file that has the name of the
+second, whoever wrote it (seen with 4.48), and nothing says that this cannot undo a change of ours
+that comes in between. It reads files whatever their names end in (seen, too).
+"""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-_FORMAT: Final = "%Y-%m-%d-%H-%M-%S"
+_FORMAT: Final = "%Y-%m-%d-%H-%M-%S.kgw"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # A year of five digits would sort before all others; this leaves a year of seconds after it.
 _LATEST: Final = datetime(9998, 12, 31, 23, 59, 59, tzinfo=UTC)

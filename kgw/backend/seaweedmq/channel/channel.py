@@ -73,7 +73,7 @@ class FilerChannel(Filer):
         """What the filer said of itself when it was opened: its version, its masters."""
 
     async def open(self) -> None:
-        self._channel = self._connect(self._target)
+        self._channel = self.connect(self._target)
         self._stub = filer_pb2_grpc.SeaweedFilerStub(self._channel)
         try:
             self.configuration = await self._stub.GetFilerConfiguration(
@@ -85,14 +85,15 @@ class FilerChannel(Filer):
                 trouble_at_start(self._options.address, self._target, error.code(), error.details())
             ) from error
         self._volumes = Volumes(
-            self._options, self._clock, self._metrics, self._calls, self._stub, self._connect
+            self._options, self._clock, self._metrics, self._calls, self._stub, self.connect
         )
         self._calls.is_open = True
         _log.info("filer", address=self._options.address, version=self.configuration.version)
         if self.configuration.cipher:
             _log.warning("the filer encrypts what it writes; what kgw writes is not encrypted")
 
-    def _connect(self, target: str) -> Channel:
+    def connect(self, target: str) -> Channel:
+        """Return a connection to another server of the same SeaweedFS, for the caller to close."""
         security = self._options.security
         if security.grpc_ca is None:
             return insecure_channel(target, options=_GRPC_OPTIONS)
@@ -115,21 +116,28 @@ class FilerChannel(Filer):
 
         Raises FilerError.
         """
+        return await self.nodes("filer")
+
+    async def nodes(self, kind: str) -> list[str]:
+        """Return the addresses of all servers of a kind (`filer`, `broker`) that the masters know.
+
+        Raises FilerError.
+        """
         masters = list(self.configuration.masters)
 
         async def attempt(deadline: Deadline) -> list[str]:
             masters.append(masters.pop(0))
-            async with self._connect(grpc_target(masters[-1])) as channel:
+            async with self.connect(grpc_target(masters[-1])) as channel:
                 with statuses(f"ListClusterNodes at {masters[-1]}", is_change=False):
                     answer = await master_pb2_grpc.SeaweedStub(channel).ListClusterNodes(
                         master_pb2.ListClusterNodesRequest(
-                            client_type="filer", filer_group=self.configuration.filer_group
+                            client_type=kind, filer_group=self.configuration.filer_group
                         ),
                         timeout=deadline.one_try_s(),
                     )
             return [node.address for node in answer.cluster_nodes]
 
-        return await self._calls.until_done("list_filers", attempt, None)
+        return await self._calls.until_done("list_nodes", attempt, None)
 
     # --- entries ---
 

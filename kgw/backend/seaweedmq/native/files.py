@@ -1,0 +1,210 @@
+"""The log files of one partition that SMQ's broker writes, in the order of their offsets.
+
+A file is named by the second of its first entry, and may grow within it. Of each two numbers are
+kept, as there may be one for each second of years; lists of chunks are fetched when they are read.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from datetime import UTC, datetime
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.errors import CorruptionError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+    from kgw.backend.seaweedmq.filer import Chunk, Entry, Filer
+
+_NAME: Final = re.compile(r"\d{4}-\d{2}-\d{2}-\d{2}-\d{2}-\d{2}")
+_FORMAT: Final = "%Y-%m-%d-%H-%M-%S"
+_NUMBER: Final = Struct(">q")
+_FILES_LOADED: Final = 256
+_FILES_AHEAD: Final = 64
+"""Lists of chunks that are fetched with one: readers go on."""
+
+
+class LogFile(NamedTuple):
+    """A file as the filer has it, chunks in order."""
+
+    second: int
+    """What it is named by, in Unix time."""
+    chunks: tuple[Chunk, ...]
+    first_offset: int | None
+    """As its attributes say: one too high at times. None where they say nothing."""
+    last_offset: int | None
+    """One too high at times."""
+
+    @property
+    def name(self) -> str:
+        return file_name(self.second)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(chunk.size_bytes for chunk in self.chunks)
+
+
+def file_name(second: int) -> str:
+    """Return the name of the log file whose first entry is of that second."""
+    return datetime.fromtimestamp(second, UTC).strftime(_FORMAT)
+
+
+def read_log_file(entry: Entry) -> LogFile | None:
+    """Return a file of the log; None for archives, positions and whatever else there is."""
+    if entry.is_directory or not _NAME.fullmatch(entry.name):
+        return None
+    try:
+        begun = datetime.strptime(entry.name, _FORMAT).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    chunks = tuple(sorted(entry.chunks, key=lambda chunk: chunk.position))
+    return LogFile(
+        int(begun.timestamp()),
+        chunks,
+        _offset(entry, "offset_min"),
+        _offset(entry, "offset_max"),
+    )
+
+
+def _offset(entry: Entry, name: str) -> int | None:
+    value = entry.extended.get(name, b"")
+    return _NUMBER.unpack(value)[0] if len(value) == _NUMBER.size else None
+
+
+class LogFiles:
+    """Where each offset may be found. Used in the event loop alone."""
+
+    def __init__(self, filer: Filer, directory: str) -> None:
+        self.directory = directory
+        self.size_bytes = 0
+        self._filer = filer
+        self._seconds = array("q")
+        self._firsts = array("q")
+        self._loaded: OrderedDict[int, LogFile] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._seconds)
+
+    # --- what there is ---------------------------------------------------------------------------
+
+    async def list_from(self, second: int = 0) -> AsyncIterator[LogFile]:
+        """Yield the files from a second on, by name. Raises FilerError, CorruptionError."""
+        # The name before: there is no other way to be told of the file itself.
+        after = file_name(second)[:-1] if second else ""
+        async for entry in self._filer.list_entries(self.directory, after=after):
+            file = read_log_file(entry)
+            if file is not None and file.second >= second:
+                yield file
+
+    def add(self, file: LogFile, first_offset: int, size_bytes: int) -> None:
+        """Count a file, or what it has grown by, with the first offset that was found in it."""
+        self.size_bytes += size_bytes
+        self._keep(file)
+        number = bisect_right(self._firsts, first_offset)
+        if file.second in self._seconds[max(number - 1, 0) : number]:
+            return
+        self._seconds.insert(number, file.second)
+        self._firsts.insert(number, first_offset)
+
+    def knows(self, second: int) -> bool:
+        """Whether a file has been counted."""
+        return self._number(second) is not None
+
+    def forget(self, seconds: Iterable[int]) -> None:
+        """Count files no more that are gone."""
+        for second in seconds:
+            number = self._number(second)
+            if number is None:
+                continue
+            del self._seconds[number], self._firsts[number]
+            self._loaded.pop(second, None)
+
+    @property
+    def seconds(self) -> list[int]:
+        """Of all files, in the order of their offsets."""
+        return self._seconds.tolist()
+
+    # --- where an offset is ----------------------------------------------------------------------
+
+    def holder(self, offset: int) -> int | None:
+        """Return the file that an offset is in, or should be; None when there are no files."""
+        number = max(bisect_right(self._firsts, offset) - 1, 0)
+        return self._seconds[number] if self._seconds else None
+
+    def before(self, second: int) -> int | None:
+        """Return the file before one."""
+        number = self._number(second)
+        return self._seconds[number - 1] if number else None
+
+    def after(self, second: int) -> int | None:
+        """Return the file behind one."""
+        number = self._number(second)
+        if number is None or number + 1 == len(self._seconds):
+            return None
+        return self._seconds[number + 1]
+
+    def first_offset(self, second: int | None) -> int | None:
+        """Return where a file begins, as far as is known."""
+        number = None if second is None else self._number(second)
+        return None if number is None else self._firsts[number]
+
+    def at_time(self, second: int) -> int | None:
+        """Return the file that what was written in a second is in, or should be."""
+        number = max(bisect_right(self._seconds, second) - 1, 0)
+        return self._seconds[number] if self._seconds else None
+
+    def _number(self, second: int) -> int | None:
+        # In order, as long as the broker's clock has not gone back.
+        number = bisect_left(self._seconds, second)
+        if self._seconds[number : number + 1] == array("q", [second]):
+            return number
+        try:
+            return self._seconds.index(second)
+        except ValueError:
+            return None
+
+    # --- chunks ----------------------------------------------------------------------------------
+
+    async def file(self, second: int) -> LogFile:
+        """Return a file with its chunks. Raises CorruptionError when it is gone, FilerError."""
+        loaded = self._loaded.get(second)
+        if loaded is None:
+            ahead = 0
+            async for file in self.list_from(second):
+                self._keep(file)
+                ahead += 1
+                if ahead == _FILES_AHEAD:
+                    break
+            loaded = self._loaded.get(second)
+        if loaded is None:
+            raise CorruptionError(
+                f"{self.directory}/{file_name(second)} is gone",
+                self.first_offset(self.after(second)),
+            )
+        self._loaded.move_to_end(second)
+        return loaded
+
+    def _keep(self, file: LogFile) -> None:
+        self._loaded[file.second] = file
+        self._loaded.move_to_end(file.second)
+        while len(self._loaded) > _FILES_LOADED:
+            self._loaded.popitem(last=False)
+
+    async def load(self, file: LogFile) -> None:
+        """Nothing: a file has its chunks (`ChunkSource`)."""
+
+    async def read(self, file: LogFile, chunk: int) -> bytes:
+        """Return a chunk of a file. Raises CorruptionError, naming the file, FilerError."""
+        one = file.chunks[chunk]
+        try:
+            return await self._filer.read_chunk(one, 0, one.size_bytes)
+        except CorruptionError as error:
+            raise CorruptionError(
+                f"{self.directory}/{file.name}, chunk {chunk}: {error}",
+                self.first_offset(self.after(file.second)),
+            ) from error

@@ -1,0 +1,120 @@
+"""Which topics of SMQ's broker are offered, and what each of them is. Pure.
+
+A topic of namespace `sensors` called `temperature` is `sensors.temperature` to Kafka clients, so
+that no namespace hides another's topics, nor kgw's own. Its id is made of namespace, name and the
+time at which the generation of its partitions was made: partitions made anew are another topic, as
+their offsets begin anew.
+"""
+
+from __future__ import annotations
+
+import json
+from fnmatch import fnmatchcase
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.backend.seaweedmq.topic_conf import topics_directory, version_name
+from kgw.types import TopicId, TopicName, format_uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MAX_PARTITIONS: Final = 2520
+"""As many as the ring of SMQ's broker has places."""
+_NS_PER_S: Final = 1_000_000_000
+
+
+class NativePartition(NamedTuple):
+    """A range of the ring of slots, as the broker wants it back."""
+
+    ring_size: int
+    range_start: int
+    range_stop: int
+    unix_time_ns: int
+
+
+class NativeTopic(NamedTuple):
+    """One generation of a topic's partitions, in the order of their ranges."""
+
+    namespace: str
+    name: str
+    partitions: tuple[NativePartition, ...]
+
+    def __str__(self) -> str:
+        return f"{self.namespace}.{self.name}"
+
+    @property
+    def kafka_name(self) -> TopicName:
+        """What Kafka clients call it."""
+        return TopicName(str(self))
+
+    @property
+    def generation_ns(self) -> int:
+        """When its partitions were made."""
+        return self.partitions[0].unix_time_ns
+
+    @property
+    def topic_id(self) -> TopicId:
+        """The same wherever and whenever it is asked for."""
+        for number in range(256):
+            seed = f"{self.namespace}\0{self.name}\0{self.generation_ns}\0{number}"
+            topic_id = sha256(b"kgw native topic\0" + seed.encode()).digest()[:16]
+            # As of new topics: tools take a dash for an option.
+            if not format_uuid(topic_id).startswith("-"):
+                return TopicId(topic_id)
+        raise AssertionError("256 hashes begin with the same six bits")
+
+    @property
+    def parent(self) -> str:
+        """The topic's directory."""
+        return f"{topics_directory(self.namespace)}/{self.name}"
+
+    @property
+    def version(self) -> str:
+        """The name of the directory of its partitions."""
+        return version_name(self.generation_ns // _NS_PER_S)
+
+    def directory(self, partition: int) -> str:
+        """Return where a partition's log files are."""
+        one = self.partitions[partition]
+        return f"{self.parent}/{self.version}/{one.range_start:04d}-{one.range_stop:04d}"
+
+
+def may_have_topics(patterns: Iterable[str], namespace: str) -> bool:
+    """Whether any topic of a namespace could be offered: a pattern's part before its first dot."""
+    return not namespace.startswith(".") and any(
+        fnmatchcase(namespace, pattern.partition(".")[0]) for pattern in patterns
+    )
+
+
+def is_offered(patterns: Iterable[str], namespace: str, name: str) -> bool:
+    """Whether a topic is one of those that are offered."""
+    return not name.startswith(".") and any(
+        fnmatchcase(namespace, first) and fnmatchcase(name, rest)
+        for first, _, rest in (pattern.partition(".") for pattern in patterns)
+    )
+
+
+def read_topic_conf(namespace: str, name: str, content: bytes) -> NativeTopic:
+    """Return what a `topic.conf` says. Raises ValueError when that is no topic of a broker's."""
+    try:
+        rows = json.loads(content)["brokerPartitionAssignments"] or ()
+        partitions = sorted(
+            NativePartition(
+                int(row["partition"].get("ringSize", 0)),
+                int(row["partition"].get("rangeStart", 0)),
+                int(row["partition"].get("rangeStop", 0)),
+                int(row["partition"].get("unixTimeNs", 0)),
+            )
+            for row in rows
+        )
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"it is not what SMQ writes: {error!r}") from error
+    partitions.sort(key=lambda one: one.range_start)
+    if not 0 < len(partitions) <= MAX_PARTITIONS:
+        raise ValueError(f"it names {len(partitions)} partitions")
+    if len({one.unix_time_ns for one in partitions}) != 1:
+        raise ValueError("its partitions are of several generations")
+    if len({one.range_start for one in partitions}) != len(partitions):
+        raise ValueError("two of its partitions begin at the same place")
+    return NativeTopic(namespace, name, tuple(partitions))

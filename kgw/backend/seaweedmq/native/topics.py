@@ -1,0 +1,248 @@
+"""Which topics of SMQ's broker there are now, and their partitions that are open."""
+
+from __future__ import annotations
+
+from asyncio import CancelledError, ensure_future, gather
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.backend.base import ForeignTopic, TopicNote
+from kgw.backend.seaweedmq.native.names import (
+    NativeTopic,
+    is_offered,
+    may_have_topics,
+    read_topic_conf,
+)
+from kgw.backend.seaweedmq.native.partition_log import FollowOptions, NativePartitionLog
+from kgw.backend.seaweedmq.native.publishing import Publisher
+from kgw.backend.seaweedmq.topic_conf import TOPIC_CONF, TOPICS, topics_directory
+from kgw.backend.seaweedmq.topics import is_ours
+from kgw.errors import StorageError
+from kgw.logs import EventLogger
+
+if TYPE_CHECKING:
+    from asyncio import Task
+    from collections.abc import Callable
+
+    from kgw.backend.seaweedmq.filer import Filer
+    from kgw.backend.seaweedmq.native.broker import Broker
+    from kgw.backend.seaweedmq.shell import Shell
+    from kgw.types import PartitionKey, TopicId
+
+ACKS_FILER: Final = "filer"
+ACKS_BROKER: Final = "broker"
+LEADER: Final = "SeaweedMQ's broker"
+LOSS: Final = {
+    ACKS_FILER: "none that was acknowledged: it was in a log file before",
+    ACKS_BROKER: "what the broker has not written when it ends, however it ends: the last seconds "
+    "(-logFlushInterval); it may give their offsets to other records",
+}
+"""What is lost of acknowledged records, by `kgw.seaweedmq.acks`."""
+_READ_ONLY: Final = (
+    "topics that SeaweedMQ's broker leads are read only; kgw.seaweedmq.native.write=true lets "
+    "Kafka clients write to them"
+)
+
+_log = EventLogger(__name__)
+
+
+class NativeOptions(NamedTuple):
+    """Which topics are offered, and how."""
+
+    patterns: tuple[str, ...]
+    """`<namespace>.<topic>`, each with `*` and `?`."""
+    is_writable: bool = False
+    acks: str = ACKS_FILER
+    """From when on a record counts: for producers that wait for it, and for consumers."""
+    refresh_s: float = 10.0
+    """How often it is looked which topics there are."""
+    open_at_once: int = 32
+    confirm_s: float = 60.0
+    """After so long a record that the broker has taken should be in a log file."""
+    follow: FollowOptions = FollowOptions()
+
+
+class NativeTopics:
+    """The topics of one SeaweedFS that its own broker leads. Used in the event loop alone."""
+
+    def __init__(
+        self,
+        shell: Shell,
+        options: NativeOptions,
+        broker: Broker | None,
+        on_change: Callable[[], None],
+    ) -> None:
+        """A `broker` is needed for writing, and for records that it has not written yet."""
+        self._shell = shell
+        self._options = options
+        self._broker = broker
+        self._on_change = on_change
+        self._topics: dict[TopicId, NativeTopic] = {}
+        self._seen: dict[tuple[str, str], tuple[bytes, NativeTopic | None]] = {}
+        self._logs: dict[PartitionKey, NativePartitionLog] = {}
+        self._past_anomalies = 0
+        self._task: Task[None] | None = None
+
+    async def open(self) -> None:
+        """Look for topics, and go on looking. Raises FilerError."""
+        options = self._options
+        _log.info(
+            "topics of SeaweedMQ's broker are served",
+            topics=",".join(options.patterns),
+            access="read and write" if options.is_writable else "read only",
+            acks=options.acks,
+            lost_when_the_broker_ends=LOSS[options.acks],
+        )
+        await self.refresh()
+        self._task = ensure_future(self._refresh_regularly())
+
+    async def aclose(self) -> None:
+        """Let go of all partitions."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with suppress(CancelledError):
+                await task
+        await gather(*(log.aclose() for log in self._logs.values()))
+        self._logs.clear()
+        if self._broker is not None:
+            await self._broker.aclose()
+
+    # --- topics ----------------------------------------------------------------------------------
+
+    @property
+    def topics(self) -> list[ForeignTopic]:
+        """All of them, as the catalogue serves them."""
+        return [self._foreign(topic) for topic in self._topics.values()]
+
+    def _foreign(self, topic: NativeTopic) -> ForeignTopic:
+        options = self._options
+        notes = (
+            TopicNote("kgw.led.by", LEADER, "Who creates, changes and deletes the topic."),
+            TopicNote(
+                "kgw.seaweedmq.acks",
+                options.acks,
+                "From when on a record counts, for producers and consumers: once it is in a log "
+                "file (filer), or in the broker's memory (broker).",
+            ),
+            TopicNote(
+                "kgw.seaweedmq.loss",
+                LOSS[options.acks],
+                "What is lost of acknowledged records when SeaweedMQ's broker ends.",
+            ),
+        )
+        return ForeignTopic(
+            topic.kafka_name,
+            topic.topic_id,
+            len(topic.partitions),
+            LEADER,
+            read_only="" if options.is_writable else _READ_ONLY,
+            settings={"message.timestamp.type": "LogAppendTime", "retention.ms": "-1"},
+            notes=notes,
+        )
+
+    async def refresh(self) -> None:
+        """Look which topics there are. Raises FilerError."""
+        found: dict[TopicId, NativeTopic] = {}
+        seen: dict[tuple[str, str], tuple[bytes, NativeTopic | None]] = {}
+        filer, patterns = self._shell.filer, self._options.patterns
+        async for namespace in filer.list_entries(TOPICS, chunks=False):
+            if not namespace.is_directory or not may_have_topics(patterns, namespace.name):
+                continue
+            root = topics_directory(namespace.name)
+            async for entry in filer.list_entries(root, chunks=False):
+                place = (namespace.name, entry.name)
+                if not entry.is_directory or not is_offered(patterns, *place):
+                    continue
+                conf = await filer.look_up(f"{root}/{entry.name}", TOPIC_CONF)
+                if conf is None:
+                    continue
+                content, topic = self._seen.get(place, (b"", None))
+                if content != conf.content:
+                    topic = await self._read(filer, *place, conf.content)
+                seen[place] = conf.content, topic
+                if topic is not None:
+                    found[topic.topic_id] = topic
+        self._seen = seen
+        if found.keys() != self._topics.keys():
+            self._topics = found
+            self._on_change()
+
+    async def _read(
+        self, filer: Filer, namespace: str, name: str, content: bytes
+    ) -> NativeTopic | None:
+        """Return what a topic is; None of those that some kgw leads, or nobody can serve."""
+        place = f"{topics_directory(namespace)}/{name}"
+        try:
+            topic = read_topic_conf(namespace, name, content)
+        except ValueError as error:
+            self._shell.report(f"{place}/{TOPIC_CONF} is not served: {error}")
+            return None
+        version = await filer.look_up(topic.parent, topic.version)
+        if version is not None and is_ours(version):
+            return None
+        return topic
+
+    async def _refresh_regularly(self) -> None:
+        clock = self._shell.clock
+        is_reachable = True
+        while True:
+            await clock.sleep_until(clock.monotonic_s() + self._options.refresh_s)
+            try:
+                await self.refresh()
+            except StorageError as error:
+                if is_reachable:
+                    _log.warning("topics of SeaweedMQ's broker cannot be listed", error=error)
+                is_reachable = False
+            else:
+                is_reachable = True
+
+    # --- partitions ------------------------------------------------------------------------------
+
+    def has(self, key: PartitionKey) -> bool:
+        """Whether a partition is of one of these topics."""
+        return key.topic_id in self._topics
+
+    async def open_partition(self, key: PartitionKey) -> NativePartitionLog:
+        """Return a partition's log, opened. Raises StorageError."""
+        log = self._logs.get(key)
+        if log is not None:
+            return log
+        topic, options = self._topics[key.topic_id], self._options
+        broker = self._broker
+        publisher = None
+        if options.is_writable and broker is not None:
+            publisher = Publisher(
+                topic,
+                key.partition,
+                broker,
+                self._shell,
+                waits_for_file=options.acks == ACKS_FILER,
+                confirm_s=options.confirm_s,
+            )
+        memory = broker if options.acks == ACKS_BROKER else None
+        log = NativePartitionLog(key, topic, self._shell, options.follow, publisher, memory)
+        try:
+            await log.open()
+        except StorageError as error:
+            self._shell.report(f"partition {topic}-{key.partition} cannot be served: {error}")
+            raise
+        self._logs[key] = log
+        return log
+
+    async def release(self, key: PartitionKey) -> None:
+        """Follow a partition no more."""
+        log = self._logs.pop(key, None)
+        if log is not None:
+            self._past_anomalies += log.anomalies
+            await log.aclose()
+
+    @property
+    def logs(self) -> dict[PartitionKey, NativePartitionLog]:
+        """The partitions that are open."""
+        return dict(self._logs)
+
+    @property
+    def anomalies(self) -> int:
+        """How often the broker has contradicted itself since the start."""
+        return self._past_anomalies + sum(log.anomalies for log in self._logs.values())

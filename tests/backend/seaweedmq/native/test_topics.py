@@ -1,0 +1,322 @@
+"""Topics that SMQ's broker leads, as Kafka clients see them."""
+
+from __future__ import annotations
+
+from asyncio import sleep
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from kgw.backend.seaweedmq.backend import SeaweedMqBackend
+from kgw.backend.seaweedmq.filer import Entry
+from kgw.backend.seaweedmq.native.names import NativeTopic
+from kgw.backend.seaweedmq.native.topics import NativeOptions, NativeTopics
+from kgw.backend.seaweedmq.topic_conf import TOPIC_CONF
+from kgw.errors import ErrorCode
+from kgw.handlers.config_resources import ResourceType
+from kgw.handlers.incremental_alter_configs import Operation
+from kgw.protocol.api_keys import ApiKey
+from kgw.records.builder import BatchBuilder
+from kgw.state.memory import MemoryStateStore
+from kgw.testing.batches import read_stored
+from kgw.testing.clock import ManualClock
+from kgw.testing.filer import FilerStore, MemoryFiler
+from kgw.testing.gateway import InProcessGateway
+from tests.backend.seaweedmq.native.scripted import (
+    BrokerLog,
+    ScriptedBroker,
+    make_topic,
+    write_conf,
+)
+from tests.handlers.support import batch, call, create_topic, fetch, fetch_request, produce
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from kgw.backend.seaweedmq.shell import Shell
+
+NAME = "sensors.heat"
+OPTIONS = NativeOptions(("sensors.*",))
+WRITABLE = OPTIONS._replace(is_writable=True)
+
+
+class SeaweedFs:
+    """A SeaweedFS in memory, with a topic that its broker leads, and gateways on it."""
+
+    def __init__(self) -> None:
+        self.store = FilerStore()
+        self.state = MemoryStateStore()
+        self.filer = MemoryFiler(self.store)
+        self.topic = make_topic()
+        self.broker = BrokerLog(self.filer, self.topic)
+
+    @asynccontextmanager
+    async def served(self, options: NativeOptions = OPTIONS) -> AsyncIterator[InProcessGateway]:
+        """Open a gateway."""
+        clock = ManualClock()
+        broker = ScriptedBroker(self.broker) if options.is_writable else None
+
+        def make(shell: Shell, on_change: Callable[[], None]) -> NativeTopics:
+            return NativeTopics(shell, options, broker, on_change)
+
+        backend = SeaweedMqBackend(
+            MemoryFiler(self.store), "kafka", self.state, clock=clock, native=make
+        )
+        async with InProcessGateway(backend=backend, clock=clock) as gateway:
+            yield gateway
+
+
+async def new_seaweedfs(*values: bytes) -> SeaweedFs:
+    """Return one whose topic has these values."""
+    made = SeaweedFs()
+    await made.filer.open()
+    await write_conf(made.filer, made.topic)
+    made.broker.publish(*values)
+    await made.broker.flush()
+    return made
+
+
+async def turns(gateway: InProcessGateway, seconds: float) -> None:
+    """Let time pass, and what waits for it do its work."""
+    for _ in range(round(seconds * 4)):
+        gateway.manual_clock.advance(0.25)
+        for _ in range(20):
+            await sleep(0)
+
+
+def topics(gateway: InProcessGateway) -> list[str]:
+    """Return the names of all topics."""
+    return sorted(gateway.gateway.catalog.topics)
+
+
+async def values_of(gateway: InProcessGateway, name: str = NAME) -> list[bytes]:
+    """Return what a consumer gets from the beginning of partition 0."""
+    answer = await fetch(gateway, fetch_request(name=name))
+    assert ErrorCode.NONE == answer.error_code
+    assert isinstance(answer.records, bytes | bytearray | memoryview)
+    return [record.value for record in read_stored([answer.records])]
+
+
+async def test_consumers_read_it() -> None:
+    """It is there with its partitions, and its records are fetched like any others."""
+    made = await new_seaweedfs(b"a", b"b")
+    async with made.served() as gateway:
+        assert [NAME] == topics(gateway)
+        response = await call(gateway, ApiKey.METADATA, 12, topics=None)
+        (topic,) = response.topics
+        assert (NAME, made.topic.topic_id, 1) == (
+            topic.name,
+            topic.topic_id,
+            len(topic.partitions),
+        )
+        assert [b"a", b"b"] == await values_of(gateway)
+
+
+async def test_a_long_poll_gets_what_is_flushed() -> None:
+    """A consumer at the end waits, and has the records once the broker has written them."""
+    made = await new_seaweedfs(b"a")
+    async with made.served() as gateway:
+        waiting = gateway.start(fetch_request(1, name=NAME, max_wait_ms=5_000), 12)
+        made.broker.publish(b"b")
+        await made.broker.flush()
+        await turns(gateway, 3)
+        assert waiting.done
+        response: Any = await waiting.response()
+        (partition,) = response.responses[0].partitions
+        assert [b"b"] == [one.value for one in read_stored([partition.records])]
+        assert 2 == partition.high_watermark
+
+
+async def test_it_is_the_same_after_a_restart() -> None:
+    """Its id comes from what it is, so that clients and commits go on."""
+    made = await new_seaweedfs(b"a")
+    ids = []
+    for _ in range(2):
+        async with made.served() as gateway:
+            ids.append(gateway.gateway.catalog.topics[NAME].topic_id)
+            gateway.gateway.catalog.topics[NAME]
+    assert 1 == len(set(ids))
+    assert {} == await made.state.load("topic")
+
+
+async def test_topics_come_and_go() -> None:
+    """A new one is served, one that was removed is not, and a new generation is another topic."""
+    made = await new_seaweedfs(b"a")
+    async with made.served() as gateway:
+        other = make_topic(3, name="light")
+        await write_conf(made.filer, other)
+        await turns(gateway, 11)
+        assert [NAME, "sensors.light"] == topics(gateway)
+        assert 3 == len(gateway.gateway.catalog.topics["sensors.light"].partitions)
+        again = make_topic(2, second=1_700_000_500)
+        await write_conf(made.filer, again)
+        await made.filer.delete("/topics/sensors", "light", is_recursive=True)
+        await turns(gateway, 11)
+        assert [NAME] == topics(gateway)
+        topic = gateway.gateway.catalog.topics[NAME]
+        assert (again.topic_id, 2) == (topic.topic_id, topic.partition_count)
+        log = topic.partitions[0].log
+        assert (0, 0) == (log.log_start_offset, log.high_watermark)
+        assert 2 == gateway.gateway.catalog.partition_count
+
+
+async def test_topics_that_kgw_leads_are_none() -> None:
+    """Another kgw's topics are told by their directories; ours have their names before others'."""
+    made = await new_seaweedfs(b"a")
+    async with made.served(OPTIONS._replace(patterns=("*.*",))) as gateway:
+        await create_topic(gateway, "orders")
+        await write_conf(made.filer, make_topic(namespace="kafka", name="theirs"))
+        await create_topic(gateway, "sensors_light")
+        await write_conf(made.filer, make_topic(name="light"))
+        await turns(gateway, 11)
+        assert ["kafka.theirs", "orders", NAME, "sensors_light"] == topics(gateway)
+
+
+async def test_what_cannot_be_served_is_named() -> None:
+    """A configuration that makes no sense is a problem for an operator; others are served."""
+    made = await new_seaweedfs(b"a")
+    await made.filer.put("/topics/sensors/odd", Entry(TOPIC_CONF, content=b"{}"))
+    await write_conf(made.filer, NativeTopic("sensors", "no name", made.topic.partitions))
+    async with made.served() as gateway:
+        assert [NAME] == topics(gateway)
+        problems = gateway.gateway.backend.health.problems
+        assert any("/topics/sensors/odd/topic.conf is not served" in one for one in problems)
+
+
+async def test_its_leader_alone_changes_it() -> None:
+    """Deletion, growth, settings and removal of records are refused, each by Kafka's own code."""
+    made = await new_seaweedfs(b"a")
+    before = {name: dict(entries) for name, entries in made.store.directories.items()}
+    async with made.served(WRITABLE) as gateway:
+        deleted = await call(gateway, ApiKey.DELETE_TOPICS, 6, topics=[{"name": NAME}])
+        grown = await call(
+            gateway, ApiKey.CREATE_PARTITIONS, 3, topics=[{"name": NAME, "count": 3}]
+        )
+        altered = [
+            await call(
+                gateway,
+                ApiKey.INCREMENTAL_ALTER_CONFIGS,
+                1,
+                resources=[
+                    {
+                        "resource_type": ResourceType.TOPIC,
+                        "resource_name": NAME,
+                        "configs": [
+                            {
+                                "name": "retention.ms",
+                                "config_operation": Operation.SET,
+                                "value": "1",
+                            }
+                        ],
+                    }
+                ],
+                validate_only=is_dry,
+            )
+            for is_dry in (True, False)
+        ]
+        removed = await call(
+            gateway,
+            ApiKey.DELETE_RECORDS,
+            2,
+            topics=[{"name": NAME, "partitions": [{"partition_index": 0, "offset": 1}]}],
+        )
+        assert ErrorCode.TOPIC_DELETION_DISABLED == deleted.responses[0].error_code
+        assert "SeaweedMQ's broker alone" in deleted.responses[0].error_message
+        assert [ErrorCode.POLICY_VIOLATION] * 4 == [
+            grown.results[0].error_code,
+            *(one.responses[0].error_code for one in altered),
+            removed.topics[0].partitions[0].error_code,
+        ]
+        gateway.manual_clock.advance(30 * 86_400)
+        await gateway.gateway.log_manager.retain()
+        assert [b"a"] == await values_of(gateway)
+    directory = made.broker.directory
+    assert before[directory] == made.store.directories[directory]
+
+
+async def test_it_is_read_only_unless_allowed() -> None:
+    """A producer is told so, and what to set."""
+    made = await new_seaweedfs(b"a")
+    async with made.served() as gateway:
+        answer = await produce(gateway, batch(b"x"), name=NAME)
+        assert ErrorCode.POLICY_VIOLATION == answer.error_code
+        assert "kgw.seaweedmq.native.write" in (answer.error_message or "")
+
+
+async def test_producers_write_to_it() -> None:
+    """An allowed producer is answered when the record is in a log file, with its offset."""
+    made = await new_seaweedfs(b"a")
+    async with made.served(WRITABLE) as gateway:
+        waiting = gateway.start(_produce_request(batch(b"b", b"c")), 9)
+        await turns(gateway, 1)
+        assert not waiting.done
+        await made.broker.flush()
+        await turns(gateway, 3)
+        response: Any = await waiting.response()
+        answer = response.responses[0].partition_responses[0]
+        assert (ErrorCode.NONE, 1) == (answer.error_code, answer.base_offset)
+        assert answer.log_append_time_ms > 0
+        assert [b"a", b"b", b"c"] == await values_of(gateway)
+
+
+def _produce_request(records: bytearray | bytes) -> Any:
+    from tests.handlers.support import produce_request
+
+    return produce_request(records, name=NAME)
+
+
+async def test_what_cannot_be_kept_is_refused() -> None:
+    """Headers, empty keys, null values, idempotence: each would come back as something else."""
+    made = await new_seaweedfs(b"a")
+    async with made.served(WRITABLE) as gateway:
+        for fields in (
+            {"value": b"v", "headers": [("h", b"1")]},
+            {"value": b"v", "key": b""},
+            {"key": b"k"},
+        ):
+            builder = BatchBuilder()
+            builder.add(value=b"fine")
+            builder.add(**fields)  # type: ignore[arg-type]  # of three kinds
+            answer = await produce(gateway, builder.build(), name=NAME)
+            assert ErrorCode.INVALID_RECORD == answer.error_code
+            (record,) = answer.record_errors
+            assert 1 == record.batch_index
+            assert "headers, empty keys and null values" in record.batch_index_error_message
+        builder = BatchBuilder(producer_id=1, producer_epoch=0, base_sequence=0)
+        builder.add(value=b"v")
+        answer = await produce(gateway, builder.build(), name=NAME)
+        assert ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT == answer.error_code
+        assert "enable.idempotence=false" in (answer.error_message or "")
+    assert [] == made.broker.memory
+
+
+async def test_the_loss_is_said_where_settings_are() -> None:
+    """DescribeConfigs names who leads it and what is lost, and nothing of it can be set."""
+    made = await new_seaweedfs(b"a")
+    async with made.served(WRITABLE._replace(acks="broker")) as gateway:
+        response = await call(
+            gateway,
+            ApiKey.DESCRIBE_CONFIGS,
+            4,
+            resources=[{"resource_type": ResourceType.TOPIC, "resource_name": NAME}],
+            include_documentation=True,
+        )
+    settings = {one.name: one for one in response.results[0].configs}
+    assert all(one.read_only for one in settings.values())
+    assert "SeaweedMQ's broker" == settings["kgw.led.by"].value
+    assert "broker" == settings["kgw.seaweedmq.acks"].value
+    assert "the last seconds" in settings["kgw.seaweedmq.loss"].value
+    assert "LogAppendTime" == settings["message.timestamp.type"].value
+
+
+async def test_an_anomaly_is_counted_and_named() -> None:
+    """An offset that repeats is in health and among the metrics."""
+    made = await new_seaweedfs(b"a", b"b")
+    async with made.served() as gateway:
+        made.broker.crash(1)
+        made.broker.publish(b"other b")
+        await made.broker.flush()
+        await turns(gateway, 3)
+        backend = gateway.gateway.backend
+        assert {"native": 1} == backend.recovery_anomalies
+        assert any("has stopped" in one for one in backend.health.problems)
+        assert backend.health.writable
