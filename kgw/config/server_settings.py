@@ -144,6 +144,7 @@ _STORAGE = (
     ),
 )
 
+
 def _check_patterns(value: Value) -> None:
     for pattern in value if isinstance(value, tuple) else ():
         namespace, dot, topic = pattern.partition(".")
