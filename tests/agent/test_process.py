@@ -194,6 +194,7 @@ def test_a_kill_loses_nothing_that_was_answered(tmp_path: Path) -> None:
         assert 0 == gateway.stop()
 
 
+@pytest.mark.full
 def test_clients_that_read_no_answers_are_served(tmp_path: Path) -> None:
     """SMQ's own publisher reads none: what it sends is stored, and it is not held up."""
     with serving(tmp_path / "data") as gateway:

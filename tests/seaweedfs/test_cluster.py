@@ -88,6 +88,7 @@ def test_broker_is_confined(seaweedfs_broker: Cluster) -> None:
     assert {("0" * 32, seaweedfs_broker.ports["broker"])} == listening(pid)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("files", [{}, SYNCED_STORE], ids=["leveldb2", "sqlite"])
 def test_kills_lose_nothing(files: dict[str, str], new_seaweedfs: NewSeaweedfs) -> None:
     """What was stored is there when filer, volume server and master have been killed."""

@@ -11,6 +11,7 @@ The gateway keeps nothing on its own disk. In the order in which one builds on t
 6. `partition_log`: a partition on a chain. `chunks` and `reading` find and keep what is read,
    `log_files` and `rewriting` change what is there, `snapshots` stand beside it.
 7. `topic_conf` and `topics`: where partitions are, by SMQ's names; `address`: where SeaweedFS is.
-8. `backend`: what the gateway sees. `fence` is tested at every start.
-9. `lease`: which gateway serves a namespace, and until when.
+8. `native`: topics that SMQ's own broker leads; `strangers`: what it does in those of kgw.
+9. `backend`: what the gateway sees. `fence` is tested at every start.
+10. `lease`: which gateway serves a namespace, and until when.
 """

@@ -18,6 +18,7 @@ from kgw.backend.seaweedmq.log_files import LogFiles
 from kgw.backend.seaweedmq.options import SeaweedMqOptions
 from kgw.backend.seaweedmq.partition_log import SeaweedMqPartitionLog
 from kgw.backend.seaweedmq.shell import Shell
+from kgw.backend.seaweedmq.strangers import look_at_conf, look_at_partition
 from kgw.backend.seaweedmq.topics import TopicDirectories
 from kgw.clock import SystemClock
 from kgw.errors import DataDirectoryError, ErrorCode, KafkaError, StorageError
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from kgw.clock import Clock
     from kgw.config import Node
     from kgw.state.base import StateStore
-    from kgw.types import PartitionKey, TopicName
+    from kgw.types import PartitionKey, TopicId, TopicName
 
 MakeNative: TypeAlias = "Callable[[Shell, Callable[[], None]], NativeTopics]"
 """Given what the partitions share, and what is to be called when there are other topics."""
@@ -80,6 +81,7 @@ class SeaweedMqBackend(Backend):
         self._partitions: dict[PartitionKey, SeaweedMqPartitionLog] = {}
         self._locks: dict[PartitionKey, Lock] = {}
         self._unclaimed: tuple[str, ...] = ()
+        self._strangers: dict[str, list[str]] = {}
         self._is_open = False
         self._lease = lease
         if lease is not None:
@@ -375,8 +377,37 @@ class SeaweedMqBackend(Backend):
         )
 
     async def checkpoint(self) -> None:
-        """Nothing has to be bounded: what an append has written is all that an opening reads."""
+        """See whether others have been at what is ours. Nothing has to be bounded.
+
+        What an append has written is all that an opening reads.
+        """
         self._check_open()
+        self._strangers = await self._look_for_strangers()
+
+    async def _look_for_strangers(self) -> dict[str, list[str]]:
+        """Return what others have done, by the directory in which they did. Raises FilerError."""
+        found: dict[str, list[str]] = {}
+        numbers: dict[TopicId, list[int]] = {}
+        for key in self._partitions:
+            numbers.setdefault(key.topic_id, []).append(key.partition)
+
+        async def look(key: PartitionKey) -> None:
+            log = self._partitions.get(key)
+            if log is not None:
+                found[log.directory] = await look_at_partition(
+                    self._filer, log.directory, lambda: log.sealed_files
+                )
+
+        await self._side_by_side(look, list(self._partitions))
+        for topic_id, partitions in numbers.items():
+            place = await self._topics.find_by_id(topic_id)
+            if place is not None:
+                found[place.parent] = await look_at_conf(self._filer, place, partitions)
+        for directory, problems in found.items():
+            for problem in problems:
+                if problem not in self._strangers.get(directory, ()):
+                    _log.warning("others write where kgw does", problem=problem)
+        return found
 
     @property
     def recovery_anomalies(self) -> Mapping[str, int]:
@@ -391,6 +422,8 @@ class SeaweedMqBackend(Backend):
         stuck = sum(1 for log in self._partitions.values() if log.stuck_s > _STUCK_S)
         lost = sum(1 for log in self._partitions.values() if log.has_failed)
         problems = list(self._shell.problems)
+        for found in self._strangers.values():
+            problems += found
         if stuck:
             problems.append(f"{stuck} partitions have waited for the filer for over {_STUCK_S} s")
         if self.state.failure is not None:

@@ -123,6 +123,11 @@ class SeaweedMqPartitionLog(PartitionLog, Segmented):
         return self._chain.directory
 
     @property
+    def sealed_files(self) -> set[str]:
+        """The names of the files that must be there."""
+        return {file.name for file in self._chain.files[:-1]}
+
+    @property
     def stuck_s(self) -> float:
         """For how long the oldest append has waited for the filer."""
         since_s = self._chain.waiting_since_s

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import pytest
+
 from kgw.backend.base import RecompressionJob
 from kgw.backend.seaweedmq.backend import SeaweedMqBackend
 from kgw.backend.seaweedmq.chain import ChainOptions
@@ -51,6 +53,7 @@ class TestSeaweedMqBackend(BackendSuite, SegmentedSuite, FailedAppendSuite, Uncl
         await backend.abandon()
 
 
+@pytest.mark.full
 class TestWithoutMemory(TestSeaweedMqBackend):
     """Every read comes from the filer, and every chunk is decoded in a thread."""
 

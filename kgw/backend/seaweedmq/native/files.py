@@ -54,9 +54,14 @@ def file_name(second: int) -> str:
     return datetime.fromtimestamp(second, UTC).strftime(_FORMAT)
 
 
+def is_log_file_name(name: str) -> bool:
+    """Whether SMQ's broker gives such names to log files."""
+    return _NAME.fullmatch(name) is not None
+
+
 def read_log_file(entry: Entry) -> LogFile | None:
     """Return a file of the log; None for archives, positions and whatever else there is."""
-    if entry.is_directory or not _NAME.fullmatch(entry.name):
+    if entry.is_directory or not is_log_file_name(entry.name):
         return None
     try:
         begun = datetime.strptime(entry.name, _FORMAT).replace(tzinfo=UTC)

@@ -97,7 +97,7 @@ def test_labels_of_what_is_certain() -> None:
     """The broker leaves out the first entry behind a flush; the next one says what it must be."""
     found = label(fetched(101, 102, 103), [UnflushedEntry(6, 102)], 5, 100)
     assert [(5, 101), (6, 102)] == [(entry.offset, entry.ts_ns) for entry in found]
-    assert b"101" == found[0].data
+    assert b"101" == bytes(found[0].data)
 
 
 def test_nothing_is_certain_without_an_entry() -> None:

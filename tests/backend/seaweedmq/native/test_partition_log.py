@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,6 +29,8 @@ from tests.backend.seaweedmq.native.scripted import (
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from kgw.records.batch import RecordBatch
 
 MANY = 1 << 30
 
@@ -331,6 +334,12 @@ async def test_archives_and_positions_are_no_log_files(setup: Setup) -> None:
         assert [(0, b"a")] == await read_all(log)
 
 
+def first_at(time_ms: int, batch: RecordBatch) -> int | None:
+    """Return the offset of a batch's first record that reaches a time."""
+    records = read_stored([batch.buffer])
+    return next((one.offset for one in records if one.timestamp_ms >= time_ms), None)
+
+
 async def test_look_ups_by_time(cold: Setup) -> None:
     """Times are those of the entries, in milliseconds."""
     for number in range(6):
@@ -339,16 +348,7 @@ async def test_look_ups_by_time(cold: Setup) -> None:
     async with cold.opened() as log:
         times = [one.timestamp_ms for one in read_stored((await log.read(0, MANY, 12)).buffers)]
         for offset, time_ms in enumerate(times):
-            found = await log.find_by_time(
-                time_ms,
-                0,
-                12,
-                lambda batch, at=time_ms: next(
-                    (one.offset for one in read_stored([batch.buffer]) if one.timestamp_ms >= at),
-                    None,
-                ),
-            )
-            assert offset == found
+            assert offset == await log.find_by_time(time_ms, 0, 12, partial(first_at, time_ms))
         assert None is await log.find_by_time(times[-1] + 1, 0, 12, lambda batch: batch)
         newest = await log.find_max_timestamp(0, 12)
         assert newest is not None

@@ -1,0 +1,115 @@
+"""What others do in the directories of our topics is named, and harms nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kgw.backend.base import LogSettings
+from kgw.backend.seaweedmq.backend import SeaweedMqBackend
+from kgw.backend.seaweedmq.filer import Entry
+from kgw.backend.seaweedmq.partition_log import SeaweedMqPartitionLog
+from kgw.backend.seaweedmq.topic_conf import TOPIC_CONF
+from kgw.state.memory import MemoryStateStore
+from kgw.testing.batches import make_batch, read_stored
+from kgw.testing.clock import ManualClock
+from kgw.testing.filer import FilerStore, MemoryFiler
+from kgw.types import PartitionKey, TopicId, TopicName
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+import pytest
+
+KEY = PartitionKey(TopicId(b"0123456789abcdef"), 0)
+TOPIC = TopicName("orders")
+
+
+class Ours:
+    """A topic of ours with two files, in a filer that others use, too."""
+
+    def __init__(self, store: FilerStore, backend: SeaweedMqBackend) -> None:
+        self.store = store
+        self.backend = backend
+        self.filer = MemoryFiler(store)
+
+    @property
+    def log(self) -> SeaweedMqPartitionLog:
+        """Its only partition."""
+        log = self.backend.partitions[KEY]
+        assert isinstance(log, SeaweedMqPartitionLog)
+        return log
+
+    async def problems(self) -> tuple[str, ...]:
+        """Look, and return what an operator is told."""
+        await self.backend.checkpoint()
+        return self.backend.health.problems
+
+
+@pytest.fixture
+async def ours() -> AsyncIterator[Ours]:
+    """Open a backend on a new filer."""
+    store = FilerStore()
+    backend = SeaweedMqBackend(MemoryFiler(store), "kafka", MemoryStateStore(), clock=ManualClock())
+    await backend.open()
+    log = await backend.create_partition(KEY, TOPIC, LogSettings())
+    made = Ours(store, backend)
+    await made.filer.open()
+    await log.append([make_batch([b"a"])])
+    await made.log.roll()
+    await log.append([make_batch([b"b"])])
+    yield made
+    await backend.aclose()
+
+
+async def test_nothing_is_wrong_with_what_is_ours(ours: Ours) -> None:
+    """Our own files, the leader entry, snapshots and mirrors are no strangers."""
+    await ours.filer.put(ours.log.directory, Entry("checkpoint.offset", content=b"x"))
+    assert () == await ours.problems()
+
+
+async def test_files_of_others_are_named(ours: Ours) -> None:
+    """What a broker has written there is not read, and the operator is told until it is gone."""
+    await ours.filer.put(ours.log.directory, Entry("2026-11-23-20-09-59", content=b"x"))
+    await ours.filer.put(ours.log.directory, Entry("2026-11-23-20-10-01", content=b"x"))
+    (problem,) = await ours.problems()
+    assert "2026-11-23-20-09-59 and 1 more are not written by kgw, and not read" in problem
+    assert ours.backend.health.writable
+    await ours.log.append([make_batch([b"c"])])
+    stored = read_stored((await ours.log.read(0, 1 << 20, 3)).buffers)
+    assert [b"a", b"b", b"c"] == [one.value for one in stored]
+    for name in ("2026-11-23-20-09-59", "2026-11-23-20-10-01"):
+        await ours.filer.delete(ours.log.directory, name)
+    assert () == await ours.problems()
+
+
+async def test_a_file_of_ours_that_is_gone_is_named(ours: Ours) -> None:
+    """Before anybody reads it."""
+    (sealed,) = ours.log.sealed_files
+    await ours.filer.delete(ours.log.directory, sealed)
+    (problem,) = await ours.problems()
+    assert f"{sealed} is gone" in problem
+
+
+async def test_who_leads_is_for_the_broker_to_note(ours: Ours) -> None:
+    """A broker that is asked for the topic writes itself into its configuration."""
+    parent = "/topics/kafka/orders"
+    conf = ours.store.directories[parent][TOPIC_CONF]
+    content = conf.content.replace(b'"leaderBroker": ""', b'"leaderBroker": "127.0.0.1:17777"')
+    assert content != conf.content
+    await ours.filer.put(parent, conf._replace(content=content))
+    assert () == await ours.problems()
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"brokerPartitionAssignments": []}'])
+async def test_a_configuration_that_was_changed_is_named(ours: Ours, content: bytes) -> None:
+    """SeaweedMQ sees something else than Kafka clients do."""
+    await ours.filer.put("/topics/kafka/orders", Entry(TOPIC_CONF, content=content))
+    (problem,) = await ours.problems()
+    assert "names other partitions" in problem
+
+
+async def test_a_configuration_that_is_gone_is_named(ours: Ours) -> None:
+    """The topic goes on all the same."""
+    await ours.filer.delete("/topics/kafka/orders", TOPIC_CONF)
+    (problem,) = await ours.problems()
+    assert "topic.conf is gone" in problem
