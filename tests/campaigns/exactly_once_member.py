@@ -7,9 +7,10 @@ seed; a reader has bootstrap, target and partitions. Each line of output is a JS
 what has happened:
 
     ready
-    begun       transaction, records: [[partition, text]], offsets: [[partition, offset]]
+    begun       transaction, records: [[partition, text]], offsets: [[partition, offset]],
+                generation (null where the library does not tell)
     sent        transaction, offsets: one for each record    they were acknowledged
-    offsets     transaction                                  they are part of it
+    offsets     transaction, generation                      they are part of it
     ending      transaction                                  its commit is about to be sent
     ended       transaction, outcome: ok | fail | info, why
     stopping    place                                        it stops itself at once
@@ -109,6 +110,9 @@ class Worker(Protocol):
 
     def send_offsets(self, offsets: Offsets) -> None:
         """Make offsets of the source part of the transaction."""
+
+    def generation(self) -> int | None:
+        """Return the generation of the group that it is in, if the library tells."""
 
     def end(self, *, commit: bool) -> None:
         """Commit or abort."""
@@ -282,6 +286,10 @@ class ConfluentWorker:
         who = self._consumer.consumer_group_metadata()
         self._producer.send_offsets_to_transaction(self._places(offsets), who, PATIENCE_S)
 
+    def generation(self) -> int | None:
+        """The library keeps it to itself."""
+        return None
+
     def end(self, *, commit: bool) -> None:
         """Commit or abort."""
         if commit:
@@ -436,6 +444,10 @@ class KafkaPythonWorker:
             for one, offset in offsets.items()
         }
         self._producer.send_offsets_to_transaction(places, self._consumer.group_metadata())
+
+    def generation(self) -> int | None:
+        """As its next offsets would be sent."""
+        return self._consumer.group_metadata().generation_id
 
     def end(self, *, commit: bool) -> None:
         """Commit or abort."""
@@ -623,6 +635,10 @@ class AiokafkaWorker:
         sending = self._current.send_offsets_to_transaction(places, self._options["group"])
         self._loop.run_until_complete(sending)
 
+    def generation(self) -> int | None:
+        """It commits without one."""
+        return None
+
     def end(self, *, commit: bool) -> None:
         """Commit or abort."""
         ending = self._current.commit_transaction if commit else self._current.abort_transaction
@@ -729,14 +745,20 @@ class Turns:
                 say("woken")
             return place == abort_at
 
-        say("begun", transaction=name, records=records, offsets=sorted(offsets.items()))
+        say(
+            "begun",
+            transaction=name,
+            records=records,
+            offsets=sorted(offsets.items()),
+            generation=self._worker.generation(),
+        )
         try:
             self._worker.begin(part)
             acknowledged = self._worker.send(records)
             say("sent", transaction=name, offsets=acknowledged)
             if not reach("sent"):
                 self._worker.send_offsets(offsets)
-                say("offsets", transaction=name)
+                say("offsets", transaction=name, generation=self._worker.generation())
                 if not reach("offsets"):
                     is_ending = True
                     say("ending", transaction=name)
