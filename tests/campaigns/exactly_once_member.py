@@ -15,6 +15,9 @@ what has happened:
     ended       transaction, outcome: ok | fail | info, why
     stopping    place                                        it stops itself at once
     woken
+    stale       places, told: [[partition, offset, committed]]    the library went on elsewhere than
+                where the group is, which the worker has put right: by itself, in partitions that
+                it kept (places), or where it had asked how far the group was (told)
     polled      records: [[partition, offset, text]]
     gone        why
 
@@ -382,17 +385,39 @@ def kafka_python_consumer(options: Mapping[str, Any], **more: object) -> Any:
 
 
 class KafkaPythonWorker:
-    """kafka-python 3."""
+    """kafka-python 3.
+
+    3.0.12 goes on from its old positions when it is put out of its group while it joins, whoever
+    had the partitions meanwhile. So each round begins where the group is.
+    """
 
     # 3.0.12 keeps offsets that the group has refused, and commits them with the next transaction's.
     survives_errors = False
 
     def __init__(self, options: dict[str, Any]) -> None:
-        from kafka import KafkaProducer
+        from kafka import ConsumerRebalanceListener, KafkaProducer
 
         from tests.interop.drivers.kafka_python import assignors
 
+        worker = self
+
+        class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+            def on_partitions_revoked(self, revoked: set[Any]) -> None:
+                pass
+
+            def on_partitions_lost(self, lost: set[Any]) -> None:
+                worker._owned = set()
+
+            def on_partitions_assigned(self, assigned: set[Any]) -> None:
+                # Of the others it has asked how far the group is.
+                worker._kept = worker._owned & assigned
+                worker._owned = assigned
+                worker._is_new_round = True
+
         self._options = options
+        self._is_new_round = False
+        self._owned: set[Any] = set()
+        self._kept: set[Any] = set()
         self._producer = KafkaProducer(
             **kafka_python_settings(options),
             transactional_id=options["transactional_id"],
@@ -410,18 +435,34 @@ class KafkaPythonWorker:
             max_poll_interval_ms=REBALANCE_MS,
             heartbeat_interval_ms=HEARTBEAT_MS,
         )
-        self._consumer.subscribe([options["source"]])
+        self._consumer.subscribe([options["source"]], listener=Listener())
 
     def poll(self) -> list[list[Input]]:
         """Read what comes. Rounds end before records are taken, so these belong to the new one."""
         # 3.0 begins to join anew at each poll whose time is too short for a round.
         found = self._consumer.poll(timeout_ms=int(POLL_S * 8_000), max_records=BATCH)
+        if self._is_new_round:
+            self._is_new_round = False
+            self._begin_round({place: records[0].offset for place, records in found.items()})
+            return []
         part = [
             Input(one.partition, one.offset, one.value.decode())
             for records in found.values()
             for one in records
         ]
         return [part] if part else []
+
+    def _begin_round(self, read_from: Mapping[Any, int]) -> None:
+        """Go to where the group is in all partitions, and say where the library has not."""
+        stale: dict[bool, list[tuple[int, int, int]]] = {True: [], False: []}
+        for place in self._consumer.assignment():
+            committed = self._consumer.committed(place) or 0
+            self._consumer.seek(place, committed)
+            offset = read_from.get(place, committed)
+            if offset != committed:
+                stale[place in self._kept].append((place.partition, offset, committed))
+        if any(stale.values()):
+            say("stale", places=stale[True], told=stale[False])
 
     def begin(self, part: list[Input]) -> None:
         """Begin a transaction."""
@@ -447,7 +488,8 @@ class KafkaPythonWorker:
 
     def generation(self) -> int | None:
         """As its next offsets would be sent."""
-        return self._consumer.group_metadata().generation_id
+        generation: int = self._consumer.group_metadata().generation_id
+        return generation
 
     def end(self, *, commit: bool) -> None:
         """Commit or abort."""
