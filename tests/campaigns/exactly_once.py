@@ -4,18 +4,28 @@ Run as `python -m tests.campaigns.exactly_once --full --seed N`. Each pipeline i
 of one client library, each a process of its own, and readers of another library who read committed
 records of its output. The gateway, its network, disk and clock fail (mixed_faults.py); workers are
 killed, paused, and replaced by another process of their transactional id while they sleep.
+
+`--pipeline LIBRARY` runs that library's pipeline alone, without controls. A run that finds
+something keeps what its processes said and what happened to them (`events.jsonl`, wall times in
+seconds) and their logs, and says where.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import json
 import logging
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -38,11 +48,10 @@ from tests.campaigns.history import (
 )
 from tests.campaigns.machine import waited_for_processors_s
 from tests.campaigns.mixed_faults import FAULTS, KGW_SERVE, faults_around
-from tests.campaigns.support import Report, checked_directory, main
+from tests.campaigns.support import Report, checked_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping, Sequence
 
     from confluent_kafka import KafkaError, Message
 
@@ -73,6 +82,7 @@ FULL_S = 180.0
 FULL_FAULTS = 24
 ZOMBIES = 20
 SHOWN_OF_A_KIND = 5
+EVENTS_FILE = "events.jsonl"
 
 _SILENT = logging.getLogger("exactly-once")
 _SILENT.addHandler(logging.NullHandler())
@@ -99,6 +109,20 @@ KINDS = (
 PLAIN = Kind("confluent-kafka", "aiokafka", is_transactional=False)
 
 
+class Events:
+    """What happened, as JSON lines in a file. Several threads may write."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("w")
+        self._lock = threading.Lock()
+
+    def write(self, who: str, what: Mapping[str, Any]) -> None:
+        """Write one line, with the time."""
+        with self._lock:
+            self._file.write(json.dumps({"s": round(time.time(), 3), "who": who, **what}) + "\n")
+            self._file.flush()
+
+
 class Member(ClientProcess):
     """A worker's or a reader's process."""
 
@@ -113,10 +137,12 @@ class Member(ClientProcess):
         self.stopped = False
         self.resume_at_s: float | None = None
         self._book = pipeline.book
+        self._events = pipeline.events
         super().__init__(library, MEMBER, options, self._take, pipeline.log)
 
     def _take(self, line: dict[str, Any]) -> None:
         at = line["at"]
+        self._events.write(self.name, line)
         self._book.hear(self.name, line)
         if at == "ready":
             self.is_ready = True
@@ -124,6 +150,11 @@ class Member(ClientProcess):
             self.stopped = True
         elif at == "gone":
             self.gone = line["why"]
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to it."""
+        self._events.write("campaign", {"at": number.name, "to": self.name})
+        super().send(number)
 
     def resume(self) -> None:
         """Let it go on."""
@@ -143,13 +174,20 @@ class Pipeline:
     """One group of workers, and a reader of their output."""
 
     def __init__(
-        self, kind: Kind, bootstrap: str, directory: Path, random: Random, report: Report
+        self,
+        kind: Kind,
+        bootstrap: str,
+        directory: Path,
+        random: Random,
+        report: Report,
+        events: Events,
     ) -> None:
         self.kind = kind
         self.name = kind.library if kind.is_transactional else f"plain-{kind.library}"
         self.target = f"target-{self.name}"
         self.log = directory / f"{self.name}.log"
         self.book = PipelineBook(self.name, report)
+        self.events = events
         self.workers: list[Member | None] = [None] * WORKERS
         self.sleepers: list[Sleeper] = []
         self.reader: Member | None = None
@@ -220,6 +258,7 @@ class Pipeline:
     def _reap(self, member: Member) -> None:
         member.wait(10)
         why = member.gone or "killed"
+        self.events.write("campaign", {"at": "reaped", "what": member.name, "why": why})
         self._report.count(f"gone_{self.name}: {why.split(':')[0][:40]}")
         if member.gone is not None and "fenced" in why.lower():
             self._report.count("fenced")
@@ -420,8 +459,9 @@ class Campaign:
         self._faults = faults
         self._kinds_of_events = events
         self._patience_s = patience_s
+        self._log = Events(directory / EVENTS_FILE)
         self._pipelines = [
-            Pipeline(kind, faults.bootstrap, directory, random, report) for kind in kinds
+            Pipeline(kind, faults.bootstrap, directory, random, report, self._log) for kind in kinds
         ]
         targets = [NewTopic(one.target, TARGET_PARTITIONS, 1) for one in self._pipelines]
         admin = AdminClient({"bootstrap.servers": faults.bootstrap}, logger=_SILENT)
@@ -469,7 +509,8 @@ class Campaign:
             pipeline, event = self._events.pop()
             pipeline.begin(event)
         self._tend(self._random.uniform(0.1, 0.8))
-        self._faults.begin(kinds)
+        begun = self._faults.begin(kinds)
+        self._log.write("campaign", {"at": "faults", "begun": begun})
         self._tend(self._random.uniform(2.0, 4.5))
         self._heal()
         self._tend(self._random.uniform(0.5, 1.5))
@@ -484,7 +525,9 @@ class Campaign:
 
     def _heal(self) -> None:
         """End all faults, wake everybody, and see that all go on."""
+        self._log.write("campaign", {"at": "healing"})
         self._faults.heal()
+        self._log.write("campaign", {"at": "healed"})
         deadline_s = time.monotonic() + READY_S
         while time.monotonic() < deadline_s and any(one.has_sleepers() for one in self._pipelines):
             self._tend(0.1)
@@ -519,6 +562,7 @@ class Campaign:
 
     def _look(self) -> State:
         state = asyncio.run(self._ask())
+        self._log.write("campaign", {"at": "state", **state._asdict()})
         for topic, events in self._bounds.items():
             for partition, end in state.ends[topic].items():
                 stable = state.stable[topic][partition]
@@ -726,16 +770,18 @@ def run_pipelines(
     bug: str = "",
     patience_s: float = PATIENCE_S,
     least_faults: int = 0,
+    keep: Path | None = None,
 ) -> Report:
     """Run some pipelines for so long, under these faults in each round or under random ones.
 
-    `bug` is one of broken_transactions_serve.py.
+    `bug` is one of broken_transactions_serve.py. `keep` is where the events and the logs go.
     """
     report = Report("exactly-once", seed)
     random = Random(seed)
     serve = ("tests.campaigns.broken_transactions_serve", bug, "serve") if bug else KGW_SERVE
     with (
         checked_directory() as directory,
+        _keeping(directory, keep),
         faults_around(directory, random, report, serve=serve) as around,
     ):
         campaign = Campaign(
@@ -743,6 +789,18 @@ def run_pipelines(
         )
         campaign.run(for_s, faults, least_faults=least_faults)
     return report
+
+
+@contextmanager
+def _keeping(directory: Path, keep: Path | None) -> Iterator[None]:
+    """Copy the events and all logs of a run when it is over, in whatever way."""
+    try:
+        yield
+    finally:
+        if keep is not None:
+            keep.mkdir()
+            for path in (*directory.glob("*.log"), *directory.glob("*.jsonl")):
+                shutil.copy(path, keep)
 
 
 CONTROLS = {
@@ -753,35 +811,64 @@ CONTROLS = {
 }
 
 
-def run(seed: int, full: bool) -> Report:
-    """Run the campaign."""
+def run(seed: int, full: bool, pipeline: str | None = None) -> Report:
+    """Run the campaign, or in full size the pipeline of one library alone."""
     if not full:
         report = run_pipelines(seed, 12.0, KINDS[:1], ("kill",))
         report.require("faults", 1)
         return report
-    report = run_pipelines(seed, FULL_S, least_faults=FULL_FAULTS)
+    kept = Path(tempfile.mkdtemp(prefix="exactly-once-"))
+    kinds = [one for one in KINDS if pipeline in {None, one.library}]
+    report = run_pipelines(seed, FULL_S, kinds, least_faults=FULL_FAULTS, keep=kept / "faults")
     report.require("faults", FULL_FAULTS)
     for fault in FAULTS:
         report.require(f"fault_{fault}", 1)
-    for event in EVENTS:
-        report.require(f"worker_{event}", 2)
-    report.require("fenced", 5)
-    report.require("zombies_in_transactions", 1)
-    for kind in KINDS:
+    if pipeline is None:
+        for event in EVENTS:
+            report.require(f"worker_{event}", 2)
+        report.require("fenced", 5)
+        report.require("zombies_in_transactions", 1)
+    for kind in kinds:
         report.require(f"workers_of_{kind.library}", 2 * WORKERS)
-    zombies = run_pipelines(seed, 100.0, faults=(), events=("pause_beyond_session",))
-    zombies.require("worker_pause_beyond_session", ZOMBIES)
-    for what, number in zombies.counts.items():
-        if what.startswith(("worker_pause", "late_")):
-            report.count(f"zombies_alone: {what}", number)
-    if zombies.failure_count:
-        report.fail(f"zombies alone: {zombies}")
-    for bug, what in CONTROLS.items():
-        control = run_pipelines(seed, 20.0, KINDS[:1], ("kill",), bug=bug, patience_s=12.0)
-        report.expect_alarm(control, what)
-    report.expect_alarm(run_pipelines(seed, 20.0, (PLAIN,), ("kill",)), "DUPLICATE")
+    if pipeline is None:
+        zombies = run_pipelines(
+            seed, 100.0, faults=(), events=("pause_beyond_session",), keep=kept / "zombies"
+        )
+        zombies.require("worker_pause_beyond_session", ZOMBIES)
+        for what, number in zombies.counts.items():
+            if what.startswith(("worker_pause", "late_")):
+                report.count(f"zombies_alone: {what}", number)
+        if zombies.failure_count:
+            report.fail(f"zombies alone: {zombies}")
+    if report.failure_count:
+        report.kept = kept
+    else:
+        shutil.rmtree(kept)
+    if pipeline is None:
+        for bug, what in CONTROLS.items():
+            control = run_pipelines(seed, 20.0, KINDS[:1], ("kill",), bug=bug, patience_s=12.0)
+            report.expect_alarm(control, what)
+        report.expect_alarm(run_pipelines(seed, 20.0, (PLAIN,), ("kill",)), "DUPLICATE")
     return report
 
 
+def main() -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--full", action="store_true", help="full size instead of the short form")
+    parser.add_argument("--seed", type=int, default=None, help="replay the run of this seed")
+    parser.add_argument(
+        "--pipeline",
+        choices=[one.library for one in KINDS],
+        help="with --full: that library's pipeline alone, without controls",
+    )
+    arguments = parser.parse_args()
+    seed = time.time_ns() % 1_000_000 if arguments.seed is None else arguments.seed
+    print(f"seed={seed}", flush=True)
+    report = run(seed, arguments.full, arguments.pipeline)
+    print(report, flush=True)
+    sys.exit(1 if report.failure_count else 0)
+
+
 if __name__ == "__main__":
-    main(run)
+    main()

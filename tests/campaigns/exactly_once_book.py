@@ -90,6 +90,13 @@ class PipelineBook:
                 self._report.count(f"transactions_{one.outcome.value}")
             elif at == "polled":
                 self._poll(process, line["records"])
+            elif at == "stale":
+                self._report.count("stale_positions", len(line["places"]))
+                for partition, offset, committed in line["told"]:
+                    self._fail(
+                        f"TOLD: {process} was told that the group is at {(partition, offset)}, and "
+                        f"then at {committed}"
+                    )
 
     def _commits(self, one: Transaction, outcome: Outcome) -> list[Commit]:
         """Return the commits of a transaction: they count if it does."""

@@ -7,13 +7,17 @@ seed; a reader has bootstrap, target and partitions. Each line of output is a JS
 what has happened:
 
     ready
-    begun       transaction, records: [[partition, text]], offsets: [[partition, offset]]
+    begun       transaction, records: [[partition, text]], offsets: [[partition, offset]],
+                generation (null where the library does not tell)
     sent        transaction, offsets: one for each record    they were acknowledged
-    offsets     transaction                                  they are part of it
+    offsets     transaction, generation                      they are part of it
     ending      transaction                                  its commit is about to be sent
     ended       transaction, outcome: ok | fail | info, why
     stopping    place                                        it stops itself at once
     woken
+    stale       places, told: [[partition, offset, committed]]    the library went on elsewhere than
+                where the group is, which the worker has put right: by itself, in partitions that
+                it kept (places), or where it had asked how far the group was (told)
     polled      records: [[partition, offset, text]]
     gone        why
 
@@ -109,6 +113,9 @@ class Worker(Protocol):
 
     def send_offsets(self, offsets: Offsets) -> None:
         """Make offsets of the source part of the transaction."""
+
+    def generation(self) -> int | None:
+        """Return the generation of the group that it is in, if the library tells."""
 
     def end(self, *, commit: bool) -> None:
         """Commit or abort."""
@@ -282,6 +289,10 @@ class ConfluentWorker:
         who = self._consumer.consumer_group_metadata()
         self._producer.send_offsets_to_transaction(self._places(offsets), who, PATIENCE_S)
 
+    def generation(self) -> int | None:
+        """The library keeps it to itself."""
+        return None
+
     def end(self, *, commit: bool) -> None:
         """Commit or abort."""
         if commit:
@@ -374,17 +385,39 @@ def kafka_python_consumer(options: Mapping[str, Any], **more: object) -> Any:
 
 
 class KafkaPythonWorker:
-    """kafka-python 3."""
+    """kafka-python 3.
+
+    3.0.12 goes on from its old positions when it is put out of its group while it joins, whoever
+    had the partitions meanwhile. So each round begins where the group is.
+    """
 
     # 3.0.12 keeps offsets that the group has refused, and commits them with the next transaction's.
     survives_errors = False
 
     def __init__(self, options: dict[str, Any]) -> None:
-        from kafka import KafkaProducer
+        from kafka import ConsumerRebalanceListener, KafkaProducer
 
         from tests.interop.drivers.kafka_python import assignors
 
+        worker = self
+
+        class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+            def on_partitions_revoked(self, revoked: set[Any]) -> None:
+                pass
+
+            def on_partitions_lost(self, lost: set[Any]) -> None:
+                worker._owned = set()
+
+            def on_partitions_assigned(self, assigned: set[Any]) -> None:
+                # Of the others it has asked how far the group is.
+                worker._kept = worker._owned & assigned
+                worker._owned = assigned
+                worker._is_new_round = True
+
         self._options = options
+        self._is_new_round = False
+        self._owned: set[Any] = set()
+        self._kept: set[Any] = set()
         self._producer = KafkaProducer(
             **kafka_python_settings(options),
             transactional_id=options["transactional_id"],
@@ -402,18 +435,34 @@ class KafkaPythonWorker:
             max_poll_interval_ms=REBALANCE_MS,
             heartbeat_interval_ms=HEARTBEAT_MS,
         )
-        self._consumer.subscribe([options["source"]])
+        self._consumer.subscribe([options["source"]], listener=Listener())
 
     def poll(self) -> list[list[Input]]:
         """Read what comes. Rounds end before records are taken, so these belong to the new one."""
         # 3.0 begins to join anew at each poll whose time is too short for a round.
         found = self._consumer.poll(timeout_ms=int(POLL_S * 8_000), max_records=BATCH)
+        if self._is_new_round:
+            self._is_new_round = False
+            self._begin_round({place: records[0].offset for place, records in found.items()})
+            return []
         part = [
             Input(one.partition, one.offset, one.value.decode())
             for records in found.values()
             for one in records
         ]
         return [part] if part else []
+
+    def _begin_round(self, read_from: Mapping[Any, int]) -> None:
+        """Go to where the group is in all partitions, and say where the library has not."""
+        stale: dict[bool, list[tuple[int, int, int]]] = {True: [], False: []}
+        for place in self._consumer.assignment():
+            committed = self._consumer.committed(place) or 0
+            self._consumer.seek(place, committed)
+            offset = read_from.get(place, committed)
+            if offset != committed:
+                stale[place in self._kept].append((place.partition, offset, committed))
+        if any(stale.values()):
+            say("stale", places=stale[True], told=stale[False])
 
     def begin(self, part: list[Input]) -> None:
         """Begin a transaction."""
@@ -436,6 +485,11 @@ class KafkaPythonWorker:
             for one, offset in offsets.items()
         }
         self._producer.send_offsets_to_transaction(places, self._consumer.group_metadata())
+
+    def generation(self) -> int | None:
+        """As its next offsets would be sent."""
+        generation: int = self._consumer.group_metadata().generation_id
+        return generation
 
     def end(self, *, commit: bool) -> None:
         """Commit or abort."""
@@ -623,6 +677,10 @@ class AiokafkaWorker:
         sending = self._current.send_offsets_to_transaction(places, self._options["group"])
         self._loop.run_until_complete(sending)
 
+    def generation(self) -> int | None:
+        """It commits without one."""
+        return None
+
     def end(self, *, commit: bool) -> None:
         """Commit or abort."""
         ending = self._current.commit_transaction if commit else self._current.abort_transaction
@@ -729,14 +787,20 @@ class Turns:
                 say("woken")
             return place == abort_at
 
-        say("begun", transaction=name, records=records, offsets=sorted(offsets.items()))
+        say(
+            "begun",
+            transaction=name,
+            records=records,
+            offsets=sorted(offsets.items()),
+            generation=self._worker.generation(),
+        )
         try:
             self._worker.begin(part)
             acknowledged = self._worker.send(records)
             say("sent", transaction=name, offsets=acknowledged)
             if not reach("sent"):
                 self._worker.send_offsets(offsets)
-                say("offsets", transaction=name)
+                say("offsets", transaction=name, generation=self._worker.generation())
                 if not reach("offsets"):
                     is_ending = True
                     say("ending", transaction=name)

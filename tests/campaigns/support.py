@@ -58,6 +58,8 @@ class Report:
         self.seed = seed
         self.counts: Counter[str] = Counter()
         self.failures: list[str] = []
+        self.kept: Path | None = None
+        """Where is what a run that has failed may be judged by."""
         self._failed = 0
         self._lock = threading.Lock()
         self._started_s = time.monotonic()
@@ -97,6 +99,8 @@ class Report:
         verdict = f"FAILED ({self._failed})" if self._failed else "passed"
         lines = [f"{self.name} seed={self.seed} {figures} seconds={elapsed_s:.1f}: {verdict}"]
         lines += [f"  {failure}" for failure in self.failures]
+        if self.kept is not None:
+            lines.append(f"  kept in {self.kept}")
         return "\n".join(lines)
 
     def conclude(self) -> None:

@@ -70,10 +70,24 @@ def different(book: PipelineBook) -> None:
     polled(book, (0, 4, "t/1|0|0|bb"), reader="other reader")
 
 
+def kept(book: PipelineBook) -> None:
+    """A library has gone on from an old position without asking."""
+    fine(book)
+    book.hear("worker", {"at": "stale", "places": [(0, 1, 2)], "told": []})
+
+
+def told(book: PipelineBook) -> None:
+    """A library has asked how far the group is, and the worker was told something else."""
+    fine(book)
+    book.hear("worker", {"at": "stale", "places": [], "told": [(0, 1, 2)]})
+
+
 @pytest.mark.parametrize(
     ("story", "expected"),
     [
         (fine, []),
+        (kept, []),
+        (told, ["TOLD"]),
         (again, ["DUPLICATE"]),
         (unfinished, ["MISSING"]),
         (late, ["BEHIND"]),

@@ -232,6 +232,28 @@ async def test_members_commit_in_their_generation(driver: GroupDriver) -> None:
     assert 4 == driver.committed()
 
 
+async def test_nobody_hears_of_a_generation_before_what_the_last_one_commits_is_pending(
+    driver: GroupDriver,
+) -> None:
+    """Who is given a partition must not be told an offset that a transaction is about to pass."""
+    (first,) = await driver.stable(1)
+    driver.store.hold()
+    committing = driver.ask_to_commit_in_transaction(5, first)
+    await turn()
+    newcomer, again = driver.ask_to_join(), driver.ask_to_join(first.member_id)
+    await turn()
+    assert ErrorCode.ILLEGAL_GENERATION is await driver.commit_in_transaction(6, first)
+    assert [False, False, False] == [one.is_done for one in (committing, newcomer, again)]
+    assert set() == driver.unstable()
+    seen: list[set[int]] = []
+    for one in (newcomer, again):
+        one.then(lambda _: seen.append(driver.unstable()))
+    driver.store.release()
+    assert [NONE, NONE] == [(await answer(one)).error for one in (newcomer, again)]
+    assert [{0}, {0}] == seen
+    assert NONE is await answer(committing)
+
+
 async def test_an_instance_is_no_proof(driver: GroupDriver) -> None:
     """KIP-345: the process that a static member was replaced by fences the one before."""
     (old,) = await driver.stable(1, instance="one")
