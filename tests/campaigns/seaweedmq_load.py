@@ -76,6 +76,8 @@ class Load:
             report.count("transactions", one.committed)
             report.count("aborted", one.aborted)
             report.count("renewed_producers", one.renewed)
+            if one.is_alive():
+                report.fail(f"{one.name} does not end: {one.retries[-5:]}")
             if one.renewed > 3:
                 report.fail(f"{one.name} began anew too often: {one.trouble}")
         if unanswered := self.clients.finish(ANSWERED_S):
