@@ -5,26 +5,25 @@ Run as `python -m tests.campaigns.seaweedmq_faults --full --seed N`.
 
 from __future__ import annotations
 
+import asyncio
 import time
-from contextlib import contextmanager
-from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
-from kgw.testing.process import SERVE, GatewayProcess
-from tests.campaigns import broken_seaweedmq_serve
-from tests.campaigns.broken_seaweedmq_serve import Bug
+from kgw.testing.process import SERVE
+from tests.campaigns.broken_seaweedmq_serve import Bug, command
+from tests.campaigns.history import AnomalyKind
 from tests.campaigns.seaweedfs_proxy import FAULTS, SeaweedfsProxy
 from tests.campaigns.seaweedmq_load import Load
+from tests.campaigns.seaweedmq_site import a_site, killed_in_the_end
+from tests.campaigns.seaweedmq_takeovers import ACKNOWLEDGED, wake_old_gateways
+from tests.campaigns.seaweedmq_takeovers import PARTITIONS as WOKEN_PARTITIONS
 from tests.campaigns.support import Report, main
-from tests.seaweedfs.cluster import Cluster, Setup
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from kgw.testing.process import GatewayProcess
+    from tests.campaigns.seaweedmq_site import Site
 
-LEASE_MS = 4_000
-SETTINGS = (f"kgw.seaweedmq.lease.ms={LEASE_MS}",)
 START_UP_KILLS = 10
 """One kill in so many comes in the middle of a start."""
 STANDBYS = 10
@@ -41,63 +40,12 @@ class Size(NamedTuple):
     faults: int
     """Of requests and answers."""
     faulty_s: float
+    take_overs: int
+    """Of an old gateway that wakes afterwards."""
 
 
-SHORT = Size(gateway_kills=2, cluster_kills=1, faults=60, faulty_s=3)
-FULL = Size(gateway_kills=100, cluster_kills=20, faults=5_000, faulty_s=180)
-
-
-class Site:
-    """A directory with a SeaweedFS, and gateways over it."""
-
-    def __init__(self, directory: Path, cluster: Cluster, report: Report) -> None:
-        self.directory = directory
-        self.cluster = cluster
-        self.report = report
-        self._gateways = 0
-
-    def gateway(
-        self, url: str, command: Sequence[str] = (*SERVE, "--take-over"), *settings: str
-    ) -> GatewayProcess:
-        """Return a gateway that is not started yet."""
-        self._gateways += 1
-        return GatewayProcess(
-            self.directory / f"gateway-{self._gateways}",
-            *SETTINGS,
-            *settings,
-            command=command,
-            backend=url,
-        )
-
-    def restart(self, gateway: GatewayProcess) -> bool:
-        """Start one; whether it did, which is a failure otherwise."""
-        try:
-            gateway.start(60)
-        except RuntimeError as error:
-            self.report.fail(f"no unattended start: {str(error)[-2_000:]}")
-            return False
-        self.report.count("gateway_starts")
-        return True
-
-
-@contextmanager
-def a_site(report: Report, setup: Setup | None = None) -> Iterator[Site]:
-    """Start a SeaweedFS, and kill it in the end."""
-    with TemporaryDirectory(prefix="kgw-") as name:
-        directory = Path(name)
-        with Cluster(directory / "seaweedfs", setup).running() as cluster:
-            yield Site(directory, cluster, report)
-
-
-@contextmanager
-def killed_in_the_end(*gateways: GatewayProcess) -> Iterator[None]:
-    """Leave no gateway behind."""
-    try:
-        yield
-    finally:
-        for gateway in gateways:
-            if gateway.running:
-                gateway.kill()
+SHORT = Size(gateway_kills=2, cluster_kills=1, faults=60, faulty_s=3, take_overs=2)
+FULL = Size(gateway_kills=100, cluster_kills=20, faults=5_000, faulty_s=180, take_overs=32)
 
 
 def run_kills(seed: int, size: Size) -> Report:
@@ -219,9 +167,48 @@ def disturb(
     return running
 
 
+def run_take_overs(seed: int, rounds: int, bug: Bug = Bug.DEAF) -> Report:
+    """Wake old gateways, so many, which have sixteen partitions each."""
+    report = Report("take-overs", seed)
+    with a_site(report) as site:
+        asyncio.run(wake_old_gateways(site, rounds, bug))
+    report.require("woken_refused", rounds * WOKEN_PARTITIONS)
+    return report
+
+
+def run_broken(seed: int, bug: Bug, size: Size) -> Report:
+    """Do to a broken gateway what finds its bug: kills, or a network that lies."""
+    random = Random(seed)
+    report = Report(bug.value, seed)
+    with a_site(report) as site, SeaweedfsProxy(site.cluster, random) as proxy:
+        broken = site.gateway(proxy.url("kafka"), command(bug, "--take-over"))
+        sound = site.gateway(proxy.url("kafka"))
+        with killed_in_the_end(broken, sound):
+            if not site.restart(broken):
+                return report
+            with Load(broken.bootstrap, seed) as load:
+                gateways = (broken, sound)
+                if bug is Bug.ANSWERS_FIRST:
+                    time.sleep(size.faulty_s)
+                else:
+                    disturb(site, load, gateways, size, random, proxy)
+                broken.kill()
+                sound.port = broken.port
+                if site.restart(sound):
+                    load.judge(report)
+    return report
+
+
 def run(seed: int, full: bool) -> Report:
     """Run the campaign."""
-    return run_kills(seed, FULL if full else SHORT)
+    size = FULL if full else SHORT
+    report = run_kills(seed, size)
+    for part in (run_take_overs(seed, size.take_overs),):
+        report.add(part)
+    report.expect_alarm(run_take_overs(seed, 1, Bug.NO_EPOCH), ACKNOWLEDGED)
+    for bug in (Bug.NO_CHANGES, Bug.ANSWERS_FIRST, Bug.DOUBT_IS_FAILURE):
+        report.expect_alarm(run_broken(seed, bug, SHORT), AnomalyKind.ACKED_LOST.value)
+    return report
 
 
 if __name__ == "__main__":

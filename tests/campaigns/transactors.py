@@ -215,15 +215,18 @@ class Transactor(threading.Thread):
 
 def read_final(bootstrap: str) -> dict[int, FinalLog]:
     """Read the topic as readers of all and of committed records do."""
-    everything = _read(bootstrap, "read_uncommitted")
-    committed = _read(bootstrap, "read_committed")
+    everything = read_topic(bootstrap, TOPIC, PARTITIONS)
+    committed = read_topic(bootstrap, TOPIC, PARTITIONS, "read_committed")
     return {
         number: FinalLog(low, high, records, committed[number][2], committed[number][1])
         for number, (low, high, records) in everything.items()
     }
 
 
-def _read(bootstrap: str, isolation: str) -> dict[int, tuple[int, int, list[tuple[int, bytes]]]]:
+def read_topic(
+    bootstrap: str, topic: str, partitions: int, isolation: str = "read_uncommitted"
+) -> dict[int, tuple[int, int, list[tuple[int, bytes]]]]:
+    """Return where each partition begins and ends, and its records; raises KafkaException."""
     consumer = Consumer(
         {
             **_common(bootstrap),
@@ -236,10 +239,10 @@ def _read(bootstrap: str, isolation: str) -> dict[int, tuple[int, int, list[tupl
         logger=_SILENT,
     )
     found: dict[int, tuple[int, int, list[tuple[int, bytes]]]] = {}
-    for number in range(PARTITIONS):
-        low, high = consumer.get_watermark_offsets(TopicPartition(TOPIC, number), timeout=20)
+    for number in range(partitions):
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=20)
         found[number] = (low, high, [])
-    consumer.assign([TopicPartition(TOPIC, number, low) for number, (low, *_) in found.items()])
+    consumer.assign([TopicPartition(topic, number, low) for number, (low, *_) in found.items()])
     unread = set(found)
     deadline = time.monotonic() + READ_S
     while unread and time.monotonic() < deadline:
