@@ -64,6 +64,11 @@ def without(attribute: str) -> Callable[..., object]:
     return update
 
 
+def _is_of_records(directory: str, entry: Entry) -> bool:
+    """Whether it is a file of a partition, and neither the state nor the lease."""
+    return bool(entry.chunks) and not directory.startswith("/topics/.")
+
+
 _under_way: set[asyncio.Task[None]] = set()
 
 
@@ -75,8 +80,8 @@ async def update_later(
     *,
     deadline_s: float | None = None,
 ) -> None:
-    """Say that a change of a file is made, and make it a little later. Others as they should be."""
-    if not entry.chunks:
+    """Say that a change of records is made, and make it a little later."""
+    if not _is_of_records(directory, entry):
         await _update(self, directory, entry, expected, deadline_s=deadline_s)
         return
 
@@ -105,7 +110,7 @@ async def update_hastily(
     try:
         await _update(self, directory, entry, expected, deadline_s=deadline_s)
     except OutcomeUnknownError as error:
-        if not entry.chunks:
+        if not _is_of_records(directory, entry):
             raise
         raise NotStoredError(f"it failed, it seems: {error}") from error
 

@@ -62,6 +62,8 @@ class SeaweedfsProxy:
         """Faults, as "update_entry answer_dropped" and "chunk doubled"."""
         self.rate = 0.0
         """How many of a request's fates are faults."""
+        self.faults = FAULTS
+        """Those that it may have."""
         self._cluster = cluster
         self._random = random
         ports = free_ports(Setup())
@@ -121,7 +123,7 @@ class SeaweedfsProxy:
     def _fate(self, what: str) -> Fate:
         if self._random.random() >= self.rate:
             return Fate.PASSED
-        fate = self._random.choice(FAULTS)
+        fate = self._random.choice(self.faults)
         self.counts[f"{what} {fate}"] += 1
         return fate
 

@@ -53,6 +53,8 @@ def _common(bootstrap: str) -> dict[str, object]:
         "reconnect.backoff.max.ms": 200,
         "retry.backoff.ms": 30,
         "socket.timeout.ms": 10_000,
+        # Without it a send_offsets_to_transaction that has lost every connection never returns.
+        "metadata.recovery.strategy": "none",
         "log_level": 0,
     }
 
