@@ -77,8 +77,9 @@ class _Sent:
 class Clients:
     """Producers and consumers that live through every restart."""
 
-    def __init__(self, bootstrap: str, random: Random) -> None:
+    def __init__(self, bootstrap: str, random: Random, records_per_s: int = RECORDS_PER_S) -> None:
         self._random = random
+        self._records_per_s = records_per_s
         self._bootstrap = bootstrap
         self._producers = [
             Producer(
@@ -130,7 +131,7 @@ class Clients:
 
     def step(self, elapsed_s: float) -> None:
         """Send what is due and take what has come."""
-        due = int(elapsed_s * RECORDS_PER_S)
+        due = int(elapsed_s * self._records_per_s)
         while self._number < due:
             which = self._random.randrange(PRODUCERS)
             producer = self._producers[which]

@@ -81,6 +81,13 @@ class Report:
         """How often `fail` was called."""
         return self._failed
 
+    def add(self, part: Report) -> None:
+        """Take over what another report of the same run counts and found."""
+        for what, number in part.counts.items():
+            self.count(what, number)
+        for failure in part.failures:
+            self.fail(f"{part.name}: {failure}")
+
     def expect_alarm(self, control: Report, what: str) -> None:
         """Fail unless the control, which breaks the code on purpose, has found that."""
         found = sum(what in failure for failure in control.failures)

@@ -1,0 +1,281 @@
+"""A bad network between a gateway and SeaweedFS, one that knows requests from answers.
+
+TCP loses nothing and doubles nothing; what loses and doubles are connections that end, and clients
+and proxies that try again. So this stands before the filer's gRPC and before the volume server's
+HTTP, and does that to whole requests and answers. It runs in a thread of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, Self, TypeVar
+
+import grpc
+from aiohttp import ClientError, ClientSession, ClientTimeout, web
+
+from kgw.backend.seaweedmq.protos import filer_pb2
+from tests.seaweedfs.cluster import GRPC_ABOVE, HOST, Setup, free_ports
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from random import Random
+
+    from tests.seaweedfs.cluster import Cluster
+
+ResultT = TypeVar("ResultT")
+
+_CALL_S: Final = 10.0
+_LATE_S: Final = 1.5
+"""A delay is up to so long."""
+_STREAMED: Final = "/ListEntries"
+_CHANGES: Final = ("/CreateEntry", "/UpdateEntry", "/DeleteEntry")
+
+
+class Fate(StrEnum):
+    """What becomes of a request and its answer."""
+
+    PASSED = "passed"
+    REQUEST_DROPPED = "request_dropped"
+    ANSWER_DROPPED = "answer_dropped"
+    REQUEST_DELAYED = "request_delayed"
+    ANSWER_DELAYED = "answer_delayed"
+    REQUEST_LATE = "request_late"
+    """The client is told that its connection has ended, and then the request arrives."""
+    DOUBLED = "doubled"
+    """It arrives twice at once; the client gets the answer to the second."""
+    REPEATED = "repeated"
+    """It arrives a second time, when it has been answered."""
+
+
+FAULTS: Final = tuple(fate for fate in Fate if fate is not Fate.PASSED)
+
+
+class SeaweedfsProxy:
+    """A filer's address that has faults; chunks go through it, too."""
+
+    def __init__(self, cluster: Cluster, random: Random) -> None:
+        """Stand before the filer and the volume server of a cluster. It begins without faults."""
+        self.counts: Counter[str] = Counter()
+        """Faults, as "update_entry answer_dropped" and "chunk doubled"."""
+        self.rate = 0.0
+        """How many of a request's fates are faults."""
+        self.faults = FAULTS
+        """Those that it may have."""
+        self._cluster = cluster
+        self._random = random
+        ports = free_ports(Setup())
+        self._filer_port, self._volume_port = ports["filer"], ports["volume"]
+        self._late: set[asyncio.Task[object]] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    def url(self, of_namespace: str) -> str:
+        """Return a backend's address for a namespace of SeaweedMQ."""
+        return f"seaweedmq://{HOST}:{self._filer_port}/{of_namespace}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(_CALL_S)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(2 * _CALL_S)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_CALL_S)
+        self._loop.close()
+
+    async def _start(self) -> None:
+        self._channel = grpc.aio.insecure_channel(
+            self._cluster.grpc_address("filer"),
+            options=[
+                ("grpc.max_receive_message_length", -1),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.enable_retries", 0),
+                ("grpc.initial_reconnect_backoff_ms", 100),
+                ("grpc.min_reconnect_backoff_ms", 100),
+                ("grpc.max_reconnect_backoff_ms", 500),
+            ],
+        )
+        self._server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1)])
+        self._server.add_generic_rpc_handlers((_Handlers(self),))
+        self._server.add_insecure_port(f"{HOST}:{self._filer_port + GRPC_ABOVE}")
+        await self._server.start()
+        self._http = ClientSession(auto_decompress=False)
+        application = web.Application(client_max_size=64 << 20)
+        application.router.add_route("*", "/{path:.*}", self._chunk)
+        self._runner = web.AppRunner(application)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, HOST, self._volume_port).start()
+
+    async def _end(self) -> None:
+        await self._server.stop(None)
+        await self._runner.cleanup()
+        if self._late:
+            await asyncio.wait(self._late, timeout=2 * _LATE_S)
+        await self._http.close()
+        await self._channel.close()
+
+    # --- what becomes of a request ---
+
+    def _fate(self, what: str) -> Fate:
+        if self._random.random() >= self.rate:
+            return Fate.PASSED
+        fate = self._random.choice(self.faults)
+        self.counts[f"{what} {fate}"] += 1
+        return fate
+
+    async def _deliver(self, what: str, send: Callable[[], Awaitable[ResultT]]) -> ResultT | None:
+        """Send a request and return what its client gets; None when that loses its connection."""
+        fate = self._fate(what)
+        delay_s = self._random.uniform(0.02, _LATE_S)
+        if fate is Fate.REQUEST_DROPPED:
+            return None
+        if fate is Fate.REQUEST_LATE:
+            self._later(delay_s, send)
+            return None
+        if fate is Fate.REQUEST_DELAYED:
+            await asyncio.sleep(delay_s)
+        if fate is Fate.DOUBLED:
+            _, answer = await asyncio.gather(send(), send())
+            return answer
+        answer = await send()
+        if fate is Fate.REPEATED:
+            self._later(delay_s, send)
+        if fate is Fate.ANSWER_DELAYED:
+            await asyncio.sleep(delay_s)
+        return None if fate is Fate.ANSWER_DROPPED else answer
+
+    def _later(self, delay_s: float, send: Callable[[], Awaitable[object]]) -> None:
+        async def arrive() -> None:
+            await asyncio.sleep(delay_s)
+            await send()
+
+        task = asyncio.ensure_future(arrive())
+        self._late.add(task)
+        task.add_done_callback(self._late.discard)
+
+    # --- the filer ---
+
+    async def call(
+        self,
+        method: str,
+        request: bytes,
+        context: grpc.aio.ServicerContext[bytes, bytes],
+    ) -> bytes:
+        """Pass on a call with one answer."""
+        pass_on = self._channel.unary_unary(method)
+
+        async def send() -> bytes | grpc.aio.AioRpcError:
+            try:
+                answer: bytes = await pass_on(request, timeout=_CALL_S)
+            except grpc.aio.AioRpcError as error:
+                return error
+            return answer
+
+        what = method.rpartition("/")[2]
+        answer = await self._deliver(what if method.endswith(_CHANGES) else "look_up", send)
+        if answer is None:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the proxy ended the connection")
+        if isinstance(answer, grpc.aio.AioRpcError):
+            # "failed to connect" would say that nothing was sent, and some of it may have been.
+            await context.abort(answer.code(), f"through the proxy: {answer.details()}")
+        return self._with_volumes_here(method, answer)
+
+    async def stream(
+        self,
+        method: str,
+        request: bytes,
+        context: grpc.aio.ServicerContext[bytes, bytes],
+    ) -> AsyncIterator[bytes]:
+        """Pass on a call with many answers, as it is."""
+        try:
+            async for answer in self._channel.unary_stream(method)(request, timeout=_CALL_S):
+                yield answer
+        except grpc.aio.AioRpcError as error:
+            await context.abort(error.code(), error.details() or "")
+
+    def _with_volumes_here(self, method: str, answer: bytes) -> bytes:
+        """Let the client take this for the volume server."""
+        if method.endswith("/AssignVolume"):
+            assigned = filer_pb2.AssignVolumeResponse.FromString(answer)
+            if assigned.HasField("location"):
+                self._put_here(assigned.location)
+            return assigned.SerializeToString()
+        if method.endswith("/LookupVolume"):
+            found = filer_pb2.LookupVolumeResponse.FromString(answer)
+            for locations in found.locations_map.values():
+                for location in locations.locations:
+                    self._put_here(location)
+            return found.SerializeToString()
+        return answer
+
+    def _put_here(self, location: filer_pb2.Location) -> None:
+        location.grpc_port = self._cluster.ports["volume"] + GRPC_ABOVE
+        location.url = f"{HOST}:{self._volume_port}"
+
+    # --- the volume server ---
+
+    async def _chunk(self, request: web.Request) -> web.Response:
+        body = await request.read()
+        url = f"http://{self._cluster.address('volume')}{request.rel_url}"
+        names = ("Authorization", "Range", "Accept-Encoding", "Content-Type")
+        headers = {name: request.headers[name] for name in names if name in request.headers}
+
+        async def send() -> web.Response | None:
+            try:
+                async with self._http.request(
+                    request.method,
+                    url,
+                    data=body or None,
+                    headers=headers,
+                    timeout=ClientTimeout(total=_CALL_S),
+                ) as answer:
+                    return web.Response(
+                        status=answer.status,
+                        body=await answer.read(),
+                        headers={
+                            name: value
+                            for name, value in answer.headers.items()
+                            if name in {"Content-Type", "Content-Range", "Etag"}
+                        },
+                    )
+            except (ClientError, OSError):
+                return None
+
+        answer = await self._deliver("chunk", send)
+        if answer is None:
+            # Ends the connection; the client sees no answer.
+            assert request.transport is not None
+            request.transport.abort()
+            return web.Response(status=502)
+        return answer
+
+
+class _Handlers(grpc.GenericRpcHandler):
+    """Any method, with requests and answers as bytes."""
+
+    def __init__(self, proxy: SeaweedfsProxy) -> None:
+        self._proxy = proxy
+
+    def service(
+        self, handler_call_details: grpc.HandlerCallDetails
+    ) -> grpc.RpcMethodHandler[bytes, bytes]:
+        """Return what answers a method."""
+        method = handler_call_details.method
+        if method.endswith(_STREAMED):
+
+            async def stream(
+                request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]
+            ) -> AsyncIterator[bytes]:
+                async for answer in self._proxy.stream(method, request, context):
+                    yield answer
+
+            return grpc.unary_stream_rpc_method_handler(stream)
+
+        async def call(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+            return await self._proxy.call(method, request, context)
+
+        return grpc.unary_unary_rpc_method_handler(call)

@@ -1,0 +1,122 @@
+"""What writes and reads while SeaweedFS and gateways are struck, and what is said of it later."""
+
+from __future__ import annotations
+
+import threading
+import time
+from random import Random
+from typing import TYPE_CHECKING, Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.campaigns import kill_loop, transactors
+from tests.campaigns.history import check_history
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.campaigns.history import Event, FinalLog
+    from tests.campaigns.support import Report
+
+RECORDS_PER_S = 1_000
+TRANSACTORS = 2
+STEP_S = 0.002
+ANSWERED_S = 120.0
+
+
+class Load:
+    """Idempotent producers, transactional ones and readers, in threads of their own."""
+
+    def __init__(
+        self, bootstrap: str, seed: int, settings: Mapping[str, str] | None = None
+    ) -> None:
+        """`bootstrap` names every gateway that may lead; one does. `settings` are of the topics."""
+        self._bootstrap = bootstrap
+        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        topics = [
+            NewTopic(topic, partitions, 1, config=dict(settings or {}))
+            for topic, partitions in (
+                (kill_loop.TOPIC, kill_loop.PARTITIONS),
+                (transactors.TOPIC, transactors.PARTITIONS),
+            )
+        ]
+        for future in admin.create_topics(topics).values():
+            future.result(20)
+        self.clients = kill_loop.Clients(bootstrap, Random(seed), RECORDS_PER_S)
+        self._transactors = [
+            transactors.Transactor(bootstrap, f"transactor-{number}", Random(seed + number))
+            for number in range(TRANSACTORS)
+        ]
+        self._is_over = threading.Event()
+        self._stepping = threading.Thread(target=self._step, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._stepping.start()
+        for one in self._transactors:
+            one.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._stepping.join(60)
+
+    def _step(self) -> None:
+        began_s = time.monotonic()
+        while not self._is_over.is_set():
+            self.clients.step(time.monotonic() - began_s)
+            time.sleep(STEP_S)
+
+    def judge(self, report: Report) -> dict[int, FinalLog]:
+        """Let everything be answered, read it all, and report what must not be; return the logs."""
+        self._is_over.set()
+        self._stepping.join(60)
+        for one in self._transactors:
+            one.end()
+            report.count("transactions", one.committed)
+            report.count("aborted", one.aborted)
+            report.count("renewed_producers", one.renewed)
+            if one.is_alive():
+                report.fail(f"{one.name} does not end: {one.retries[-5:]}")
+            if one.renewed > 3:
+                report.fail(f"{one.name} began anew too often: {one.trouble}")
+        if unanswered := self.clients.finish(ANSWERED_S):
+            report.fail(f"{unanswered} records were never answered")
+        for number, reason in self.clients.fatal.items():
+            report.fail(f"producer {number} gave up: {reason}")
+        try:
+            final = self.clients.read_final()
+            transactional = transactors.read_final(self._bootstrap)
+        except KafkaException as error:
+            report.fail(f"the final logs cannot be read: {error}")
+            return {}
+        for number, log in final.items():
+            if log.records_end < log.high_watermark:
+                report.fail(
+                    f"partition {number} is read to {log.records_end} of {log.high_watermark}"
+                )
+        self.clients.drain(final, 60)
+        kill_loop.judge(report, self.clients.events(), final)
+        events: list[Event] = [event for one in self._transactors for event in one.events]
+        for anomaly in check_history(events, transactional):
+            report.count(anomaly.kind.value)
+            report.fail(
+                f"{anomaly.kind.value} in transactions, partition {anomaly.partition}: "
+                f"{anomaly.detail}"
+            )
+        return {**final, **{-1 - number: log for number, log in transactional.items()}}
+
+    def judge_again(self, report: Report, final: Mapping[int, FinalLog]) -> None:
+        """Read it all by another gateway: it must be the same, to the byte."""
+        try:
+            again = {
+                **self.clients.read_final(),
+                **{-1 - n: log for n, log in transactors.read_final(self._bootstrap).items()},
+            }
+        except KafkaException as error:
+            report.fail(f"a later gateway cannot be read: {error}")
+            return
+        for number, log in final.items():
+            report.count("read_again", len(log.records))
+            if again[number] != log:
+                report.fail(f"partition {number} is another one when a later gateway serves it")

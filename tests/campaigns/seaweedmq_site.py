@@ -1,0 +1,73 @@
+"""Gateways over a real SeaweedFS, for campaigns: started, killed, started again."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from kgw.testing.process import SERVE, GatewayProcess
+from tests.seaweedfs.cluster import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tests.campaigns.support import Report
+    from tests.seaweedfs.cluster import Setup
+
+LEASE_MS = 4_000
+SETTINGS = (f"kgw.seaweedmq.lease.ms={LEASE_MS}",)
+
+
+class Site:
+    """A directory with a SeaweedFS, and gateways over it."""
+
+    def __init__(self, directory: Path, cluster: Cluster, report: Report) -> None:
+        self.directory = directory
+        self.cluster = cluster
+        self.report = report
+        self._gateways = 0
+
+    def gateway(
+        self, url: str, command: Sequence[str] = (*SERVE, "--take-over"), *settings: str
+    ) -> GatewayProcess:
+        """Return a gateway that is not started yet."""
+        self._gateways += 1
+        return GatewayProcess(
+            self.directory / f"gateway-{self._gateways}",
+            *SETTINGS,
+            *settings,
+            command=command,
+            backend=url,
+        )
+
+    def restart(self, gateway: GatewayProcess) -> bool:
+        """Start one; whether it did, which is a failure otherwise."""
+        try:
+            gateway.start(60)
+        except RuntimeError as error:
+            self.report.fail(f"no unattended start: {str(error)[-2_000:]}")
+            return False
+        self.report.count("gateway_starts")
+        return True
+
+
+@contextmanager
+def a_site(report: Report, setup: Setup | None = None) -> Iterator[Site]:
+    """Start a SeaweedFS, and kill it in the end."""
+    with TemporaryDirectory(prefix="kgw-") as name:
+        directory = Path(name)
+        with Cluster(directory / "seaweedfs", setup).running() as cluster:
+            yield Site(directory, cluster, report)
+
+
+@contextmanager
+def killed_in_the_end(*gateways: GatewayProcess) -> Iterator[None]:
+    """Leave no gateway behind."""
+    try:
+        yield
+    finally:
+        for gateway in gateways:
+            if gateway.running:
+                gateway.kill()

@@ -1,0 +1,258 @@
+"""Transactional producers in threads, who live through whatever happens to their gateway.
+
+Each sends transactions of a few records to several partitions, with an offset of a group of its
+own, and commits or aborts them; between two it asks where its group is.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from tests.campaigns.history import (
+    NO_OFFSET,
+    Commit,
+    FetchedOffset,
+    FinalLog,
+    Outcome,
+    Send,
+    TransactionEnd,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from confluent_kafka import Message
+
+    from tests.campaigns.history import Event
+
+TOPIC: Final = "transactions"
+PARTITIONS: Final = 4
+RECORDS: Final = 5
+"""Of a transaction, at most."""
+ABORTED_ONE_IN: Final = 6
+PATIENCE_S: Final = 30.0
+"""For how long a transaction's end is asked for; then nobody knows how it ended."""
+CALL_S: Final = 5.0
+READ_S: Final = 60.0
+
+_SILENT = logging.getLogger("transactors")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+
+
+def _common(bootstrap: str) -> dict[str, object]:
+    return {
+        "bootstrap.servers": bootstrap,
+        "reconnect.backoff.ms": 20,
+        "reconnect.backoff.max.ms": 200,
+        "retry.backoff.ms": 30,
+        "socket.timeout.ms": 10_000,
+        # Without it a send_offsets_to_transaction that has lost every connection never returns.
+        "metadata.recovery.strategy": "none",
+        "log_level": 0,
+    }
+
+
+class _Sending(NamedTuple):
+    """A record on its way."""
+
+    partition: int
+    value: bytes
+    answers: list[int | None]
+    """Where it landed; None for an error. Empty while there is no answer."""
+
+    def delivered(self, error: KafkaError | None, message: Message) -> None:
+        """Take the client's verdict."""
+        self.answers.append(message.offset() if error is None else None)
+
+
+class Transactor(threading.Thread):
+    """One producer with a transactional id."""
+
+    def __init__(self, bootstrap: str, name: str, random: Random) -> None:
+        super().__init__(name=name, daemon=True)
+        self.events: list[Event] = []
+        self.committed = 0
+        self.aborted = 0
+        self.renewed = 0
+        """How often it had to begin anew under its id."""
+        self.trouble: list[str] = []
+        """Errors that ended a producer."""
+        self.retries: list[str] = []
+        """Errors after which a call was repeated."""
+        self._servers = bootstrap
+        self._random = random
+        self._is_over = threading.Event()
+        self._number = 0
+
+    def end(self) -> None:
+        """Let it finish its transaction, and wait for that."""
+        self._is_over.set()
+        self.join(2 * PATIENCE_S)
+
+    def run(self) -> None:
+        """Send transactions until it is told to end."""
+        asker = Consumer({**_common(self._servers), "group.id": self.name}, logger=_SILENT)
+        while not self._is_over.is_set():
+            try:
+                producer = self._begin_anew()
+                while not self._is_over.is_set():
+                    self._transaction(producer, asker)
+                    self._ask(asker)
+            except KafkaException as error:
+                self.renewed += 1
+                self.trouble.append(str(error))
+        asker.close()
+
+    def _begin_anew(self) -> Producer:
+        producer = Producer(
+            {
+                **_common(self._servers),
+                "transactional.id": self.name,
+                "transaction.timeout.ms": 60_000,
+                "linger.ms": 2,
+            },
+            logger=_SILENT,
+        )
+        self._insist(producer, lambda: producer.init_transactions(CALL_S))
+        return producer
+
+    def _transaction(self, producer: Producer, asker: Consumer) -> None:
+        self._number += 1
+        name = f"{self.name}-{self._number}"
+        offset = self._number
+        sendings: list[_Sending] = []
+        sends_offset, outcome = False, Outcome.INFO
+        aborts = self._random.randrange(ABORTED_ONE_IN) == 0
+        try:
+            producer.begin_transaction()
+            for number in range(self._random.randint(1, RECORDS)):
+                partition = self._random.randrange(PARTITIONS)
+                sending = _Sending(partition, f"{name}-{number}".encode(), [])
+                sendings.append(sending)
+                producer.produce(
+                    TOPIC, sending.value, partition=partition, on_delivery=sending.delivered
+                )
+            producer.flush(CALL_S)
+            sends_offset = True
+            try:
+                self._insist(
+                    producer,
+                    lambda: producer.send_offsets_to_transaction(
+                        [TopicPartition(TOPIC, 0, offset)],
+                        asker.consumer_group_metadata(),
+                        CALL_S,
+                    ),
+                )
+                if not aborts:
+                    self._insist(producer, lambda: producer.commit_transaction(CALL_S))
+            except KafkaException as error:
+                if not error.args[0].txn_requires_abort():
+                    raise
+                aborts = True
+            if aborts:
+                self._insist(producer, lambda: producer.abort_transaction(CALL_S))
+            outcome = Outcome.FAIL if aborts else Outcome.OK
+            self.committed += not aborts
+            self.aborted += aborts
+        finally:
+            self._note(name, offset, sendings, outcome, sends_offset=sends_offset)
+
+    def _note(
+        self,
+        name: str,
+        offset: int,
+        sendings: list[_Sending],
+        outcome: Outcome,
+        *,
+        sends_offset: bool,
+    ) -> None:
+        for sending in sendings:
+            landed = sending.answers[0] if sending.answers else None
+            self.events.append(
+                Send(
+                    self.name,
+                    sending.partition,
+                    sending.value,
+                    Outcome.INFO if landed is None else Outcome.OK,
+                    landed,
+                    name,
+                )
+            )
+        if sends_offset:
+            how = Outcome.OK if outcome is Outcome.OK else Outcome.INFO
+            self.events.append(Commit(self.name, self.name, 0, offset, how, name))
+        self.events.append(TransactionEnd(self.name, name, outcome))
+
+    def _ask(self, asker: Consumer) -> None:
+        """Ask where the group is; an answer that does not come says nothing."""
+        try:
+            (found,) = asker.committed([TopicPartition(TOPIC, 0)], CALL_S)
+        except KafkaException:
+            return
+        offset = found.offset if found.offset >= 0 else NO_OFFSET
+        self.events.append(FetchedOffset(self.name, 0, offset))
+
+    def _insist(self, producer: Producer, call: Callable[[], object]) -> None:
+        """Call again what the client says can be called again, for a while."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                call()
+            except KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() > deadline:
+                    raise
+                self.retries.append(str(error))
+                # A client of this library waits in vain for what it is not polled for.
+                producer.poll(0.05)
+            else:
+                return
+
+
+def read_final(bootstrap: str) -> dict[int, FinalLog]:
+    """Read the topic as readers of all and of committed records do."""
+    everything = read_topic(bootstrap, TOPIC, PARTITIONS)
+    committed = read_topic(bootstrap, TOPIC, PARTITIONS, "read_committed")
+    return {
+        number: FinalLog(low, high, records, committed[number][2], committed[number][1])
+        for number, (low, high, records) in everything.items()
+    }
+
+
+def read_topic(
+    bootstrap: str, topic: str, partitions: int, isolation: str = "read_uncommitted"
+) -> dict[int, tuple[int, int, list[tuple[int, bytes]]]]:
+    """Return where each partition begins and ends, and its records; raises KafkaException."""
+    consumer = Consumer(
+        {
+            **_common(bootstrap),
+            "group.id": isolation,
+            "isolation.level": isolation,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+        },
+        logger=_SILENT,
+    )
+    found: dict[int, tuple[int, int, list[tuple[int, bytes]]]] = {}
+    for number in range(partitions):
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=20)
+        found[number] = (low, high, [])
+    consumer.assign([TopicPartition(topic, number, low) for number, (low, *_) in found.items()])
+    unread = set(found)
+    deadline = time.monotonic() + READ_S
+    while unread and time.monotonic() < deadline:
+        for message in consumer.consume(1_000, 0.2):
+            error = message.error()
+            if error is None:
+                found[message.partition()][2].append((message.offset(), message.value()))
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - it has no other name
+                unread.discard(message.partition())
+    consumer.close()
+    return found
