@@ -6,7 +6,7 @@ from asyncio import Lock
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from kgw.backend.seaweedmq.reading import LogReader
+from kgw.backend.seaweedmq.reading import FilesChangedError, LogReader
 from kgw.errors import CorruptionError, StorageError
 
 if TYPE_CHECKING:
@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from kgw.backend.seaweedmq.detail import PartitionDetail
     from kgw.backend.seaweedmq.shell import Shell
     from kgw.types import PartitionKey
-
-
-class FilesChangedError(Exception):
-    """Files that were to be replaced have been dropped meanwhile. Nothing was changed."""
 
 
 class LogFiles:

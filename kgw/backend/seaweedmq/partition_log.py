@@ -311,11 +311,15 @@ class SeaweedMqPartitionLog(PartitionLog, Segmented):
     async def _settle(self) -> None:
         """Wait until nothing is in the chain's hands, and nothing waits to be."""
         while self._busy is not None or self._in_flight:
-            if self._busy is not None:
-                # Whoever waits no more must not end it.
-                await wait([self._busy])
-            else:
-                await until_done(self._in_flight[-1])
+            await self._wait_for_one()
+
+    async def _wait_for_one(self) -> None:
+        """Wait for what is encoded, or for what is in the chain's hands."""
+        if self._busy is not None:
+            # Whoever waits no more must not end it.
+            await wait([self._busy])
+        else:
+            await until_done(self._in_flight[-1])
 
     # --- reads -----------------------------------------------------------------------------------
 
@@ -409,8 +413,9 @@ class SeaweedMqPartitionLog(PartitionLog, Segmented):
         return found if found and (len(found) > 1 or found[0].size_bytes) else []
 
     async def roll(self) -> None:
-        while self._busy is not None:
-            await wait([self._busy])
+        # What is refused gives its offsets again: no file may begin behind them.
+        while self._busy is not None or self._refusal is not None:
+            await self._wait_for_one()
         if self._file_bytes:
             self._file_bytes = 0
             await self._chain.roll(self._offsets.next_offset)

@@ -30,6 +30,10 @@ _ATTEMPTS: Final = 8
 """How often a read begins anew because files were removed or rewritten meanwhile."""
 
 
+class FilesChangedError(Exception):
+    """Files that were to be replaced have been dropped meanwhile. Nothing was changed."""
+
+
 class LogReader:
     """Reads the files of one chain."""
 
@@ -50,7 +54,12 @@ class LogReader:
         is_cut = False
         goes_on = offset == self._read_end
         while next_offset < upper_bound:
-            place = await self._find(next_offset)
+            try:
+                place = await self._find(next_offset)
+            except StorageError:
+                if buffers:
+                    break
+                raise
             if place is None or place.base_offset > next_offset:
                 break
             await self._fetch_ahead(place, max_bytes - size_bytes, upper_bound, goes_on=goes_on)
@@ -159,9 +168,10 @@ class LogReader:
                 file.largest_timestamp_ms, file.base_offset, best
             ):
                 break
-            for place in sorted(
-                await self._places(file), key=lambda one: (-one.largest_timestamp_ms, one.number)
-            ):
+            places = await self._places(file)
+            if places is None:
+                return await self.find_max_timestamp(lower_bound, upper_bound)
+            for place in sorted(places, key=lambda one: (-one.largest_timestamp_ms, one.number)):
                 if place.end_offset <= lower_bound or place.base_offset >= upper_bound:
                     continue
                 time_ms = place.largest_timestamp_ms
@@ -188,11 +198,23 @@ class LogReader:
         return best
 
     async def chunks_of(self, file: ChainFile) -> AsyncIterator[DecodedChunk]:
-        """Yield the chunks of a sealed file, past the cache. Raises CorruptionError, FilerError."""
-        for place in await self._places(file):
-            with self._explained(place):
-                await self._chain.load(file)
-                data = await self._chain.read(file, place.number)
+        """Yield the chunks of a sealed file, past the cache.
+
+        Raises FilesChangedError when it is removed or rewritten meanwhile, CorruptionError,
+        StorageError.
+        """
+        places = await self._places(file)
+        if places is None:
+            raise FilesChangedError
+        for place in places:
+            try:
+                with self._explained(place):
+                    await self._chain.load(file)
+                    data = await self._chain.read(file, place.number)
+            except StorageError:
+                if self._number_of(file) is None:
+                    raise FilesChangedError from None
+                raise
             decoded = await self._shell.run(
                 partial(decode, data, place.base_offset, place.end_offset)
             )
@@ -272,9 +294,18 @@ class LogReader:
         files = self._chain.files
         return files[number + 1] if number is not None and number + 1 < len(files) else None
 
-    async def _places(self, file: ChainFile) -> list[ChunkPlace]:
-        """Return all chunks of a file. Raises as `Chain.load`."""
-        await self._shell.load(self._chain, file)
+    async def _places(self, file: ChainFile) -> list[ChunkPlace] | None:
+        """Return all chunks of a file; None when it has been removed or rewritten meanwhile.
+
+        Raises as `Chain.load`.
+        """
+        try:
+            await self._shell.load(self._chain, file)
+        except StorageError:
+            if self._number_of(file) is not None:
+                raise
+        if self._number_of(file) is None:
+            return None
         return [self._place(file, number) for number in range(len(file.chunks))]
 
     async def _fetch_ahead(
@@ -292,8 +323,12 @@ class LogReader:
                 if following is None:
                     return
                 file, number = following, 0
-                await self._shell.load(chain, file)
-                if not file.chunks:
+                try:
+                    await self._shell.load(chain, file)
+                except StorageError:
+                    # For whoever reads there: what comes before it is whole.
+                    return
+                if not file.chunks or self._number_of(file) is None:
                     return
             following_place = self._place(file, number)
             if following_place.base_offset >= upper_bound:

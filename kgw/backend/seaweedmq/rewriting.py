@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kgw.backend.base import CompactionReport, RecompressionReport
 from kgw.backend.seaweedmq.chain import Payload
 from kgw.backend.seaweedmq.layouts import Layout, encode, largest_timestamp_ms
-from kgw.backend.seaweedmq.log_files import FilesChangedError
+from kgw.backend.seaweedmq.reading import FilesChangedError
 from kgw.errors import CorruptionError, StorageError
 from kgw.records.cold import find_difference, to_zstd
 from kgw.records.compaction import (

@@ -199,6 +199,30 @@ async def test_what_waits_behind_a_refused_append_fails_with_it() -> None:
         assert [(0, b"a"), (1, b"b"), (2, b"c")] == await contents(log)
 
 
+async def test_no_file_begins_behind_offsets_that_are_refused() -> None:
+    """They are given again: what follows has them, in the file before or behind."""
+    chain = REFUSE_AT_ONCE.chain._replace(waiting_bytes=1)
+    async with Cluster(REFUSE_AT_ONCE._replace(chain=chain)) as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create()
+        assert isinstance(log, Segmented)
+        await _append(log, [b"a"])
+        gateway.filer.hold_next(CallKind.UPDATE)
+        waiting = log.append([make_batch([b"b"])])
+        await _until(lambda: gateway.filer.held)
+        too_much = log.append([make_batch([b"c"])])
+        rolling = asyncio.ensure_future(log.roll())
+        await asyncio.sleep(0)
+        gateway.filer.held[0].answer()
+        await waiting
+        with pytest.raises(StorageError, match="no more is taken"):
+            await too_much
+        await rolling
+        assert 2 == (await log.append([make_batch([b"d"])])).base_offset
+        taken = await (await cluster.gateway()).log()
+        assert [(0, b"a"), (1, b"b"), (2, b"d")] == await contents(taken)
+
+
 async def test_a_filer_that_is_away_for_a_while_loses_nothing() -> None:
     """Appends wait, health says for how long, and all goes on by itself."""
     async with Cluster(SeaweedMqOptions()) as cluster:
@@ -282,6 +306,21 @@ async def test_a_file_that_is_gone_is_no_empty_log() -> None:
         cluster.store.delete(directory, active.name, is_recursive=False)
         with pytest.raises(CorruptionError, match="gone"):
             await (await cluster.gateway()).log()
+
+
+async def test_what_lies_before_a_file_that_is_gone_is_read() -> None:
+    """Damage is told to whoever reads it, and not to whoever reads up to it."""
+    async with Cluster(COLD) as cluster:
+        log = await (await cluster.gateway()).create(settings=LogSettings(segment_bytes=100))
+        await _append(log, [b"x" * 50, b"y" * 50, b"z" * 50])
+        gone = _files(cluster)[1].name
+        taken = await (await cluster.gateway()).log()
+        for entries in cluster.store.directories.values():
+            entries.pop(gone, None)
+        assert 1 == (await taken.read(0, UNBOUNDED_BYTES, 3)).next_offset
+        with pytest.raises(CorruptionError, match=gone):
+            await taken.read(1, UNBOUNDED_BYTES, 3)
+        assert 3 == (await taken.read(2, UNBOUNDED_BYTES, 3)).next_offset
 
 
 async def test_a_damaged_snapshot_is_not_used() -> None:
@@ -497,6 +536,43 @@ async def test_retention_may_be_quicker_than_compaction() -> None:
         assert second == (await log.segments())[0].base_offset
         assert [11] == [offset for offset, _ in (await contents_of_records(log))][-1:]
         assert cluster.store.named_chunks == set(cluster.store.chunks)
+
+
+async def test_what_is_dropped_while_compaction_reads_it_is_no_damage() -> None:
+    """It begins anew with what is left."""
+    async with Cluster(COLD) as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create(settings=LogSettings(segment_bytes=200))
+        assert isinstance(log, Segmented)
+        for number in range(12):
+            await log.append([make_batch([b"v%d" % number * 20], keys=[b"key"])])
+        gateway.filer.hold_next(CallKind.READ_CHUNK)
+        job = CompactionJob(upper_bound=12, now_ms=0, delete_retention_ms=0)
+        compacting = asyncio.ensure_future(log.compact(job))
+        await _until(lambda: gateway.filer.held)
+        third = (await log.segments())[2].base_offset
+        await log.drop_before(third)
+        gateway.filer.held[0].answer()
+        assert 12 - third >= (await compacting).records_before
+        assert third == (await log.segments())[0].base_offset
+        assert not gateway.backend.health.problems
+
+
+async def test_a_look_for_the_greatest_time_survives_retention() -> None:
+    """It begins anew where a file was dropped while its list was asked for."""
+    async with Cluster(COLD) as cluster:
+        log = await (await cluster.gateway()).create(settings=LogSettings(segment_bytes=100))
+        await _append(log, [b"x" * 50, b"y" * 50, b"z" * 50])
+        gateway = await cluster.gateway()
+        taken = await gateway.log()
+        gateway.filer.hold_next(CallKind.LOOK_UP)
+        looking = asyncio.ensure_future(taken.find_max_timestamp(0, 3))
+        await _until(lambda: gateway.filer.held)
+        await taken.drop_before(2)
+        gateway.filer.held[0].answer()
+        found = await looking
+        assert found is not None
+        assert 2 == found.base_offset
 
 
 async def contents_of_records(log: PartitionLog) -> list[tuple[int, bytes]]:

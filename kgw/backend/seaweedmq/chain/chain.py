@@ -266,7 +266,7 @@ class Chain:
     def unload(self, file: ChainFile) -> None:
         """Forget the chunks and notes of a sealed file; nothing for the active one."""
         if file.is_loaded and file is not self.files[-1]:
-            file.chunks, file.notes, file.is_loaded = [], [], False
+            file.forget()
 
     async def read(self, file: ChainFile, chunk: int) -> bytes:
         """Return the whole of one chunk of a loaded file.

@@ -71,6 +71,10 @@ class ChainFile:
         self.largest_timestamp_ms = max(self.largest_timestamp_ms, note.largest_timestamp_ms)
         self.end_offset = end_offset
 
+    def forget(self) -> None:
+        """Keep chunks and notes no more: `load` fetches them again."""
+        self.chunks, self.notes, self.is_loaded = [], [], False
+
 
 class Payload(NamedTuple):
     """What is appended at once and never torn: whole entries."""

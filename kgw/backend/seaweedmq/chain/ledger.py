@@ -191,6 +191,9 @@ class Ledger:
             return leader._replace(rows=(*leader.rows, row), is_active_there=False, last_name=name)
 
         await self.change_leader(edit, refuse_at_s)
+        for file in self.files[-2:-1]:
+            # Most are never read: kept, they would be the gateway's memory in the end.
+            file.forget()
         self.files[-1].is_loaded = True
         self._active_marks = None
 
@@ -285,6 +288,8 @@ class Ledger:
         self._being_named -= named
         known = {file.name: file for file in written}
         self.files[:] = [known.get(file.name, file) for file in self.files]
+        for file in written:
+            file.forget()
         self.end_work(written)
 
     # --- errors ---
