@@ -127,8 +127,10 @@ class Gateway:
             state = self.backend.state
             config = await self.placement.open(state, self.config)
             await self._take_config(await stored_config(state, config))
-            self.producer_ids = ProducerIds(self.backend.state, self.catalog.producer_ids)
-            await self.catalog.open()
+            self.producer_ids = ProducerIds(
+                self.backend.state, self.catalog.producer_ids, self.catalog.opened
+            )
+            await self.catalog.open(wait_s=self.backend.start_waits_s)
             self.backend.before_checkpoint = partial(
                 self.catalog.save_snapshots,
                 leave_bytes=_CHECKPOINTS_REPLAYED * self.config.checkpoint_bytes,
@@ -138,6 +140,7 @@ class Gateway:
             await self._open_transactions()
             self._open_lag()
         except BaseException:
+            await self.catalog.aclose()
             await self.backend.aclose()
             raise
         self.metrics.when_read.append(self._count)
@@ -437,6 +440,7 @@ class Gateway:
         }
 
     async def _checkpoint_regularly(self) -> None:
+        await self.catalog.opened()
         try:
             await self.backend.forget_others()
         except KgwError as error:

@@ -135,6 +135,7 @@ class ServerRun:
         finally:
             if server.running:
                 server.kill()
+            server.close()
             shutil.rmtree(data_dir, ignore_errors=True)
             os.sync()
 
@@ -221,12 +222,19 @@ class ServerRun:
             if scenario.rest_s and plan.rests:
                 free_memory.settle(scenario.rest_s)
             data_bytes = server.data_bytes()
+            beneath = {name: usage.cpu_s for name, usage in server.beneath().items()}
             before = Moment.now(_cpu_s(server))
             with MemoryWatch(server) as memory:
                 figures = scenario.measure(stage)
             after = Moment.now(_cpu_s(server))
             meanwhile = Meanwhile.between(before, after, os.cpu_count() or 1)
             figures |= derived(figures, meanwhile)
+            for name, usage in server.beneath().items():
+                figures[f"{name}_cpu_s"] = usage.cpu_s - beneath.get(name, 0.0)
+                figures[f"{name}_anonymous_mb"] = usage.anonymous_bytes / 1e6
+                for figure in ("cpu_s", "anonymous_mb"):
+                    of_all = figures.get(f"beneath_{figure}", 0.0)
+                    figures[f"beneath_{figure}"] = of_all + figures[f"{name}_{figure}"]
             if memory.anonymous_bytes:
                 figures["rss_anonymous_mb"] = memory.anonymous_bytes / 1e6
                 figures["rss_file_mb"] = memory.file_bytes / 1e6
@@ -292,16 +300,24 @@ def _tail(server: Server) -> str:
 
 
 def pending(
-    scenarios: Sequence[Scenario], done: Sequence[Measurement], server: str, run: int
+    scenarios: Sequence[Scenario],
+    done: Sequence[Measurement],
+    server: str,
+    run: int,
+    *,
+    all_runs: bool = False,
 ) -> list[Scenario]:
-    """Those that make sense on the server and that a run cut short has not measured yet."""
+    """Those that make sense on the server and that a run cut short has not measured yet.
+
+    Rows without a bar are measured in the first run alone, unless in `all_runs`.
+    """
     had = {
         one.scenario for one in done if (one.server, one.run) == (server, run) and not one.stolen
     }
     return [
         one
         for one in scenarios
-        if server in one.servers and one.name not in had and (run == 1 or server not in one.once)
+        if server in one.servers and one.name not in had and (all_runs or run == 1 or server not in one.once)
     ]
 
 

@@ -93,6 +93,13 @@ class Server(ABC):
     def log(self) -> str:
         """What it has said so far."""
 
+    def close(self) -> None:  # noqa: B027 - most stand on nothing
+        """Ends what it stands on, once it has been stopped for the last time."""
+
+    def beneath(self) -> Mapping[str, Usage]:
+        """What the processes use that it stands on, by their names."""
+        return {}
+
     def usage(self) -> Usage:
         """Processor time and memory of the running process."""
         return process_usage(self.pid)
@@ -109,7 +116,9 @@ class Server(ABC):
 class KgwServer(Server):
     """`kgw serve` of a checkout, by this interpreter."""
 
-    def __init__(self, name: str, data_dir: Path, *settings: str, checkout: Path) -> None:
+    def __init__(
+        self, name: str, data_dir: Path, *settings: str, checkout: Path, backend: str = ""
+    ) -> None:
         super().__init__(name, data_dir)
         # `-m` takes the package from the working directory first, so that decides the checkout.
         # Compiled modules are kept, as those of an installed package are, whatever the shell says:
@@ -121,7 +130,9 @@ class KgwServer(Server):
             f"PYTHONPATH={checkout}",
             *SERVE,
         ]
-        self._process = GatewayProcess(data_dir, *settings, command=command, port=self.port)
+        self._process = GatewayProcess(
+            data_dir, *settings, command=command, port=self.port, backend=backend
+        )
 
     @property
     def pid(self) -> int:

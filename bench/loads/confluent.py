@@ -6,17 +6,49 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from bench.loads.frames import end_offsets
-
 if TYPE_CHECKING:
     from bench.harness.servers import Server
 
 RECORD_BYTES = 1024
 CLOCK_EVERY = 1_000
+QUEUE_KBYTES = 1 << 18
 
 
-def produce(server: Server, topic: str, partitions: int, seconds: float) -> dict[str, float]:
-    """Write records of 1 KB to all partitions in turn, until the time is up; acks=all."""
+def create_topic(server: Server, topic: str, partitions: int) -> None:
+    """Make a topic, and return once it can be written to."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": server.bootstrap})
+    (made,) = admin.create_topics([NewTopic(topic, partitions)]).values()
+    made.result(30)
+
+
+def end_offsets(server: Server, topic: str, partitions: int) -> int:
+    """The sum of the end offsets, by the versions of ListOffsets that the server knows."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": server.bootstrap, "group.id": "bench"})
+    try:
+        places = [TopicPartition(topic, number) for number in range(partitions)]
+        return sum(
+            consumer.get_watermark_offsets(place, timeout=30, cached=False)[1] for place in places
+        )
+    finally:
+        consumer.close()
+
+
+def produce(
+    server: Server,
+    topic: str,
+    partitions: int,
+    seconds: float,
+    *,
+    queue_kbytes: int = QUEUE_KBYTES,
+) -> dict[str, float]:
+    """Write records of 1 KB to all partitions in turn, until the time is up; acks=all.
+
+    What is queued by then is written all the same: a slow server wants a shorter queue.
+    """
     from confluent_kafka import Producer
 
     producer = Producer(
@@ -24,12 +56,12 @@ def produce(server: Server, topic: str, partitions: int, seconds: float) -> dict
             "bootstrap.servers": server.bootstrap,
             "acks": "all",
             "queue.buffering.max.messages": 200_000,
-            "queue.buffering.max.kbytes": 1 << 18,
+            "queue.buffering.max.kbytes": queue_kbytes,
         }
     )
-    topics = {topic: partitions}
-    before = end_offsets(server.address, topics)
-    value = os.urandom(RECORD_BYTES)
+    before = end_offsets(server, topic, partitions)
+    # Upstream's gateway takes a value that begins with a zero for one with a schema.
+    value = b"v" + os.urandom(RECORD_BYTES - 1)
     send: Any = producer.produce
     began_s = time.perf_counter()
     end_s = began_s + seconds
@@ -48,7 +80,7 @@ def produce(server: Server, topic: str, partitions: int, seconds: float) -> dict
     elapsed_s = time.perf_counter() - began_s
     assert not left, f"{left} records were not acknowledged"
     # Counted in the log: a callback for each record would cost more than the server.
-    written = end_offsets(server.address, topics) - before
+    written = end_offsets(server, topic, partitions) - before
     assert written == records, f"{written} of {records} records are there"
     return _figures(records, elapsed_s)
 

@@ -9,7 +9,6 @@ from bench.harness.free_memory import REST_S
 from bench.harness.scenario import Figure, Scenario
 from bench.harness.servers import ONE_OF_EACH
 from bench.loads import confluent
-from bench.loads.frames import create_topics, end_offsets, wait_for_leaders
 from bench.scenarios.throughput import CPU_PER_GB, MB_PER_S, RECORDS_PER_S
 
 if TYPE_CHECKING:
@@ -27,15 +26,19 @@ class Produce(Scenario):
     rest_s: float = REST_S
     servers: tuple[str, ...] = ONE_OF_EACH
     only_writes: bool = True
+    queue_kbytes: int = confluent.QUEUE_KBYTES
 
     def prepare(self, stage: Stage) -> None:
-        topics = {stage.name: PARTITIONS}
-        create_topics(stage.server.address, topics)
-        wait_for_leaders(stage.server.address, topics)
-        confluent.produce(stage.server, stage.name, PARTITIONS, 0.1)
+        confluent.create_topic(stage.server, stage.name, PARTITIONS)
+        self._write(stage, 0.1)
 
     def measure(self, stage: Stage) -> dict[str, float]:
-        return confluent.produce(stage.server, stage.name, PARTITIONS, stage.scale.seconds)
+        return self._write(stage, stage.scale.seconds)
+
+    def _write(self, stage: Stage, seconds: float) -> dict[str, float]:
+        return confluent.produce(
+            stage.server, stage.name, PARTITIONS, seconds, queue_kbytes=self.queue_kbytes
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +49,10 @@ class Consume(Produce):
 
     def prepare(self, stage: Stage) -> None:
         super().prepare(stage)
-        confluent.produce(stage.server, stage.name, PARTITIONS, stage.scale.seconds)
+        self._write(stage, stage.scale.seconds)
 
     def measure(self, stage: Stage) -> dict[str, float]:
-        records = end_offsets(stage.server.address, {stage.name: PARTITIONS})
+        records = confluent.end_offsets(stage.server, stage.name, PARTITIONS)
         return confluent.consume(stage.server, stage.name, PARTITIONS, records)
 
 

@@ -478,6 +478,10 @@ class Backend(ABC):
     on_foreign_topics: Callable[[], None] | None = None
     """Called in the loop when `foreign_topics` has changed. One owner: the gateway."""
 
+    start_waits_s: float | None = None
+    """How long a start waits for partitions to open before it serves those that are, and opens the
+    others in the background; None: until all are. For where each takes calls to other machines."""
+
     before_checkpoint: Callable[[], Awaitable[None]] | None = None
     """Called before a checkpoint that the backend makes of its own accord: the time to save
     snapshots, without which the next start replays what the checkpoint saves it from reading."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from kgw.handlers.context import advertised_address
-from kgw.types import PartitionKey
+from kgw.types import NO_LEADER_EPOCH, PartitionKey
 
 if TYPE_CHECKING:
     from kgw.config import Node
@@ -20,8 +20,11 @@ def leader(topic: Topic, index: int, context: RequestContext) -> tuple[Node, int
     """Return the node that leads a partition, and the leader epoch."""
     owner = context.gateway.placement.owner(PartitionKey(topic.topic_id, index))
     partition = topic.partition(index)
-    epoch = owner.epoch if partition is None else partition.log.leader_epoch
-    return owner.node, epoch
+    if partition is not None:
+        return owner.node, partition.log.leader_epoch
+    # Clients would take no leader with an older epoch than they know: better none is named.
+    is_opening = context.gateway.catalog.want(topic, index)
+    return owner.node, NO_LEADER_EPOCH if is_opening else owner.epoch
 
 
 def name_leader(

@@ -23,6 +23,7 @@ from weakref import WeakValueDictionary
 from kgw.errors import ErrorCode, KafkaError, KgwError, StorageError
 from kgw.partitions.appending import CheckThread
 from kgw.partitions.encoded_topics import EncodedTopics
+from kgw.partitions.opening import Opening
 from kgw.partitions.partition import Partition, most_grown
 from kgw.partitions.steady_time import JumpWatch
 from kgw.partitions.topic import (
@@ -123,6 +124,7 @@ class TopicCatalog:
         # Checkpoints by time and by size may meet; a snapshot's file is written by one of them.
         self._snapshot_lock = asyncio.Lock()
         self._log_slots = asyncio.Semaphore(_LOGS_AT_A_TIME)
+        self._opening: Opening | None = None
         self.check_thread = CheckThread()
         """Where long checks and conversions of records are done."""
         self.recompressed = self.check_thread.recompressed
@@ -153,6 +155,8 @@ class TopicCatalog:
         partition = None if found is None else found.partitions.get(index)
         if partition is not None:
             return partition, _UNKNOWN
+        if found is not None:
+            self.want(found, index)
         if found is None and not isinstance(topic, str):
             return None, ErrorCode.UNKNOWN_TOPIC_ID
         return None, why_missing(found, index)
@@ -162,6 +166,16 @@ class TopicCatalog:
         for topic in list(self._by_name.values()):
             yield from topic.partitions.values()
 
+    def want(self, topic: Topic, index: int) -> bool:
+        """Whether a partition of this node is not open yet; it is opened before others."""
+        opening = self._opening
+        return opening is not None and opening.want(PartitionKey(topic.topic_id, index))
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What an operator should know."""
+        return () if self._opening is None else self._opening.problems
+
     def producer_ids(self) -> Iterable[list[int]]:
         """The producer ids that each partition knows; the same one may be known to many."""
         for partition in self.partitions():
@@ -169,10 +183,13 @@ class TopicCatalog:
 
     # --- start and stop --------------------------------------------------------------------------
 
-    async def open(self) -> None:
+    async def open(self, *, wait_s: float | None = None) -> None:
         """Finish what a crash interrupted, then open every topic.
 
-        Raises StorageError.
+        With `wait_s`, return after that time at the latest, and open what is left while the rest is
+        served: until then `find` answers NOT_LEADER_OR_FOLLOWER for it, so that clients ask again.
+        A partition that cannot be opened is tried again then, and is among `problems`. Raises
+        StorageError.
         """
         state = self._backend.state
         await self._undo_creations()
@@ -192,6 +209,16 @@ class TopicCatalog:
             keys_here[topic] = self._keys_here(topic_row)
             self._add(topic)
             self._partition_count += topic.partition_count
+        if wait_s is not None:
+            self._opening = Opening(
+                chain(*keys_here.values()),
+                self._open_here,
+                self._open_again,
+                self._clock,
+                at_a_time=_LOGS_AT_A_TIME,
+            )
+            await self._opening.wait(wait_s)
+            return
         opened: dict[PartitionKey, Partition] = {}
 
         async def open_partition(key: PartitionKey) -> None:
@@ -202,6 +229,11 @@ class TopicCatalog:
             topic.partitions = {key.partition: opened[key] for key in keys}
         self._backend.on_foreign_topics = self._foreign_topics_changed
         await self._follow_foreign()
+
+    async def opened(self) -> None:
+        """Return when every partition has been opened, or could not be."""
+        if self._opening is not None:
+            await self._opening.wait()
 
     async def _load(self, kind: str, adoption: str) -> dict[str, Row]:
         """Return the rows of a kind. To go on without damaged ones might lose records.
@@ -215,6 +247,8 @@ class TopicCatalog:
 
     async def aclose(self) -> None:
         """Wait for the changes under way."""
+        if self._opening is not None:
+            await self._opening.aclose()
         while self._changes:
             await asyncio.wait(self._changes)
         self.check_thread.close()
@@ -242,6 +276,8 @@ class TopicCatalog:
 
     def let_go(self) -> None:
         """Serve no partition any more: all of them have moved to other nodes."""
+        if self._opening is not None:
+            self._opening.stop()
         for topic in self._by_name.values():
             partitions, topic.partitions = topic.partitions, {}
             for partition in partitions.values():
@@ -417,6 +453,7 @@ class TopicCatalog:
 
     async def _delete(self, topic: Topic) -> None:
         async with self._lock(topic.name):
+            await self.opened()
             self._check_exists(topic)
             row = topic.row()
             state = self._backend.state
@@ -441,6 +478,7 @@ class TopicCatalog:
 
     async def _grow(self, topic: Topic, partition_count: int) -> None:
         async with self._lock(topic.name):
+            await self.opened()
             self._check_exists(topic)
             self.check_growth(topic, partition_count)
             added_count = partition_count - topic.partition_count
@@ -529,6 +567,28 @@ class TopicCatalog:
         return await self._partition(
             topic, key, await self._backend.open_partition(key, topic.name, settings)
         )
+
+    async def _open_here(self, key: PartitionKey) -> None:
+        """Open a partition of a topic that is served already."""
+        topic = self._by_id[key.topic_id]
+        settings = topic.config.log_settings
+        partition = await self._open_partition(topic, key)
+        if topic.config.log_settings is not settings:
+            partition.log.configure(topic.config.log_settings)
+        # Others may be going through those that were there.
+        partitions = {**topic.partitions, key.partition: partition}
+        if len(partitions) == topic.partition_count:
+            partitions = dict(sorted(partitions.items()))
+        topic.partitions = partitions
+        self.encoded.forget(topic)
+
+    async def _open_again(self, key: PartitionKey) -> None:
+        """Open a partition that could not be opened, unless its topic has been deleted."""
+        topic = self._by_id.get(key.topic_id)
+        if topic is not None:
+            async with self._lock(topic.name):
+                if not topic.is_deleted:
+                    await self._open_here(key)
 
     async def _partition(self, topic: Topic, key: PartitionKey, log: PartitionLog) -> Partition:
         partition = Partition(topic, key.partition, log, self._clock, self.check_thread)

@@ -16,7 +16,7 @@ from kgw.state.base import Change, ConflictError
 from kgw.turns import Share, take_turns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from kgw.state.base import StateStore
     from kgw.turns import Turns
@@ -43,16 +43,18 @@ class ProducerIds:
         self,
         state: StateStore,
         in_logs: Callable[[], Iterable[Sequence[int]]],
+        logs_opened: Callable[[], Awaitable[None]],
         *,
         looks_per_turn: int = 5_000,
     ) -> None:
-        """Claim from `state`; `in_logs` names the ids that logs hold, once all are open.
+        """Claim from `state`; `in_logs` names the ids that logs hold, once `logs_opened` returns.
 
         `looks_per_turn` is how many of these, and of the logs, are looked at in a turn of the loop.
         """
         self._looks_per_turn = looks_per_turn
         self._state = state
         self._in_logs = in_logs
+        self._logs_opened = logs_opened
         self._is_first_claim = True
         self._next = 0
         self._end = 0
@@ -70,6 +72,8 @@ class ProducerIds:
 
     async def _claim(self) -> None:
         """Claim a block. When the caller is cancelled, what was claimed is lost."""
+        if self._is_first_claim:
+            await self._logs_opened()
         rows = await self._state.load(KIND)
         row = rows.get(KEY)
         begin = self._random_place() if row is None else int(row.value)

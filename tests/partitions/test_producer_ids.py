@@ -13,8 +13,12 @@ if TYPE_CHECKING:
     from kgw.state.base import Row
 
 
+async def all_open() -> None:
+    """Every log is open."""
+
+
 def _ids(state: MemoryStateStore, *in_logs: int) -> ProducerIds:
-    return ProducerIds(state, lambda: [[], in_logs])
+    return ProducerIds(state, lambda: [[], in_logs], all_open)
 
 
 async def _stored(state: MemoryStateStore) -> int:
@@ -80,7 +84,9 @@ async def test_many_ids_in_logs_are_looked_at_in_turns() -> None:
             yield [*range(first, first + 4)]
         yield [5001]
 
-    asked = asyncio.ensure_future(ProducerIds(state, in_logs, looks_per_turn=10).next_id())
+    asked = asyncio.ensure_future(
+        ProducerIds(state, in_logs, all_open, looks_per_turn=10).next_id()
+    )
     seen = []
     while not asked.done():
         seen.append(looked)

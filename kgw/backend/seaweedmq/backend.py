@@ -57,6 +57,9 @@ def private_directory(namespace: str) -> str:
 class SeaweedMqBackend(Backend):
     """Records and state in a SeaweedFS; nothing is kept here."""
 
+    # A start, or a take-over, of a thousand partitions takes five calls or more for each.
+    start_waits_s = 1.0
+
     def __init__(
         self,
         filer: Filer,

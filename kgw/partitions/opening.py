@@ -1,0 +1,123 @@
+"""Partitions that are opened while others are served already: those first that are asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from kgw.clock import Clock
+    from kgw.types import PartitionKey
+
+_log = logging.getLogger(__name__)
+
+_RETRIED_EVERY_S: Final = 10.0
+"""Each try may take calls to other machines, for each partition that cannot be opened."""
+
+
+class Opening:
+    """What opens the partitions of a start in the background, each until it is open."""
+
+    def __init__(
+        self,
+        keys: Iterable[PartitionKey],
+        open_one: Callable[[PartitionKey], Awaitable[None]],
+        open_again: Callable[[PartitionKey], Awaitable[None]],
+        clock: Clock,
+        *,
+        at_a_time: int,
+    ) -> None:
+        """Begin with so many at a time.
+
+        Where `open_one` raises, `open_again` is called later, and again, until it returns: the
+        topic may have been deleted by then.
+        """
+        self._waiting = dict.fromkeys(keys)
+        self._open_one = open_one
+        self._open_again = open_again
+        self._clock = clock
+        self._failed: dict[PartitionKey, Exception] = {}
+        self._is_through = asyncio.Event()
+        """Set when each has been tried."""
+        self._unopened = set(self._waiting)
+        self._total = len(self._waiting)
+        self._task = asyncio.ensure_future(self._open_all(at_a_time))
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What an operator should know."""
+        if self._waiting or not self._is_through.is_set():
+            return (f"{len(self._unopened)} of {self._total} partitions are not open yet",)
+        return tuple(
+            f"partition {key} cannot be opened: {error}" for key, error in self._failed.items()
+        )
+
+    def want(self, key: PartitionKey) -> bool:
+        """Have a partition opened before others; whether it is one that is not open yet."""
+        if key in self._waiting:
+            # Runners take the last one: who asked last is still there.
+            self._waiting[key] = self._waiting.pop(key)
+        return key in self._unopened
+
+    async def wait(self, limit_s: float | None = None) -> None:
+        """Return when each has been tried, or when the time is over."""
+        waiting = asyncio.ensure_future(self._is_through.wait())
+        timer = None
+        if limit_s is not None:
+            timer = self._clock.call_at(self._clock.monotonic_s() + limit_s, waiting.cancel)
+        try:
+            await asyncio.wait([waiting])
+        finally:
+            waiting.cancel()
+            if timer is not None:
+                timer.cancel()
+
+    def stop(self) -> None:
+        """Open no more. Whoever waits for it waits no longer."""
+        self._task.cancel()
+        self._is_through.set()
+
+    async def aclose(self) -> None:
+        """Stop, and wait until nothing is being opened."""
+        self.stop()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _open_all(self, at_a_time: int) -> None:
+        began_s = self._clock.monotonic_s()
+        # They are taken from the end.
+        self._waiting = dict.fromkeys(reversed(self._waiting))
+        async with asyncio.TaskGroup() as runners:
+            for _ in range(min(at_a_time, self._total)):
+                runners.create_task(self._run())
+        self._is_through.set()
+        _log.info(
+            "%d of %d partitions opened in %.1f s",
+            self._total - len(self._failed),
+            self._total,
+            self._clock.monotonic_s() - began_s,
+        )
+        while self._failed:
+            await self._clock.sleep_until(self._clock.monotonic_s() + _RETRIED_EVERY_S)
+            for key in list(self._failed):
+                await self._try(key, self._open_again)
+
+    async def _run(self) -> None:
+        while self._waiting:
+            key, _ = self._waiting.popitem()
+            await self._try(key, self._open_one)
+
+    async def _try(
+        self, key: PartitionKey, open_it: Callable[[PartitionKey], Awaitable[None]]
+    ) -> None:
+        try:
+            await open_it(key)
+        except Exception as error:  # noqa: BLE001 - one must not keep the others from being served
+            if str(self._failed.get(key)) != str(error):
+                _log.error("partition %s cannot be opened: %s", key, error)  # noqa: TRY400
+            self._failed[key] = error
+        else:
+            self._failed.pop(key, None)
+            self._unopened.discard(key)
