@@ -185,7 +185,7 @@ async def _compare(source: LogPlace, target: LogPlace, facts: LogFacts) -> None:
     """Raise CorruptionError unless both places hold the same batches, byte for byte."""
     start_offset = facts.log_start_offset
     expected = _whole(source, facts, start_offset)
-    found = target.batches(facts.key, start_offset)
+    found = _whole(target, facts, start_offset)
     end_offset = start_offset
     async for batch in expected:
         copy = await anext(found, None)
