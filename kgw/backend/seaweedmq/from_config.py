@@ -37,17 +37,7 @@ def seaweedmq_backend(config: Config, clock: Clock, metrics: Metrics) -> Seaweed
                 f"{name} ({config.origin(name)}) and kgw.backend={config.backend} exclude each "
                 "other: records and state are kept in the SeaweedFS"
             )
-    channel = ChannelOptions(
-        format_address(address.host, address.port),
-        path=f"/topics/{address.namespace}",
-        collection=config.seaweedmq_collection,
-        replication=config.seaweedmq_replication,
-        disk_type=config.seaweedmq_disk_type,
-        is_synced=config.seaweedmq_fsync,
-        security=_security(config),
-        tls_name=config.seaweedmq_tls_name,
-    )
-    filer = FilerChannel(channel, clock, metrics)
+    filer = filer_channel(config, clock, metrics)
     state = ChainStateStore(filer, clock, f"{private_directory(address.namespace)}/state")
     backend = SeaweedMqBackend(
         filer,
@@ -63,6 +53,22 @@ def seaweedmq_backend(config: Config, clock: Clock, metrics: Metrics) -> Seaweed
         state.on_commit = mirror.note
         backend.mirror = mirror
     return backend
+
+
+def filer_channel(config: Config, clock: Clock, metrics: Metrics) -> FilerChannel:
+    """Return the filer that a configuration names; it is not open yet. Raises ConfigError."""
+    address = parse_address(config.backend)
+    options = ChannelOptions(
+        format_address(address.host, address.port),
+        path=f"/topics/{address.namespace}",
+        collection=config.seaweedmq_collection,
+        replication=config.seaweedmq_replication,
+        disk_type=config.seaweedmq_disk_type,
+        is_synced=config.seaweedmq_fsync,
+        security=_security(config),
+        tls_name=config.seaweedmq_tls_name,
+    )
+    return FilerChannel(options, clock, metrics)
 
 
 def _security(config: Config) -> Security:

@@ -146,6 +146,7 @@ async def test_records_go_there_and_back_with_their_offsets(
 
 def opened_namespace_state(filers: Filers) -> AbstractAsyncContextManager[StateStore]:
     """Return the state of the namespace, opened for as long as it is used."""
+
     @asynccontextmanager
     async def opened() -> AsyncIterator[StateStore]:
         namespace = filers.namespace()
