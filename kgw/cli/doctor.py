@@ -11,7 +11,13 @@ from kgw.cli.client import DEFAULT_PORT, parse_bootstrap
 from kgw.cli.damage import PROBES_WHEN_SKIPPING
 from kgw.cli.errors import ExitCode
 from kgw.cli.output import print_json, print_rows
-from kgw.cli.settings import json_option, parsed
+from kgw.cli.settings import (
+    assignments_option,
+    config_file_option,
+    json_option,
+    load,
+    parsed,
+)
 from kgw.client import AsyncClient, ClientError, Connection
 from kgw.config.listeners import format_address
 from kgw.errors import KgwError
@@ -87,16 +93,39 @@ class Examination(NamedTuple):
     help="Read all records of this topic, and name batches that stop readers: damaged ones, and "
     "those that are not what their header says. May be given several times.",
 )
+@click.option(
+    "--backend",
+    metavar="URL",
+    help="Look at a SeaweedFS instead: seaweedmq://FILER:PORT/NAMESPACE.",
+)
+@config_file_option
+@assignments_option
 @json_option()
 @click.pass_context
 def doctor(
-    ctx: click.Context, address: tuple[str, int], read_topics: tuple[str, ...], is_json: bool
+    ctx: click.Context,
+    *,
+    address: tuple[str, int],
+    read_topics: tuple[str, ...],
+    backend: str | None,
+    config_file: str | None,
+    assignments: tuple[str, ...],
+    is_json: bool,
 ) -> None:
     """Connect as a client would: listeners, versions, what each API settles on, and what is wrong.
 
     HOST:PORT is that of KGW_BOOTSTRAP, or 127.0.0.1:9092, unless given. Exits with 1 when something
     would keep clients from working, with 3 when nothing that speaks Kafka answers there.
+
+    With --backend, or a configuration whose kgw.backend is a SeaweedFS, that is examined instead,
+    with the settings that the server has: version, filers, fence, volumes, lease, topics. A gateway
+    may use it meanwhile. It writes one entry and one chunk, and removes both.
     """
+    if backend is not None or config_file is not None or assignments:
+        from kgw.cli.doctor_seaweedmq import examine_backend
+
+        overrides = [] if backend is None else [("kgw.backend", backend, "--backend")]
+        ctx.exit(examine_backend(load(config_file, assignments, overrides), is_json=is_json))
     host, port = address
     examination = asyncio.run(_examine(host, port, read_topics))
     problems = find_problems(examination, host)

@@ -1,4 +1,4 @@
-"""`kgw log`: check, dump, compact and adopt what lies in a stopped data directory."""
+"""`kgw log`: check, dump, copy, compact and adopt what a stopped server has stored."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from kgw.types import format_uuid, printable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kgw.backend.adopting import Adoption
     from kgw.backend.embedded.offline.dump import DumpedBatch, DumpedDamage
     from kgw.cli.offline_compaction import PartitionCompaction
     from kgw.records.batch import RecordBatch
@@ -35,16 +36,23 @@ _MARKERS = {0: "abort", 1: "commit"}
 # Below this a bar would flash by.
 _BAR_BYTES = 64 << 20
 
+_NAMESPACE = "seaweedmq:"
+
 data_dir_argument = click.argument("data_dir", metavar="DATA_DIR", type=click.Path())
+place_argument = click.argument("data_dir", metavar="DATA_DIR|URL", type=click.Path())
 
 
-@click.group(short_help="Check, dump, compact and adopt a stopped data directory.")
+@click.group(short_help="Check, dump, copy, compact and adopt what a stopped server has stored.")
 def log() -> None:
-    """Look into a data directory, without its server."""
+    """Look into a data directory, or a namespace of a SeaweedFS, without its server.
+
+    URL is seaweedmq://FILER:PORT/NAMESPACE, which no gateway serves meanwhile: a command waits
+    15 s for one to let go.
+    """
 
 
 @log.command()
-@data_dir_argument
+@place_argument
 @click.option(
     "--records",
     "has_records",
@@ -60,10 +68,16 @@ def check(ctx: click.Context, data_dir: str, has_records: bool, is_json: bool) -
     lying batches it names the first 100 of each file, and counts the rest. What an unclean stop
     leaves behind, and the next start mends by itself, is no problem.
     """
-    from kgw.backend.embedded.offline.check import check_data_dir
+    problems: list[Any]
+    if _is_namespace(data_dir):
+        from kgw.cli.namespaces import check_namespace
 
-    with _readable(data_dir):
-        problems = asyncio.run(check_data_dir(data_dir, reads_records=has_records))
+        problems = check_namespace(data_dir, reads_records=has_records)
+    else:
+        from kgw.backend.embedded.offline.check import check_data_dir
+
+        with _readable(data_dir):
+            problems = asyncio.run(check_data_dir(data_dir, reads_records=has_records))
     if is_json:
         print_json(
             {
@@ -80,8 +94,16 @@ def check(ctx: click.Context, data_dir: str, has_records: bool, is_json: bool) -
 
 
 @log.command()
-@click.argument("path", metavar="PATH", type=click.Path())
+@click.argument("path", metavar="PATH|URL", type=click.Path())
 @click.option("--records", "has_records", is_flag=True, help="Print each batch's records as well.")
+@click.option(
+    "-t",
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="NAME",
+    help="With a URL, of this topic alone; may be given several times.",
+)
 @click.option(
     "--skip-damaged",
     is_flag=True,
@@ -91,14 +113,27 @@ def check(ctx: click.Context, data_dir: str, has_records: bool, is_json: bool) -
 @json_option("Print each batch as a JSON object on a line.")
 @click.pass_context
 def dump(
-    ctx: click.Context, path: str, has_records: bool, skip_damaged: bool, is_json: bool
+    ctx: click.Context,
+    *,
+    path: str,
+    has_records: bool,
+    topics: tuple[str, ...],
+    skip_damaged: bool,
+    is_json: bool,
 ) -> None:
-    """Print the batches of a segment file, of a partition's directory or of a whole DATA_DIR.
+    """Print the batches of a segment, a partition's directory, a whole DATA_DIR, or a namespace.
 
     Exits with 1 when a batch is damaged, or with --records not what its header says; all of them
     are counted at the end. A segment ends where no batch begins, unless --skip-damaged is given.
     """
-    run = _Dump(has_records=has_records, is_skipping=skip_damaged, is_json=is_json)
+    run = Dump(has_records=has_records, is_skipping=skip_damaged, is_json=is_json)
+    if _is_namespace(path):
+        from kgw.cli.namespaces import dump_namespace
+
+        dump_namespace(path, topics, run)
+        ctx.exit(run.tell())
+    if topics:
+        raise click.UsageError("--topic is for a namespace; give the directory of a partition")
     with _readable(path):
         segments = _segments(path)
         sizes = [Path(segment).stat().st_size for segment in segments]
@@ -113,7 +148,58 @@ def dump(
 
 
 @log.command()
-@data_dir_argument
+@click.argument("source", metavar="DATA_DIR|URL", type=click.Path())
+@click.option(
+    "--to",
+    "target",
+    required=True,
+    metavar="URL|DATA_DIR",
+    help="Where the records go: a namespace of a SeaweedFS, or, from one, a data directory.",
+)
+@json_option()
+@click.pass_context
+def copy(ctx: click.Context, source: str, target: str, is_json: bool) -> None:
+    """Copy all records, with their offsets, between a data directory and a SeaweedFS.
+
+    Batches are copied byte for byte: offsets, leader epochs, producers, transactions and times
+    stay. At the end both are read and compared. A copy that was interrupted goes on where it was.
+    Neither place has a server meanwhile. Afterwards `kgw state copy` copies topics, groups and
+    committed offsets. Exits with 1 when a partition could not be copied as a whole.
+
+    From a namespace into a new directory it exports Kafka's own segments, which
+    kafka-dump-log.sh reads.
+    """
+    from kgw.cli.namespaces import copy_records
+
+    if _is_namespace(source) == _is_namespace(target):
+        raise click.BadParameter(
+            "records are copied between a data directory and seaweedmq://FILER:PORT/NAMESPACE",
+            param_hint="--to",
+        )
+    with _readable(target if _is_namespace(source) else source):
+        copied = copy_records(source, target)
+    print_result(
+        [
+            {
+                "topic": one.topic,
+                "partition": one.key.partition,
+                "start_offset": one.start_offset,
+                "end_offset": one.end_offset,
+                "copied_from": one.copied_from,
+                "failure": one.failure,
+            }
+            for one in copied
+        ],
+        "topic partition start_offset end_offset copied_from result=failure",
+        is_json=is_json,
+        nothing="Nothing to copy: there is no topic.",
+        failure=lambda failure: failure or "copied and compared",
+    )
+    ctx.exit(ExitCode.FAILED if any(one.failure for one in copied) else ExitCode.OK)
+
+
+@log.command()
+@place_argument
 @click.option("--dry-run", is_flag=True, help="Say what would be brought back, and do nothing.")
 @json_option()
 @click.pass_context
@@ -125,16 +211,10 @@ def adopt(ctx: click.Context, data_dir: str, dry_run: bool, is_json: bool) -> No
     that were changed live, and notes of creations and deletions under way. Exits with 1 when a
     topic cannot be brought back as it is.
     """
-    from kgw.backend.embedded.offline.adopt import adopt as adopt_topics
-    from kgw.backend.embedded.offline.adopt import find_adoptable
-
     with _readable(data_dir):
-        if dry_run:
-            found = asyncio.run(find_adoptable(data_dir))
-        else:
-            found, dropped = asyncio.run(adopt_topics(data_dir))
-            for kind, key in dropped:
-                note(f"Removed the damaged {kind} row {printable(repr(key))}.")
+        found, dropped = _adopt(data_dir, is_dry_run=dry_run)
+    for kind, key in dropped:
+        note(f"Removed the damaged {kind} row {printable(repr(key))}.")
     done = "would be adopted" if dry_run else "adopted"
     print_result(
         [
@@ -210,6 +290,25 @@ def compact(
     ctx.exit(ExitCode.FAILED if any(one.failure is not None for one in results) else ExitCode.OK)
 
 
+def _is_namespace(place: str) -> bool:
+    return place.startswith(_NAMESPACE)
+
+
+def _adopt(place: str, *, is_dry_run: bool) -> Adoption:
+    from kgw.backend.adopting import Adoption
+
+    if _is_namespace(place):
+        from kgw.cli.namespaces import adopt_topics as adopt_in_namespace
+
+        return adopt_in_namespace(place, is_dry_run=is_dry_run)
+    from kgw.backend.embedded.offline.adopt import adopt as adopt_topics
+    from kgw.backend.embedded.offline.adopt import find_adoptable
+
+    if is_dry_run:
+        return Adoption(asyncio.run(find_adoptable(place)), ())
+    return asyncio.run(adopt_topics(place))
+
+
 @contextmanager
 def _readable(path: str) -> Iterator[None]:
     """Turn what the system says about a path into one line with its own exit code."""
@@ -244,7 +343,7 @@ def _segments(path: str) -> list[str]:
         ) from None
 
 
-class _Dump:
+class Dump:
     """One run of `kgw log dump`, and what it found damaged."""
 
     def __init__(self, *, has_records: bool, is_skipping: bool, is_json: bool) -> None:
@@ -252,6 +351,7 @@ class _Dump:
         self._is_skipping = is_skipping
         self._is_json = is_json
         self._damaged_batches = 0
+        self._damages = 0
         self._damaged_bytes = 0
         self._lying_batches = 0
 
@@ -259,21 +359,30 @@ class _Dump:
         """Print one segment."""
         from kgw.backend.embedded.offline.dump import DumpedBatch, dump_segment
 
-        if not self._is_json:
-            click.echo(path)
+        self.begin(path)
         try:
             for one in dump_segment(path, skip_damaged=self._is_skipping):
                 if isinstance(one, DumpedBatch):
-                    self._print_batch(path, one)
+                    self.show_batch(path, one)
                 else:
-                    self._damaged_bytes += one.size_bytes
-                    _print_damage(path, one, is_json=self._is_json)
+                    self.show_damage(path, one)
         except ValueError as error:
             raise CommandError(str(error), ExitCode.USAGE) from None
 
+    def begin(self, path: str) -> None:
+        """Name a file whose batches follow."""
+        if not self._is_json:
+            click.echo(path)
+
+    def show_damage(self, path: str, one: DumpedDamage) -> None:
+        """Print and count what is no batch."""
+        self._damages += 1
+        self._damaged_bytes += one.size_bytes
+        _print_damage(path, one, is_json=self._is_json)
+
     def tell(self) -> ExitCode:
         """Say how much is damaged, and return the exit code."""
-        if not (self._damaged_batches or self._damaged_bytes or self._lying_batches):
+        if not (self._damaged_batches or self._damages or self._lying_batches):
             return ExitCode.OK
         counts = {
             "damaged_batches": self._damaged_batches,
@@ -292,7 +401,8 @@ class _Dump:
             )
         return ExitCode.DAMAGED if self._is_skipping else ExitCode.FAILED
 
-    def _print_batch(self, path: str, one: DumpedBatch) -> None:
+    def show_batch(self, path: str, one: DumpedBatch) -> None:
+        """Print a batch."""
         from kgw.records.errors import RecordError
         from kgw.records.reader import read_records
 

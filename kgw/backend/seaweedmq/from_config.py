@@ -42,17 +42,7 @@ def seaweedmq_backend(config: Config, clock: Clock, metrics: Metrics) -> Seaweed
                 f"{name} ({config.origin(name)}) and kgw.backend={config.backend} exclude each "
                 "other: records and state are kept in the SeaweedFS"
             )
-    channel = ChannelOptions(
-        format_address(address.host, address.port),
-        path=f"/topics/{address.namespace}",
-        collection=config.seaweedmq_collection,
-        replication=config.seaweedmq_replication,
-        disk_type=config.seaweedmq_disk_type,
-        is_synced=config.seaweedmq_fsync,
-        security=_security(config),
-        tls_name=config.seaweedmq_tls_name,
-    )
-    filer = FilerChannel(channel, clock, metrics)
+    filer = filer_channel(config, clock, metrics)
     state = ChainStateStore(filer, clock, f"{private_directory(address.namespace)}/state")
     backend = SeaweedMqBackend(
         filer,
@@ -88,6 +78,22 @@ def _native(config: Config, filer: FilerChannel) -> MakeNative:
         return NativeTopics(shell, options, broker, on_change)
 
     return make
+
+
+def filer_channel(config: Config, clock: Clock, metrics: Metrics) -> FilerChannel:
+    """Return the filer that a configuration names; it is not open yet. Raises ConfigError."""
+    address = parse_address(config.backend)
+    options = ChannelOptions(
+        format_address(address.host, address.port),
+        path=f"/topics/{address.namespace}",
+        collection=config.seaweedmq_collection,
+        replication=config.seaweedmq_replication,
+        disk_type=config.seaweedmq_disk_type,
+        is_synced=config.seaweedmq_fsync,
+        security=_security(config),
+        tls_name=config.seaweedmq_tls_name,
+    )
+    return FilerChannel(options, clock, metrics)
 
 
 def _security(config: Config) -> Security:

@@ -15,6 +15,7 @@ from kgw.backend.embedded import layout
 from kgw.records.crc import crc32c
 
 if TYPE_CHECKING:
+    from kgw.backend.embedded.files.fs import FileSystem
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
 
 _MAGIC: Final = b"kgwstat1"
@@ -27,12 +28,16 @@ _KEPT: Final = 2
 def save_snapshot(log: SegmentedLog, snapshot: Snapshot) -> None:
     """Write a snapshot durably and remove all but the newest two. Raises OSError."""
     fs = log.directory.fs
+    write_snapshot(fs, log.path, snapshot)
+    for offset in _offsets(log)[:-_KEPT]:
+        fs.unlink(_path(log.path, offset))
+
+
+def write_snapshot(fs: FileSystem, path: str, snapshot: Snapshot) -> None:
+    """Write a snapshot durably into a partition's directory. Raises OSError."""
     header = _HEADER.pack(_MAGIC, snapshot.offset, len(snapshot.data))
     crc = _CRC.pack(crc32c(snapshot.data, crc32c(header)))
-    name = layout.segment_stem(snapshot.offset) + layout.SNAPSHOT_SUFFIX
-    fs.replace_durably(f"{log.path}/{name}", header + crc + snapshot.data)
-    for offset in _offsets(log)[:-_KEPT]:
-        fs.unlink(f"{log.path}/{layout.segment_stem(offset)}{layout.SNAPSHOT_SUFFIX}")
+    fs.replace_durably(_path(path, snapshot.offset), header + crc + snapshot.data)
 
 
 def load_snapshot(log: SegmentedLog, upper_bound: int) -> Snapshot | None:
@@ -40,12 +45,24 @@ def load_snapshot(log: SegmentedLog, upper_bound: int) -> Snapshot | None:
     for offset in reversed(_offsets(log)):
         if offset > upper_bound:
             continue
-        path = f"{log.path}/{layout.segment_stem(offset)}{layout.SNAPSHOT_SUFFIX}"
-        data = _decode(log.directory.fs.read_bytes(path), offset)
-        if data is not None:
-            return Snapshot(offset, data)
-        log.directory.report(f"{path} is damaged; it is not used")
+        found = read_snapshot(log.directory.fs, log.path, offset)
+        if found is not None:
+            return found
+        log.directory.report(f"{_path(log.path, offset)} is damaged; it is not used")
     return None
+
+
+def read_snapshot(fs: FileSystem, path: str, offset: int) -> Snapshot | None:
+    """Return the snapshot of a partition's directory at `offset`, None when it is damaged.
+
+    Raises OSError.
+    """
+    data = _decode(fs.read_bytes(_path(path, offset)), offset)
+    return None if data is None else Snapshot(offset, data)
+
+
+def _path(path: str, offset: int) -> str:
+    return f"{path}/{layout.segment_stem(offset)}{layout.SNAPSHOT_SUFFIX}"
 
 
 def _offsets(log: SegmentedLog) -> list[int]:

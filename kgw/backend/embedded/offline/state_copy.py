@@ -63,9 +63,9 @@ class CopyReport(NamedTuple):
 
 def _open_namespace(url: str) -> AbstractAsyncContextManager[StateStore]:
     # Imported only for an address that asks for it: it needs the packages of `kgw[seaweedmq]`.
-    from kgw.backend.seaweedmq import offline
+    from kgw.backend.seaweedmq.offline.opening import opened_state as opened_namespace
 
-    return offline.opened_state(url)
+    return opened_namespace(url)
 
 
 async def copy_state(

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kgw.backend.adopting import DISPENSABLE_KINDS
 from kgw.backend.base import LogSettings
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.log.indexes import OFFSET_ENTRY, TIME_ENTRY
 from kgw.backend.embedded.offline.adopt import (
-    DISPENSABLE_KINDS,
     Adoption,
     adopt,
     find_adoptable,

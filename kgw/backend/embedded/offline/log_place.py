@@ -1,0 +1,279 @@
+"""The logs of a data directory that no server uses, as `kgw log copy` reads and writes them.
+
+A segment and its side file are written as the server would: what the side file has no entry for is
+not part of the log yet, so that a copy that was interrupted goes on from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+from kgw.backend.embedded import layout
+from kgw.backend.embedded.files.fs import RealFs
+from kgw.backend.embedded.files.lock import DirectoryLock
+from kgw.backend.embedded.log.log_state import read_log_state, write_log_state
+from kgw.backend.embedded.log.side import ENTRY_BYTES, decode_entry, encode_batches
+from kgw.backend.embedded.log.snapshots import read_snapshot, write_snapshot
+from kgw.backend.embedded.offline.dump import DumpedDamage, dump_segment
+from kgw.backend.embedded.offline.opening import opened_state
+from kgw.backend.log_copy import LogFacts, LogPlace
+from kgw.errors import CorruptionError, DataDirectoryError, StorageError
+from kgw.state.kinds import TOPIC
+from kgw.types import NO_TIMESTAMP_MS, format_uuid
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Sequence
+
+    from kgw.backend.base import Snapshot
+    from kgw.backend.embedded.files.fs import FileSystem
+    from kgw.records.batch import RecordBatch
+    from kgw.types import PartitionKey
+
+_SEGMENT_BYTES: Final = 1 << 30
+_GROUP_BYTES: Final = 4 << 20
+
+
+@asynccontextmanager
+async def opened_source(data_dir: str) -> AsyncIterator[DirectoryLogs]:
+    """Hold a directory whose server was stopped in order. Raises DataDirectoryError."""
+    async with opened_state(data_dir) as state:
+        fs = RealFs()
+        if not fs.exists(f"{data_dir}/{layout.CLEAN_NAME}"):
+            raise DataDirectoryError(
+                f"the server of {data_dir} was not stopped in order: start and stop it once first"
+            )
+        yield DirectoryLogs(fs, data_dir, frozenset(await state.load(TOPIC)))
+
+
+@asynccontextmanager
+async def opened_target(data_dir: str) -> AsyncIterator[DirectoryLogs]:
+    """Hold a directory, which is made where there is none. Raises DataDirectoryError."""
+    fs = RealFs()
+    partitions = f"{data_dir}/{layout.PARTITIONS_DIRECTORY}"
+    await asyncio.to_thread(fs.make_directories_durably, partitions)
+    lock = DirectoryLock(fs, data_dir)
+    lock.acquire()
+    try:
+        clean_path = f"{data_dir}/{layout.CLEAN_NAME}"
+        if fs.exists(clean_path):
+            # It would vouch for what is written now.
+            fs.unlink(clean_path)
+            fs.sync_directory(data_dir)
+        yield DirectoryLogs(fs, data_dir, frozenset())
+    finally:
+        lock.release()
+
+
+class DirectoryLogs(LogPlace):
+    """The logs of one directory, which the caller holds."""
+
+    def __init__(self, fs: FileSystem, data_dir: str, known: frozenset[str]) -> None:
+        """`known` are the ids of the topics that the directory's state has."""
+        self._fs = fs
+        self._partitions = f"{data_dir}/{layout.PARTITIONS_DIRECTORY}"
+        self._known = known
+
+    async def logs(self) -> list[LogFacts]:
+        return await asyncio.to_thread(lambda: list(self._logs()))
+
+    async def batches(self, key: PartitionKey, from_offset: int) -> AsyncIterator[RecordBatch]:
+        found = self._batches(key, from_offset)
+        while True:
+            group = await asyncio.to_thread(_take, found)
+            if not group:
+                return
+            for batch in group:
+                yield batch
+
+    async def begin(self, facts: LogFacts) -> int | None:
+        return await asyncio.to_thread(self._begin, facts)
+
+    async def append(self, key: PartitionKey, batches: Sequence[RecordBatch]) -> None:
+        await asyncio.to_thread(self._append, key, batches)
+
+    async def finish(self, facts: LogFacts) -> None:
+        await asyncio.to_thread(self._finish, facts)
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def _path(self, key: PartitionKey) -> str:
+        return f"{self._partitions}/{key}"
+
+    def _logs(self) -> Iterator[LogFacts]:
+        fs = self._fs
+        for name in fs.listdir(self._partitions):
+            key = layout.parse_directory_name(name)
+            if key is None or format_uuid(key.topic_id) not in self._known:
+                continue
+            path = self._path(key)
+            identity = layout.decode_partition(fs.read_bytes(f"{path}/{layout.PARTITION_NAME}"))
+            found = read_log_state(fs, path)
+            if found.state is None:
+                raise DataDirectoryError(f"{path}: its state is lost; see `kgw log check`")
+            state = found.state
+            names = fs.listdir(path)
+            bases = layout.segment_bases(names)
+            end_offset = state.log_start_offset
+            size_bytes = 0
+            for base_offset in bases:
+                log_path = self._segment(key, base_offset, layout.LOG_SUFFIX)
+                size_bytes += fs.file_size(log_path)
+            if bases:
+                end_offset = max(end_offset, bases[-1], self._last_end(key, bases[-1]))
+            yield LogFacts(
+                identity.topic,
+                key,
+                state.log_start_offset,
+                end_offset,
+                size_bytes,
+                state.epochs,
+                state.compacted_end,
+                state.recompressed,
+                self._snapshot(path, names, end_offset),
+                tuple((gap.start_offset, gap.end_offset) for gap in state.gaps),
+            )
+
+    def _snapshot(self, path: str, names: list[str], end_offset: int) -> Snapshot | None:
+        offsets = (layout.parse_stem(name, layout.SNAPSHOT_SUFFIX) for name in names)
+        for offset in sorted((one for one in offsets if one is not None), reverse=True):
+            found = read_snapshot(self._fs, path, offset)
+            if found is not None and offset <= end_offset:
+                return found
+        return None
+
+    def _segment(self, key: PartitionKey, base_offset: int, suffix: str) -> str:
+        return f"{self._path(key)}/{layout.segment_stem(base_offset)}{suffix}"
+
+    def _last_end(self, key: PartitionKey, base_offset: int) -> int:
+        """Return the offset after a segment's last batch."""
+        end_offset = base_offset
+        for one in dump_segment(self._segment(key, base_offset, layout.LOG_SUFFIX), self._fs):
+            if not isinstance(one, DumpedDamage):
+                end_offset = one.batch.next_offset
+        return end_offset
+
+    def _batches(self, key: PartitionKey, from_offset: int) -> Iterator[RecordBatch]:
+        bases = layout.segment_bases(self._fs.listdir(self._path(key)))
+        for number, base_offset in enumerate(bases):
+            if number + 1 < len(bases) and bases[number + 1] <= from_offset:
+                continue
+            path = self._segment(key, base_offset, layout.LOG_SUFFIX)
+            for one in dump_segment(path, self._fs):
+                if isinstance(one, DumpedDamage):
+                    raise CorruptionError(f"{path}: position {one.position}: {one.detail}")
+                if not one.crc_matches or one.header_matches is False:
+                    raise CorruptionError(
+                        f"{path}: the batch at position {one.position} is damaged"
+                    )
+                if one.batch.next_offset > from_offset:
+                    yield one.batch
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    def _begin(self, facts: LogFacts) -> int | None:
+        fs, path = self._fs, self._path(facts.key)
+        fs.make_directory_durably(path)
+        identity = layout.PartitionIdentity(facts.topic, facts.key)
+        fs.replace_durably(f"{path}/{layout.PARTITION_NAME}", layout.encode_partition(identity))
+        bases = layout.segment_bases(fs.listdir(path))
+        while bases:
+            entry = self._cut(facts.key, bases[-1])
+            if entry is not None:
+                return entry
+            for suffix in layout.SEGMENT_SUFFIXES:
+                name = self._segment(facts.key, bases[-1], suffix)
+                if fs.exists(name):
+                    fs.unlink(name)
+            bases.pop()
+        return None
+
+    def _cut(self, key: PartitionKey, base_offset: int) -> int | None:
+        """Cut a segment where its side file ends; return the end offset, None for an empty one."""
+        side_path = self._segment(key, base_offset, layout.SIDE_SUFFIX)
+        if not self._fs.exists(side_path):
+            return None
+        side = self._fs.read_bytes(side_path)
+        count = len(side) // ENTRY_BYTES
+        entry = None
+        while count and entry is None:
+            count -= 1
+            entry = decode_entry(side, count * ENTRY_BYTES)
+        if entry is None:
+            return None
+        _truncate(self._fs, side_path, (count + 1) * ENTRY_BYTES)
+        log_path = self._segment(key, base_offset, layout.LOG_SUFFIX)
+        _truncate(self._fs, log_path, entry.end_position)
+        return self._last_end(key, base_offset)
+
+    def _append(self, key: PartitionKey, batches: Sequence[RecordBatch]) -> None:
+        fs, path = self._fs, self._path(key)
+        size_bytes = sum(batch.size_bytes for batch in batches)
+        bases = layout.segment_bases(fs.listdir(path))
+        position, largest_timestamp_ms = 0, NO_TIMESTAMP_MS
+        base_offset = batches[0].base_offset
+        if bases:
+            side = fs.read_bytes(self._segment(key, bases[-1], layout.SIDE_SUFFIX))
+            last = decode_entry(side, len(side) - ENTRY_BYTES)
+            if last is None:
+                raise StorageError(f"{path}: the side file of its last segment is damaged")
+            if last.end_position + size_bytes <= _SEGMENT_BYTES:
+                position, largest_timestamp_ms = last.end_position, last.largest_timestamp_ms
+                base_offset = bases[-1]
+        entries, _ = encode_batches(batches, position, largest_timestamp_ms)
+        _write(
+            fs,
+            self._segment(key, base_offset, layout.LOG_SUFFIX),
+            position,
+            [batch.buffer for batch in batches],
+        )
+        side_path = self._segment(key, base_offset, layout.SIDE_SUFFIX)
+        side_position = fs.file_size(side_path) if position else 0
+        _write(fs, side_path, side_position, [entries])
+        fs.sync_directory(path)
+
+    def _finish(self, facts: LogFacts) -> None:
+        path = self._path(facts.key)
+        state = layout.LogState(
+            facts.log_start_offset,
+            facts.epochs,
+            compacted_end=facts.compacted_end,
+            recompressed=facts.recompressed,
+        )
+        write_log_state(
+            self._fs, path, state, {layout.EPOCHS_NAME: layout.encode_epochs(facts.epochs)}
+        )
+        if facts.snapshot is not None:
+            write_snapshot(self._fs, path, facts.snapshot)
+
+
+def _take(batches: Iterator[RecordBatch]) -> list[RecordBatch]:
+    taken: list[RecordBatch] = []
+    size_bytes = 0
+    for batch in batches:
+        taken.append(batch)
+        size_bytes += batch.size_bytes
+        if size_bytes >= _GROUP_BYTES:
+            break
+    return taken
+
+
+def _write(fs: FileSystem, path: str, position: int, buffers: Sequence[memoryview | bytes]) -> None:
+    file = fs.open(path, create=True)
+    try:
+        file.truncate(position)
+        file.pwrite(buffers, position)
+        file.fdatasync()
+    finally:
+        file.close()
+
+
+def _truncate(fs: FileSystem, path: str, size_bytes: int) -> None:
+    file = fs.open(path)
+    try:
+        if file.size() > size_bytes:
+            file.truncate(size_bytes)
+            file.fdatasync()
+    finally:
+        file.close()

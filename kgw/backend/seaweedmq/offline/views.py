@@ -1,0 +1,112 @@
+"""Partitions as their files are, read without becoming their writer."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from kgw.backend.seaweedmq.chain.leader import LEADER, read_leader
+from kgw.backend.seaweedmq.chain.marks import read_file, read_marks
+from kgw.backend.seaweedmq.detail import decode_detail
+from kgw.backend.seaweedmq.layouts import decode
+from kgw.errors import CorruptionError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from kgw.backend.seaweedmq.chain import ChainFile
+    from kgw.backend.seaweedmq.chain.leader import Leader
+    from kgw.backend.seaweedmq.chain.marks import Marks
+    from kgw.backend.seaweedmq.detail import PartitionDetail
+    from kgw.backend.seaweedmq.filer import Chunk, Filer
+    from kgw.backend.seaweedmq.layouts import DecodedChunk
+
+
+class ReadChunk(NamedTuple):
+    """A chunk of a log file, as it was read."""
+
+    path: str
+    """Of the file."""
+    chunk: Chunk
+    base_offset: int
+    end_offset: int
+    decoded: DecodedChunk | None
+    """None when it cannot be had."""
+    problem: str | None = None
+    """Why it cannot be had."""
+
+
+class LogView:
+    """One partition's log: what its leader entry says, and the files that it names."""
+
+    def __init__(self, filer: Filer, directory: str, leader: Leader, marks: Marks) -> None:
+        self.directory = directory
+        self.leader = leader
+        self.marks = marks
+        self.detail: PartitionDetail = decode_detail(leader.detail)
+        self._filer = filer
+
+    @classmethod
+    async def open(cls, filer: Filer, directory: str) -> LogView | None:
+        """Return the log in a directory; None when there is none.
+
+        Raises CorruptionError for one that cannot be understood, FilerError.
+        """
+        entry = await filer.look_up(directory, LEADER)
+        if entry is None:
+            return None
+        leader, marks = read_leader(entry, f"{directory}/{LEADER}")
+        return cls(filer, directory, leader, marks)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Of all files that the leader entry knows, those that are to be removed included."""
+        return frozenset((*(row.name for row in self.leader.rows), *self.leader.unwanted))
+
+    async def file(self, number: int) -> ChainFile | None:
+        """Return a file with its chunks; None for an active one that was named and never made.
+
+        Raises CorruptionError when it is gone or not as the leader entry has it, FilerError.
+        """
+        row = self.leader.rows[number]
+        is_active = number == len(self.leader.rows) - 1
+        path = f"{self.directory}/{row.name}"
+        entry = await self._filer.look_up(self.directory, row.name)
+        if entry is None:
+            if is_active and not self.leader.is_active_there:
+                return None
+            raise CorruptionError(f"{path}: it is gone", row.end_offset)
+        if read_marks(entry, path).identity != self.marks.identity:
+            raise CorruptionError(f"{path}: it is another's", row.end_offset)
+        found = read_file(entry, row.as_file(), path)
+        if not is_active and (found.size_bytes, found.end_offset) != (
+            row.size_bytes,
+            row.end_offset,
+        ):
+            raise CorruptionError(
+                f"{path}: {found.size_bytes} bytes to offset {found.end_offset}, but the leader "
+                f"entry has {row.size_bytes} to {row.end_offset}",
+                row.end_offset,
+            )
+        return found
+
+    async def chunks(self, file: ChainFile) -> AsyncIterator[ReadChunk]:
+        """Yield the chunks of a file, one at a time in memory. Raises FilerError."""
+        path = f"{self.directory}/{file.name}"
+        ends = [*(note.base_offset for note in file.notes[1:]), file.end_offset]
+        for chunk, note, end_offset in zip(file.chunks, file.notes, ends, strict=True):
+            one = partial(ReadChunk, path, chunk, note.base_offset, end_offset)
+            try:
+                data = await self._filer.read_chunk(chunk, 0, chunk.size_bytes)
+            except CorruptionError as error:
+                yield one(None, str(error))
+                continue
+            yield one(decode(data, note.base_offset, end_offset))
+
+    async def end_offset(self) -> int:
+        """Return where the log ends. Raises as `file`."""
+        rows = self.leader.rows
+        if not rows:
+            return 0
+        file = await self.file(len(rows) - 1)
+        return rows[-1].base_offset if file is None else file.end_offset

@@ -1,0 +1,207 @@
+"""Tools over a namespace: its files are checked, adopted, and copied from a directory and back."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw.backend.embedded.backend import EmbeddedBackend
+from kgw.backend.embedded.offline.check import check_data_dir
+from kgw.backend.embedded.offline.log_place import opened_source, opened_target
+from kgw.backend.embedded.offline.state_copy import copy_state
+from kgw.backend.log_copy import copy_logs
+from kgw.backend.seaweedmq.backend import SeaweedMqBackend
+from kgw.backend.seaweedmq.filer import Entry
+from kgw.backend.seaweedmq.offline.adopt import adopt, find_in
+from kgw.backend.seaweedmq.offline.check import check_namespace
+from kgw.backend.seaweedmq.offline.log_place import NamespaceLogs
+from kgw.backend.seaweedmq.offline.opening import Namespace, state_directory
+from kgw.backend.seaweedmq.state_store import ChainStateStore
+from kgw.partitions.topic import TopicRow
+from kgw.state.base import Change
+from kgw.state.kinds import TOPIC
+from kgw.testing.backend_harness import KEY, SETTINGS
+from kgw.testing.backend_harness import TOPIC as NAME
+from kgw.testing.batches import make_batch
+from kgw.testing.clock import ManualClock
+from kgw.testing.filer import FilerStore, MemoryFiler
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
+
+    from kgw.backend.base import Backend
+    from kgw.backend.log_copy import CopiedLog, LogPlace
+    from kgw.state.base import StateStore
+
+ROW = TopicRow(NAME, KEY.topic_id, 1, {})
+
+
+class Filers:
+    """A SeaweedFS in memory, and what is opened on it."""
+
+    def __init__(self) -> None:
+        self.store = FilerStore()
+        self.clock = ManualClock()
+
+    def namespace(self) -> Namespace:
+        """Return the namespace that the tests use."""
+        return Namespace(MemoryFiler(self.store, self.clock), "kafka", self.clock)
+
+    def backend(self) -> SeaweedMqBackend:
+        """Return a backend that is not open."""
+        filer = MemoryFiler(self.store, self.clock)
+        state = ChainStateStore(filer, self.clock, state_directory("kafka"))
+        return SeaweedMqBackend(filer, "kafka", state, None, self.clock)
+
+    async def problems(self) -> list[str]:
+        """Return what a check finds."""
+        namespace = self.namespace()
+        await namespace.filer.open()
+        async with aclosing(namespace.filer):
+            return [str(one) async for one in check_namespace(namespace, reads_records=True)]
+
+
+async def fill(backend: Backend, count: int = 10, *, start: int = 0) -> list[bytes]:
+    """Make the topic, append batches of three records, delete those below `start`."""
+    await backend.open()
+    async with aclosing(backend):
+        await backend.state.apply([Change(TOPIC, ROW.key, ROW.encode())])
+        log = await backend.create_partition(KEY, NAME, SETTINGS)
+        for _ in range(count):
+            await log.append([make_batch([b"a", None, b"c"])])
+        if start:
+            await log.drop_before(start)
+        return await stored(backend)
+
+
+async def stored(backend: Backend) -> list[bytes]:
+    """Return the log's end and bytes, as a reader sees them."""
+    log = await backend.open_partition(KEY, NAME, SETTINGS)
+    found = await log.read(log.log_start_offset, 1 << 30, log.high_watermark)
+    return [
+        b"%d %d %d" % (log.log_start_offset, log.high_watermark, log.leader_epoch),
+        b"".join(bytes(one) for one in found.buffers),
+    ]
+
+
+async def reopened(backend: Backend) -> list[bytes]:
+    """Open a backend, and return what a reader sees."""
+    await backend.open()
+    async with aclosing(backend):
+        return await stored(backend)
+
+
+async def copied(source: LogPlace, target: LogPlace) -> list[CopiedLog]:
+    """Copy everything."""
+    facts = await source.logs()
+    return [one async for one in copy_logs(source, target, facts, lambda _: None)]
+
+
+@pytest.fixture
+async def stack() -> AsyncIterator[AsyncExitStack]:
+    """Close what a test has opened."""
+    async with AsyncExitStack() as opened:
+        yield opened
+
+
+async def namespace_logs(filers: Filers, stack: AsyncExitStack) -> NamespaceLogs:
+    """Return the logs of the namespace."""
+    namespace = filers.namespace()
+    await namespace.filer.open()
+    await stack.enter_async_context(aclosing(namespace.filer))
+    return await stack.enter_async_context(aclosing(NamespaceLogs(namespace)))
+
+
+@pytest.mark.parametrize(("count", "start"), [(10, 0), (10, 7), (10, 30), (0, 0)])
+async def test_records_go_there_and_back_with_their_offsets(
+    tmp_path: Path, stack: AsyncExitStack, count: int, start: int
+) -> None:
+    """Whatever is left of the log: the copies are its bytes, and begin and end where it does."""
+    filers = Filers()
+    expected = await fill(EmbeddedBackend(str(tmp_path / "data")), count, start=start)
+    async with opened_source(str(tmp_path / "data")) as source:
+        (there,) = await copied(source, await namespace_logs(filers, stack))
+    assert (start, count * 3, None) == (there.start_offset, there.end_offset, there.failure)
+
+    def open_namespace(_: str) -> AbstractAsyncContextManager[StateStore]:
+        return opened_namespace_state(filers)
+
+    url = "seaweedmq://filer:8888/kafka"
+    await copy_state(str(tmp_path / "data"), url, open_namespace=open_namespace)
+    assert [] == await filers.problems()
+    async with opened_target(str(tmp_path / "back")) as target:
+        (back,) = await copied(await namespace_logs(filers, stack), target)
+    assert back.failure is None
+    await copy_state(url, str(tmp_path / "back"), open_namespace=open_namespace)
+    assert [] == await check_data_dir(str(tmp_path / "back"), reads_records=True)
+    assert expected[1] == (await reopened(filers.backend()))[1]
+    there_and_back = await reopened(EmbeddedBackend(str(tmp_path / "back")))
+    assert expected[0].split()[:2] == there_and_back[0].split()[:2]
+    assert expected[1] == there_and_back[1]
+
+
+def opened_namespace_state(filers: Filers) -> AbstractAsyncContextManager[StateStore]:
+    """Return the state of the namespace, opened for as long as it is used."""
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[StateStore]:
+        namespace = filers.namespace()
+        await namespace.filer.open()
+        async with aclosing(namespace.filer):
+            state = namespace.state()
+            await state.open()
+            async with aclosing(state):
+                yield state
+
+    return opened()
+
+
+async def test_a_copy_goes_on_where_it_was(tmp_path: Path, stack: AsyncExitStack) -> None:
+    """What an interrupted copy has stored is not copied again."""
+    filers = Filers()
+    await fill(EmbeddedBackend(str(tmp_path / "data")))
+    async with opened_source(str(tmp_path / "data")) as source:
+        (facts,) = await source.logs()
+        first = await namespace_logs(filers, stack)
+        assert await first.begin(facts) is None
+        half = [one async for one in source.batches(KEY, 0)][:5]
+        await first.append(KEY, half)
+        await first.aclose()
+        (one,) = await copied(source, await namespace_logs(filers, stack))
+    assert (15, 30, None) == (one.copied_from, one.end_offset, one.failure)
+
+
+async def test_files_that_no_list_names_are_found() -> None:
+    """SMQ's broker may have written to a topic of ours."""
+    filers = Filers()
+    backend = filers.backend()
+    await fill(backend)
+    namespace = filers.namespace()
+    await namespace.filer.open()
+    (leader,) = (
+        path
+        for path, names in filers.store.directories.items()
+        if "leader.offset" in names and path.startswith("/topics/kafka/")
+    )
+    await namespace.filer.put(leader, Entry("2026-01-01-00-00-00", content=b"x"))
+    (problem,) = await filers.problems()
+    assert problem.startswith(f"{leader}/2026-01-01-00-00-00: is named by no list")
+
+
+async def test_topics_come_back_without_a_state() -> None:
+    """Files alone say which topic they belong to."""
+    filers = Filers()
+    await fill(filers.backend())
+    namespace = filers.namespace()
+    await namespace.filer.open()
+    await namespace.filer.delete("/topics/.kgw", "kafka", is_recursive=True)
+    assert any("there is no state" in one for one in await filers.problems())
+    (lost,) = await find_in(namespace)
+    assert (NAME, (0,), None) == (lost.topic, lost.partitions, lost.obstacle)
+    assert [lost] == (await adopt(namespace)).topics
+    assert [] == await find_in(namespace)
+    assert [] == await filers.problems()
