@@ -54,14 +54,24 @@ def _port_of(listeners: str) -> int:
 class GatewayProcess:
     """`kgw serve` over one data directory; `bootstrap` is where it listens, as host:port.
 
+    With a `backend` it keeps nothing here, and the directory only says where its log goes.
+
     The first start takes a free port, and every later one takes the same: clients that live through
     a restart find the server again. What the gateway logs is appended to a file beside the data.
     """
 
     def __init__(
-        self, data_dir: Path, *settings: str, command: Sequence[str] = SERVE, port: int = 0
+        self,
+        data_dir: Path,
+        *settings: str,
+        command: Sequence[str] = SERVE,
+        port: int = 0,
+        backend: str = "",
     ) -> None:
-        """`settings` are `KEY=VALUE` of the configuration; `command` stands in for `kgw serve`."""
+        """`settings` are `KEY=VALUE` of the configuration; `command` stands in for `kgw serve`.
+
+        `backend` is the URL of one that keeps records elsewhere.
+        """
         self.data_dir = data_dir
         self.log_path = data_dir.with_name(data_dir.name + ".log")
         self.host = "127.0.0.1"
@@ -69,7 +79,8 @@ class GatewayProcess:
         self.admin_port = 0
         self.agent_port = 0
         self.start_s = 0.0
-        self._command = [*command, "--data-dir", str(data_dir)]
+        kept = ("--backend", backend) if backend else ("--data-dir", str(data_dir))
+        self._command = [*command, *kept]
         for setting in settings:
             self._command += ["--set", setting]
         self._process: subprocess.Popen[bytes] | None = None
