@@ -28,14 +28,13 @@ from kgw.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from kgw.protocol.messages.produce import ProduceResponse
+from kgw.testing.process import GatewayProcess
 from tests.handlers.support import batch, produce_request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kgw.protocol.schema import Request, Response
-    from kgw.testing.process import GatewayProcess
-    from tests.interop.libraries import NewGateway
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -165,11 +164,9 @@ def _run(*command: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(params=VERSIONS)
-def tools(
-    request: pytest.FixtureRequest, new_gateway: NewGateway, tmp_path: Path
-) -> Iterator[Tools]:
-    """Both tools, and a gateway with an empty topic."""
-    with new_gateway(tmp_path / "data") as gateway:
+def tools(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tools]:
+    """Both tools, and a gateway with an empty topic, whose state is in one file."""
+    with GatewayProcess(tmp_path / "data") as gateway:
         tools = Tools(request.param, gateway)
         tools.kgw("topics", "create", TOPIC, "--partitions", str(PARTITIONS))
         yield tools
