@@ -330,9 +330,7 @@ def test_compacted_topics(topic: Topic, backend: str) -> None:
     Compaction writes compressed batches anew.
     """
     if backend != EMBEDDED:
-        pytest.skip(
-            "kgw log compact is for directories; test_thirty_days.py has the other way"
-        )
+        pytest.skip("kgw log compact is for directories; test_thirty_days.py has the other way")
     is_idempotent = limits_of(topic.client).is_idempotent
     codec = "zstd" if limits_of(topic.client).reads_compacted_codecs else "none"
     topic.create()
