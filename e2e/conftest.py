@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.interop.libraries import clients, gateway, own_gateway
+from tests.interop.libraries import backend, clients, gateway, new_gateway, own_gateway
 
-__all__ = ["clients", "gateway", "own_gateway"]
+__all__ = ["backend", "clients", "gateway", "new_gateway", "own_gateway"]

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kgw.testing.process import GatewayProcess
 from tests.interop.client import Topic
 from tests.interop.drivers.loop import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from kgw.testing.process import GatewayProcess
     from tests.interop.client import Client
+    from tests.interop.libraries import NewGateway
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -129,9 +130,11 @@ def as_kgw(arguments: tuple[str, ...]) -> list[str]:
 
 
 @pytest.fixture(params=VERSIONS)
-def tools(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tools]:
+def tools(
+    request: pytest.FixtureRequest, new_gateway: NewGateway, tmp_path: Path
+) -> Iterator[Tools]:
     """Both tools with a gateway of their own."""
-    with GatewayProcess(tmp_path / "data") as gateway:
+    with new_gateway(tmp_path / "data") as gateway:
         yield Tools(request.param, gateway, tmp_path)
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from kgw.testing.process import GatewayProcess
 from tests.campaigns import broken_groups_serve
 from tests.interop import groups
 from tests.interop.client import DriverError
@@ -17,7 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from kgw.testing.process import GatewayProcess
     from tests.interop.client import Client
+    from tests.interop.libraries import NewGateway
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -111,6 +112,7 @@ def test_members_of_different_libraries_share(
 def test_the_checks_find_bugs(
     *,
     clients: Callable[[str], Client],
+    new_gateway: NewGateway,
     tmp_path: Path,
     bug: str,
     name: str,
@@ -120,7 +122,7 @@ def test_the_checks_find_bugs(
     """The controls: a gateway with a bug planted does not pass."""
     command = broken_groups_serve.command(bug)
     with (
-        GatewayProcess(tmp_path / "data", command=command) as broken,
+        new_gateway(tmp_path / "data", command=command) as broken,
         pytest.raises((AssertionError, DriverError), match=found),
     ):
         check(clients(name), broken, "default")

@@ -165,7 +165,7 @@ def _run(*command: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(params=VERSIONS)
 def tools(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tools]:
-    """Both tools, and a gateway with an empty topic."""
+    """Both tools, and a gateway with an empty topic, whose state is in one file."""
     with GatewayProcess(tmp_path / "data") as gateway:
         tools = Tools(request.param, gateway)
         tools.kgw("topics", "create", TOPIC, "--partitions", str(PARTITIONS))

@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
-from kgw.testing.process import GatewayProcess
+from kgw.testing.process import SERVE, GatewayProcess
 from tests.data_directories import problems_below
 from tests.interop.client import Client, Clients
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    from tests.seaweedfs.cluster import Cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -58,6 +60,12 @@ OTHERS = {
 # sarama takes the versions of all APIs from the server version that it is told: these are of 2017.
 OLD = {"sarama-0.11": go("sarama", "0.11.0.0")}
 
+EMBEDDED, SEAWEEDMQ = "embedded", "seaweedmq"
+BACKEND = os.environ.get("INTEROP_BACKEND", EMBEDDED)
+"""Where gateways keep their records in tests that do not say where."""
+ON_BOTH = pytest.mark.parametrize("backend", [EMBEDDED, SEAWEEDMQ], indirect=True, scope="session")
+"""Marks what is tried with a real SeaweedFS in the short run, too."""
+
 NAMES = tuple(OTHERS if os.environ.get("INTEROP_LANGUAGES") == "others" else PYTHON)
 """Those that tests of every library are about: Python's, or with scripts/e2e the others."""
 
@@ -80,17 +88,53 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
         yield clients
 
 
+class NewGateway(Protocol):
+    """Makes a gateway, not yet started, whose records nobody else has."""
+
+    def __call__(
+        self, data_dir: Path, *settings: str, command: Sequence[str] = SERVE
+    ) -> GatewayProcess: ...
+
+
 @pytest.fixture(scope="session")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+def backend(request: pytest.FixtureRequest) -> str:
+    """Return the name of where gateways keep their records in this run, or in this test."""
+    name: str = getattr(request, "param", BACKEND)
+    return name
+
+
+@pytest.fixture(scope="session")
+def new_gateway(backend: str, request: pytest.FixtureRequest) -> NewGateway:
+    """Return what makes gateways over data directories, or over namespaces of one SeaweedFS."""
+    if backend == EMBEDDED:
+        return GatewayProcess
+    seaweedfs: Cluster = request.getfixturevalue("seaweedfs")
+
+    def make(data_dir: Path, *settings: str, command: Sequence[str] = SERVE) -> GatewayProcess:
+        return GatewayProcess(
+            data_dir,
+            *settings,
+            # One that is started after a kill does not wait for the lease of the one before.
+            command=(*command, "--take-over"),
+            backend=seaweedfs.url(seaweedfs.new_namespace()),
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def gateway(
+    new_gateway: NewGateway, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GatewayProcess]:
     """One gateway that all tests share; each uses topics of its own."""
     directory = tmp_path_factory.mktemp("gateway")
-    with GatewayProcess(directory / "data") as process:
+    with new_gateway(directory / "data") as process:
         yield process
     assert [] == problems_below(directory)
 
 
 @pytest.fixture
-def own_gateway(tmp_path: Path) -> Iterator[GatewayProcess]:
+def own_gateway(new_gateway: NewGateway, tmp_path: Path) -> Iterator[GatewayProcess]:
     """A gateway that the test may kill."""
-    with GatewayProcess(tmp_path / "data") as process:
+    with new_gateway(tmp_path / "data") as process:
         yield process

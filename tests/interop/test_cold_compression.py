@@ -19,10 +19,12 @@ with warnings.catch_warnings():
     from kafka import KafkaConsumer
     from kafka import TopicPartition as KafkaTopicPartition
 
-from kgw.testing.process import GatewayProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from kgw.testing.process import GatewayProcess
+    from tests.interop.libraries import NewGateway
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -57,9 +59,11 @@ def expected(*codecs: str) -> list[Sent]:
 
 
 @pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+def gateway(
+    new_gateway: NewGateway, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GatewayProcess]:
     """A gateway whose closed segments are in zstd; the last one, which is written to, is not."""
-    with GatewayProcess(
+    with new_gateway(
         tmp_path_factory.mktemp("cold") / "data",
         "kgw.admin.listeners=127.0.0.1:0",
         "kgw.cold.compression=zstd",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.interop import groups
-from tests.interop.libraries import NAMES
+from tests.interop.libraries import NAMES, ON_BOTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,6 +48,7 @@ def test_a_group_lives_through_everything(
     groups.check_life(clients(name), own_gateway, strategy)
 
 
+@ON_BOTH
 @pytest.mark.parametrize("name", STATIC)
 def test_static_members_return_without_a_rebalance(
     clients: Callable[[str], Client], own_gateway: GatewayProcess, name: str

@@ -21,10 +21,12 @@ with warnings.catch_warnings():
     from kafka import KafkaConsumer, KafkaProducer
     from kafka import TopicPartition as KafkaTopicPartition
 
-from kgw.testing.process import GatewayProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from kgw.testing.process import GatewayProcess
+    from tests.interop.libraries import NewGateway
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -43,10 +45,12 @@ Found = tuple[int, int | None, bytes | None, bytes | None]
 
 
 @pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+def gateway(
+    new_gateway: NewGateway, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GatewayProcess]:
     """A gateway that says what it has counted."""
     directory = tmp_path_factory.mktemp("old")
-    with GatewayProcess(directory / "data", "kgw.admin.listeners=127.0.0.1:0") as process:
+    with new_gateway(directory / "data", "kgw.admin.listeners=127.0.0.1:0") as process:
         yield process
 
 

@@ -23,11 +23,12 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 
-from kgw.testing.process import GatewayProcess
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from kgw.testing.process import GatewayProcess
+    from tests.interop.libraries import NewGateway
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -52,9 +53,9 @@ SETTINGS = (
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[GatewayProcess]:
+def gateway(new_gateway: NewGateway, tmp_path: Path) -> Iterator[GatewayProcess]:
     """A gateway that looks after its logs all the time."""
-    with GatewayProcess(tmp_path / "data", *SETTINGS) as process:
+    with new_gateway(tmp_path / "data", *SETTINGS) as process:
         yield process
 
 

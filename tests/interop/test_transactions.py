@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.interop.client import DriverError
-from tests.interop.libraries import NAMES
+from tests.interop.libraries import NAMES, ON_BOTH
 from tests.interop.scenario import limits_by_name
 from tests.interop.transactions import COMMITTED, FENCED, Story, Transformation
 
@@ -43,6 +43,7 @@ def client(request: pytest.FixtureRequest, clients: Callable[[str], Client]) -> 
     return clients(request.param)
 
 
+@ON_BOTH
 @with_kills("open", "ended")
 def test_commits_are_seen_and_aborts_are_not(
     client: Client, own_gateway: GatewayProcess, kill: str

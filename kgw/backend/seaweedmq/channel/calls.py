@@ -53,8 +53,14 @@ class Deadline:
         return self.at_s - self._clock.monotonic_s()
 
     def one_try_s(self) -> float:
-        """Return how long one server may take of it, so that another can be asked after it."""
-        return max(self.left_s() / 2, min(self.left_s(), 1.0))
+        """Return how long one server may take of it, so that another can be asked after it.
+
+        Raises PassingError when nothing is left: to aiohttp 0 and less mean without end.
+        """
+        left_s = self.left_s()
+        if left_s <= 0:
+            raise PassingError("the deadline has passed")
+        return max(left_s / 2, min(left_s, 1.0))
 
 
 class Calls:

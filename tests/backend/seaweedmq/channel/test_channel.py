@@ -24,6 +24,7 @@ from kgw.backend.seaweedmq.filer import (
     OutcomeUnknownError,
 )
 from kgw.backend.seaweedmq.protos import filer_pb2, volume_server_pb2
+from kgw.clock import SystemClock
 from kgw.errors import DataDirectoryError
 from kgw.metrics import Metrics
 from kgw.testing.filer_suite import FilerSuite
@@ -31,6 +32,8 @@ from tests.backend.seaweedmq.channel.scripted import HOST, Abort, HastyClock, Sc
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
+
+    from kgw.clock import Clock
 
 CERTIFICATE = Path(__file__).parents[3] / "state" / "self-signed.pem"
 """Of `kgw-test`, with its key; its own authority."""
@@ -44,23 +47,27 @@ AWAY = Abort(StatusCode.UNAVAILABLE, "Socket closed")
 class Parts:
     """A channel, what it talks to, and what it counts."""
 
-    def __init__(self, filer: ScriptedFiler, options: ChannelOptions) -> None:
+    def __init__(self, filer: ScriptedFiler, options: ChannelOptions, clock: Clock | None) -> None:
         self.filer = filer
         self.clock = HastyClock()
         self.metrics = Metrics()
-        self.channel = FilerChannel(options, self.clock, self.metrics)
+        self.channel = FilerChannel(options, clock or self.clock, self.metrics)
 
 
 @asynccontextmanager
 async def opened(
-    filer: ScriptedFiler | None = None, *, timeout_s: float = 10.0, security: Security | None = None
+    filer: ScriptedFiler | None = None,
+    *,
+    timeout_s: float = 10.0,
+    security: Security | None = None,
+    clock: Clock | None = None,
 ) -> AsyncIterator[Parts]:
     """Start a filer and open a channel to it."""
     async with filer or ScriptedFiler() as started:
         options = ChannelOptions(
             started.address, timeout_s=timeout_s, security=security or Security()
         )
-        parts = Parts(started, options)
+        parts = Parts(started, options, clock)
         await parts.channel.open()
         try:
             yield parts
@@ -479,6 +486,28 @@ async def test_another_replica_is_read_when_one_fails() -> None:
         assert b"abc" == await parts.channel.read_chunk(chunk, 0, 3)
         assert {} == parts.metrics.filer_retries
         assert {"read": 3} == parts.metrics.filer_bytes
+
+
+@pytest.mark.slow
+async def test_one_deadline_covers_a_call_and_all_that_is_tried() -> None:
+    """Four servers hang; together they get no more time than one would."""
+    clock = SystemClock()
+    async with opened(ScriptedFiler(servers=4), clock=clock) as parts:
+        go_on = asyncio.Event()
+
+        async def hang(request: web.Request) -> web.StreamResponse:
+            await go_on.wait()
+            return _response(500)
+
+        chunk = Chunk("7,01c0ffee", 0, 3)
+        parts.filer.locations["7"] = parts.filer.servers
+        for server in parts.filer.servers:
+            server.answers = [hang]
+        deadline_s = clock.monotonic_s() + 1.5
+        with pytest.raises(FilerError, match="given up at the deadline"):
+            await parts.channel.read_chunk(chunk, 0, 3, deadline_s=deadline_s)
+        assert clock.monotonic_s() - deadline_s < 1.0
+        go_on.set()
 
 
 async def test_a_chunk_that_no_server_has_is_missing() -> None:
