@@ -54,21 +54,17 @@ class LogReader:
         is_cut = False
         goes_on = offset == self._read_end
         while next_offset < upper_bound:
+            place = None
             try:
                 place = await self._find(next_offset)
-            except StorageError:
-                if buffers:
+                if place is None or place.base_offset > next_offset:
                     break
-                raise
-            if place is None or place.base_offset > next_offset:
-                break
-            await self._fetch_ahead(place, max_bytes - size_bytes, upper_bound, goes_on=goes_on)
-            try:
+                await self._fetch_ahead(place, max_bytes - size_bytes, upper_bound, goes_on=goes_on)
                 decoded = await self._get(place)
             except StorageError:
                 if buffers:
                     break
-                if self._number_of(place.file) is None:
+                if place is not None and self._number_of(place.file) is None:
                     continue
                 raise
             batches = decoded.batches

@@ -105,7 +105,12 @@ class TopicDirectories:
             await self._list(topic)
             place = self._places.get(topic_id)
             if place is None:
-                place = await self._create(topic, topic_id, now_ms // 1000)
+                try:
+                    place = await self._create(topic, topic_id, now_ms // 1000)
+                except StorageError:
+                    # It may be there all the same: whoever asks next looks.
+                    self._listed.discard(topic)
+                    raise
                 self._places[topic_id] = place
         return place
 

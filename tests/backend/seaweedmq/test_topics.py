@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kgw.backend.seaweedmq.filer import Entry
+from kgw.backend.seaweedmq.filer import Entry, OutcomeUnknownError
 from kgw.backend.seaweedmq.topic_conf import (
     parse_partition_name,
     partition_name,
@@ -82,6 +82,18 @@ async def test_a_topic_is_found_again_by_its_id() -> None:
     assert await again.find(ORDERS, OTHER) is None
     assert 1 == filer.count()
     assert place == await TopicDirectories(filer, "kafka").find_by_id(ONE)
+
+
+async def test_a_directory_whose_making_was_not_answered_is_found() -> None:
+    """The topic does not get a second one, and what is removed is all of it."""
+    filer, directories = await _directories()
+    filer.lose_answer(CallKind.CREATE)
+    with pytest.raises(OutcomeUnknownError):
+        await directories.create(ORDERS, ONE, NOW_MS)
+    place = await directories.create(ORDERS, ONE, NOW_MS + 5_000)
+    assert version_name(NOW_MS // 1000) == place.name
+    await directories.remove(PartitionKey(ONE, 0))
+    assert {} == await directories.list_all()
 
 
 async def test_a_namesake_has_files_of_its_own() -> None:
