@@ -317,7 +317,9 @@ def pending(
     return [
         one
         for one in scenarios
-        if server in one.servers and one.name not in had and (all_runs or run == 1 or server not in one.once)
+        if server in one.servers
+        and one.name not in had
+        and (all_runs or run == 1 or server not in one.once)
     ]
 
 

@@ -70,9 +70,7 @@ class OverSeaweedfs(Server):
         if self._cluster is None:
             return {}
         return {
-            name: process_usage(pid)
-            for name, pid, _ in self._cluster.status()
-            if pid is not None
+            name: process_usage(pid) for name, pid, _ in self._cluster.status() if pid is not None
         }
 
 

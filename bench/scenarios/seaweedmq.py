@@ -100,9 +100,7 @@ class Start(Scenario):
     figures: tuple[Figure, ...] = (
         Figure(name="ready_s", title="ready after", unit="s", better="lower", decimals=2),
         Figure(name="first_s", title="first record after", unit="s", better="lower", decimals=2),
-        Figure(
-            name="all_s", title="a record in each after", unit="s", better="lower", decimals=2
-        ),
+        Figure(name="all_s", title="a record in each after", unit="s", better="lower", decimals=2),
         *USED,
     )
     servers: tuple[str, ...] = (KGW_BATCHES,)

@@ -63,6 +63,10 @@ _log = logging.getLogger(__name__)
 # Opening and removing logs waits for directory syncs: some at a time overlap, hundreds do not.
 _LOGS_AT_A_TIME = 32
 
+# Enough to keep the processor busy while calls are on their way. With more of them, whoever asks
+# for a partition waits for longer until one of those under way is done.
+_OPENED_BEHIND = 16
+
 # Each Produce is told it, should its partition go: to look up an enum's attribute is slow.
 _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -214,7 +218,7 @@ class TopicCatalog:
                 self._open_here,
                 self._open_again,
                 self._clock,
-                at_a_time=_LOGS_AT_A_TIME,
+                at_a_time=_OPENED_BEHIND,
             )
             await self._opening.wait(wait_s)
             return
