@@ -23,7 +23,6 @@ from weakref import WeakValueDictionary
 from kgw.errors import ErrorCode, KafkaError, KgwError, StorageError
 from kgw.partitions.appending import CheckThread
 from kgw.partitions.encoded_topics import EncodedTopics
-from kgw.partitions.opening import Opening
 from kgw.partitions.partition import Partition, most_grown
 from kgw.partitions.steady_time import JumpWatch
 from kgw.partitions.topic import (
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
     from kgw.backend.base import Backend, PartitionLog
     from kgw.clock import Clock
     from kgw.config import Config, Value
+    from kgw.partitions.opening import Opening
     from kgw.state.base import Row
     from kgw.turns import Turns
     from kgw.types import TopicId
@@ -213,6 +213,9 @@ class TopicCatalog:
             self._add(topic)
             self._partition_count += topic.partition_count
         if wait_s is not None:
+            # Imported here to keep start-up fast.
+            from kgw.partitions.opening import Opening
+
             self._opening = Opening(
                 chain(*keys_here.values()),
                 self._open_here,
