@@ -27,7 +27,8 @@ async def ready(gateway: Gateway, query: Query) -> Answer:
     leadership = gateway.backend.leadership
     if gateway.is_started:
         health = gateway.backend.health
-        # Those of the catalogue and the log manager are named, and the answer stays 200: everybody is served.
+        # Those of the catalogue and the log manager are named, and the answer stays 200: all others
+        # are served.
         found = [*health.problems, *gateway.catalog.problems, *gateway.log_manager.problems]
         is_ready = health.writable and leadership is Leadership.LEADING
     else:

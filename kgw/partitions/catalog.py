@@ -23,7 +23,6 @@ from weakref import WeakValueDictionary
 from kgw.errors import ErrorCode, KafkaError, KgwError, StorageError
 from kgw.partitions.appending import CheckThread
 from kgw.partitions.encoded_topics import EncodedTopics
-from kgw.partitions.opening import Opening
 from kgw.partitions.partition import Partition, most_grown
 from kgw.partitions.steady_time import JumpWatch
 from kgw.partitions.topic import (
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
     from kgw.backend.base import Backend, ForeignTopic, PartitionLog
     from kgw.clock import Clock
     from kgw.config import Config, Value
+    from kgw.partitions.opening import Opening
     from kgw.state.base import Row
     from kgw.turns import Turns
     from kgw.types import TopicId
@@ -62,6 +62,10 @@ _log = logging.getLogger(__name__)
 
 # Opening and removing logs waits for directory syncs: some at a time overlap, hundreds do not.
 _LOGS_AT_A_TIME = 32
+
+# Enough to keep the processor busy while calls are on their way. With more of them, whoever asks
+# for a partition waits for longer until one of those under way is done.
+_OPENED_BEHIND = 16
 
 # Each Produce is told it, should its partition go: to look up an enum's attribute is slow.
 _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -210,12 +214,15 @@ class TopicCatalog:
             self._add(topic)
             self._partition_count += topic.partition_count
         if wait_s is not None:
+            # Imported here to keep start-up fast.
+            from kgw.partitions.opening import Opening
+
             self._opening = Opening(
                 chain(*keys_here.values()),
                 self._open_here,
                 self._open_again,
                 self._clock,
-                at_a_time=_LOGS_AT_A_TIME,
+                at_a_time=_OPENED_BEHIND,
             )
             await self._opening.wait(wait_s)
             return

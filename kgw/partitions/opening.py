@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ class Opening:
         Where `open_one` raises, `open_again` is called later, and again, until it returns: the
         topic may have been deleted by then.
         """
-        self._waiting = dict.fromkeys(keys)
+        self._waiting = OrderedDict.fromkeys(keys)
+        self._asked_for: OrderedDict[PartitionKey, None] = OrderedDict()
+        """Those of them that come first."""
         self._open_one = open_one
         self._open_again = open_again
         self._clock = clock
@@ -49,7 +52,7 @@ class Opening:
     @property
     def problems(self) -> tuple[str, ...]:
         """What an operator should know."""
-        if self._waiting or not self._is_through.is_set():
+        if not self._is_through.is_set():
             return (f"{len(self._unopened)} of {self._total} partitions are not open yet",)
         return tuple(
             f"partition {key} cannot be opened: {error}" for key, error in self._failed.items()
@@ -58,8 +61,7 @@ class Opening:
     def want(self, key: PartitionKey) -> bool:
         """Have a partition opened before others; whether it is one that is not open yet."""
         if key in self._waiting:
-            # Runners take the last one: who asked last is still there.
-            self._waiting[key] = self._waiting.pop(key)
+            self._asked_for[key] = self._waiting.pop(key)
         return key in self._unopened
 
     async def wait(self, limit_s: float | None = None) -> None:
@@ -87,8 +89,6 @@ class Opening:
 
     async def _open_all(self, at_a_time: int) -> None:
         began_s = self._clock.monotonic_s()
-        # They are taken from the end.
-        self._waiting = dict.fromkeys(reversed(self._waiting))
         async with asyncio.TaskGroup() as runners:
             for _ in range(min(at_a_time, self._total)):
                 runners.create_task(self._run())
@@ -105,8 +105,8 @@ class Opening:
                 await self._try(key, self._open_again)
 
     async def _run(self) -> None:
-        while self._waiting:
-            key, _ = self._waiting.popitem()
+        while waiting := self._asked_for or self._waiting:
+            key, _ = waiting.popitem(last=False)
             await self._try(key, self._open_one)
 
     async def _try(
@@ -116,7 +116,7 @@ class Opening:
             await open_it(key)
         except Exception as error:  # noqa: BLE001 - one must not keep the others from being served
             if str(self._failed.get(key)) != str(error):
-                _log.error("partition %s cannot be opened: %s", key, error)  # noqa: TRY400
+                _log.error("partition %s cannot be opened: %s", key, error)
             self._failed[key] = error
         else:
             self._failed.pop(key, None)

@@ -58,11 +58,11 @@ async def test_a_start_waits_no_longer_than_it_is_told() -> None:
     assert not opening.done()
     clock.advance(WAIT_S)
     await opening
-    assert ("100 of 100 partitions are not open yet",) == catalog.problems
+    assert ["100 of 100 partitions are not open yet"] == list(catalog.problems)
     assert (None, ErrorCode.NOT_LEADER_OR_FOLLOWER) == catalog.find("orders", 7)
     backend.is_let.set()
     await catalog.opened()
-    assert () == catalog.problems
+    assert [] == list(catalog.problems)
     topic = catalog.topics["orders"]
     assert list(range(PARTITIONS)) == list(topic.partitions)
     await catalog.aclose()
@@ -109,7 +109,7 @@ async def test_a_partition_that_cannot_be_opened_holds_up_no_other() -> None:
     await turns(5)
     clock.advance(10.0)
     await turns(10)
-    assert () == catalog.problems
+    assert [] == list(catalog.problems)
     assert list(range(PARTITIONS)) == list(topic.partitions)
     await catalog.aclose()
 
