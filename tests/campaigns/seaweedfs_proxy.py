@@ -205,15 +205,13 @@ class SeaweedfsProxy:
             assigned = filer_pb2.AssignVolumeResponse.FromString(answer)
             if assigned.HasField("location"):
                 self._put_here(assigned.location)
-            changed: bytes = assigned.SerializeToString()
-            return changed
+            answer = assigned.SerializeToString()
         if method.endswith("/LookupVolume"):
             found = filer_pb2.LookupVolumeResponse.FromString(answer)
             for locations in found.locations_map.values():
                 for location in locations.locations:
                     self._put_here(location)
-            changed = found.SerializeToString()
-            return changed
+            answer = found.SerializeToString()
         return answer
 
     def _put_here(self, location: filer_pb2.Location) -> None:
