@@ -62,7 +62,7 @@ class SeaweedfsProxy:
         """Faults, as "update_entry answer_dropped" and "chunk doubled"."""
         self.rate = 0.0
         """How many of a request's fates are faults."""
-        self.faults = FAULTS
+        self.faults: tuple[Fate, ...] = FAULTS
         """Those that it may have."""
         self._cluster = cluster
         self._random = random
@@ -179,9 +179,11 @@ class SeaweedfsProxy:
         answer = await self._deliver(what if method.endswith(_CHANGES) else "look_up", send)
         if answer is None:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the proxy ended the connection")
+            raise AssertionError("abort has raised")
         if isinstance(answer, grpc.aio.AioRpcError):
             # "failed to connect" would say that nothing was sent, and some of it may have been.
             await context.abort(answer.code(), f"through the proxy: {answer.details()}")
+            raise AssertionError("abort has raised")
         return self._with_volumes_here(method, answer)
 
     async def stream(
@@ -203,13 +205,13 @@ class SeaweedfsProxy:
             assigned = filer_pb2.AssignVolumeResponse.FromString(answer)
             if assigned.HasField("location"):
                 self._put_here(assigned.location)
-            return assigned.SerializeToString()
+            answer = assigned.SerializeToString()
         if method.endswith("/LookupVolume"):
             found = filer_pb2.LookupVolumeResponse.FromString(answer)
             for locations in found.locations_map.values():
                 for location in locations.locations:
                     self._put_here(location)
-            return found.SerializeToString()
+            answer = found.SerializeToString()
         return answer
 
     def _put_here(self, location: filer_pb2.Location) -> None:
@@ -254,7 +256,7 @@ class SeaweedfsProxy:
         return answer
 
 
-class _Handlers(grpc.GenericRpcHandler):
+class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc] # it has no types
     """Any method, with requests and answers as bytes."""
 
     def __init__(self, proxy: SeaweedfsProxy) -> None:

@@ -14,6 +14,7 @@ from kgw.testing.process import SERVE
 from tests.campaigns.broken_seaweedmq_serve import Bug, command
 from tests.campaigns.history import AnomalyKind
 from tests.campaigns.seaweedfs_proxy import FAULTS, Fate, SeaweedfsProxy
+from tests.campaigns.seaweedmq_damage import HOW, damage_chunks
 from tests.campaigns.seaweedmq_load import Load
 from tests.campaigns.seaweedmq_site import a_site, killed_in_the_end
 from tests.campaigns.seaweedmq_takeovers import ACKNOWLEDGED, wake_old_gateways
@@ -115,7 +116,7 @@ def kill_gateways(
         running = patient if number % STANDBYS == STANDBYS - 1 else hasty
         if not site.restart(running):
             break
-        load.clients.ask_bounds()
+        load.ask_bounds()
     return running
 
 
@@ -140,7 +141,7 @@ def kill_parts(
             if running.ended:
                 site.report.fail(f"the gateway has ended: {running.log()[-2_000:]}")
                 return running
-            load.clients.ask_bounds()
+            load.ask_bounds()
     return running
 
 
@@ -163,7 +164,7 @@ def disturb(
         if running.ended:
             site.report.fail(f"the gateway has ended: {running.log()[-2_000:]}")
             break
-    load.clients.ask_bounds()
+    load.ask_bounds()
     for fate in FAULTS:
         found = sum(count for what, count in proxy.counts.items() if what.endswith(f" {fate}"))
         site.report.count(fate, found)
@@ -180,6 +181,17 @@ def run_take_overs(seed: int, rounds: int, bug: Bug = Bug.DEAF) -> Report:
     with a_site(report) as site:
         asyncio.run(wake_old_gateways(site, rounds, bug))
     report.require("woken_refused", rounds * WOKEN_PARTITIONS)
+    return report
+
+
+def run_damage(seed: int) -> Report:
+    """Remove a chunk, and alter another."""
+    report = Report("damage", seed)
+    with a_site(report) as site:
+        asyncio.run(damage_chunks(site))
+    for how in HOW:
+        report.require(f"chunks_{how}", 1)
+        report.require(f"{how}_told", 1)
     return report
 
 
@@ -209,7 +221,7 @@ def run(seed: int, full: bool) -> Report:
     """Run the campaign."""
     size = FULL if full else SHORT
     report = run_kills(seed, size)
-    for part in (run_take_overs(seed, size.take_overs),):
+    for part in (run_take_overs(seed, size.take_overs), run_damage(seed)):
         report.add(part)
     report.expect_alarm(run_take_overs(seed, 1, Bug.NO_EPOCH), ACKNOWLEDGED)
     for bug in (Bug.NO_CHANGES, Bug.ANSWERS_FIRST, Bug.DOUBT_IS_FAILURE):

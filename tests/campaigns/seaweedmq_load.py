@@ -67,6 +67,19 @@ class Load:
             self.clients.step(time.monotonic() - began_s)
             time.sleep(STEP_S)
 
+    def ask_bounds(self) -> None:
+        """Have the bounds asked for, again while the gateway does not know whether it leads."""
+        deadline = time.monotonic() + ANSWERED_S
+        while True:
+            try:
+                self.clients.ask_bounds()
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+            else:
+                return
+
     def judge(self, report: Report) -> dict[int, FinalLog]:
         """Let everything be answered, read it all, and report what must not be; return the logs."""
         self._is_over.set()

@@ -1,0 +1,100 @@
+"""A chunk that SeaweedFS has lost, or holds other bytes of: named, never passed over."""
+
+from __future__ import annotations
+
+import urllib.request
+from typing import TYPE_CHECKING, Final
+
+from kgw.backend.seaweedmq.channel.channel import FilerChannel
+from kgw.backend.seaweedmq.channel.options import ChannelOptions
+from kgw.client import AdminClient, AsyncClient
+from kgw.clock import SystemClock
+from kgw.errors import ErrorCode
+from kgw.metrics import Metrics
+from tests.campaigns.transactors import read_topic
+from tests.handlers.support import batch
+
+if TYPE_CHECKING:
+    from kgw.backend.seaweedmq.filer import Chunk, Entry
+    from tests.campaigns.seaweedmq_site import Site
+
+TOPIC: Final = "damaged"
+PARTITIONS: Final = 3
+RECORDS: Final = 6
+HOW: Final = ("removed", "altered")
+
+
+async def damage_chunks(site: Site) -> None:
+    """Remove a chunk of one partition and alter one of another; a third one is left alone."""
+    url = site.cluster.url("damaged")
+    gateway = site.gateway(url)
+    gateway.start(60)
+    try:
+        async with AsyncClient([(gateway.host, gateway.port)]) as client:
+            await AdminClient(client).create_topic(TOPIC, partitions=PARTITIONS)
+            await client.topic(TOPIC)
+            for partition in range(PARTITIONS):
+                for number in range(RECORDS):
+                    await client.produce(TOPIC, partition, batch(b"%d" % number))
+        gateway.stop()
+        files = await _files(site)
+        for (_, entry), how in zip(files, HOW, strict=False):
+            _damage(site, entry.chunks[RECORDS // 2], how)
+            site.report.count(f"chunks_{how}")
+        # Another gateway, which has nothing in memory.
+        gateway.start(60)
+        async with AsyncClient([(gateway.host, gateway.port)]) as client:
+            await client.topic(TOPIC)
+            for partition, ((place, entry), how) in enumerate(zip(files, HOW, strict=False)):
+                await _must_be_refused(site, client, partition, how)
+                if f"{place}/{entry.name}" not in gateway.log():
+                    site.report.fail(f"{how}: nothing names {place}/{entry.name}")
+                await client.produce(TOPIC, partition, batch(b"behind"))
+        records = read_topic(gateway.bootstrap, TOPIC, PARTITIONS)[PARTITIONS - 1][2]
+        if [value for _, value in records] != [b"%d" % number for number in range(RECORDS)]:
+            site.report.fail(f"the partition beside them has {records}")
+        site.report.count("read_beside", len(records))
+    finally:
+        if gateway.running:
+            gateway.kill()
+
+
+async def _must_be_refused(site: Site, client: AsyncClient, partition: int, how: str) -> None:
+    for offset in range(RECORDS):
+        # The client would ask again and again.
+        (found,) = await client.fetch(
+            TOPIC,
+            {partition: offset},
+            partition_max_bytes=1,
+            told=frozenset({ErrorCode.CORRUPT_MESSAGE}),
+        )
+        is_told = found.error_code == ErrorCode.CORRUPT_MESSAGE
+        site.report.count(f"{how}_told", is_told)
+        if is_told is not (offset == RECORDS // 2) or not (is_told or found.records):
+            site.report.fail(f"{how}: offset {offset} is answered with {found}")
+
+
+async def _files(site: Site) -> list[tuple[str, Entry]]:
+    """Return the file of each partition, with where it is."""
+    filer = FilerChannel(ChannelOptions(site.cluster.address("filer")), SystemClock(), Metrics())
+    await filer.open()
+    try:
+        topic = f"/topics/damaged/{TOPIC}"
+        (version,) = [one.name async for one in filer.list_entries(topic) if one.name[0] == "v"]
+        found = []
+        async for partition in filer.list_entries(f"{topic}/{version}"):
+            place = f"{topic}/{version}/{partition.name}"
+            (file,) = [one async for one in filer.list_entries(place) if one.chunks]
+            found.append((place, file))
+        return found
+    finally:
+        await filer.aclose()
+
+
+def _damage(site: Site, chunk: Chunk, how: str) -> None:
+    url = f"http://{site.cluster.address('volume')}/{chunk.file_id}"
+    request = urllib.request.Request(url, method="DELETE")
+    if how == "altered":
+        request = urllib.request.Request(url, b"?" * chunk.size_bytes, method="PUT")
+    with urllib.request.urlopen(request, timeout=10):  # noqa: S310
+        pass
