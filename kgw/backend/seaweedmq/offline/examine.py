@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from kgw.backend.seaweedmq.filer import Filer
 
 _LEAST_VERSION: Final = (4, 48)
+_VERSION: Final = re.compile(r"\b(\d+)\.(\d+)")
 _PROBE: Final = b"kgw doctor"
 
 
