@@ -122,10 +122,12 @@ def doctor(
     may use it meanwhile. It writes one entry and one chunk, and removes both.
     """
     if backend is not None or config_file is not None or assignments:
-        from kgw.cli.doctor_seaweedmq import examine_backend
-
         overrides = [] if backend is None else [("kgw.backend", backend, "--backend")]
-        ctx.exit(examine_backend(load(config_file, assignments, overrides), is_json=is_json))
+        config = load(config_file, assignments, overrides)
+        if backend is not None or config.backend.startswith("seaweedmq:"):
+            from kgw.cli.doctor_seaweedmq import examine_backend
+
+            ctx.exit(examine_backend(config, is_json=is_json))
     host, port = address
     examination = asyncio.run(_examine(host, port, read_topics))
     problems = find_problems(examination, host)

@@ -36,7 +36,7 @@ def examine_backend(config: Config, *, is_json: bool) -> ExitCode:
     """Print what is found, and return the exit code. Raises KgwError when no filer answers."""
     if not config.backend.startswith(f"{SCHEME}:"):
         raise click.UsageError(
-            f"kgw.backend is {config.backend!r}: only seaweedmq://FILER:PORT/NAMESPACE is looked at; "
+            f"kgw.backend is {config.backend!r}: only a seaweedmq:// address is looked at; "
             "for a data directory there is `kgw log check`"
         )
     findings = asyncio.run(_examine(config))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kgw.backend.adopting import Adoption
 from kgw.backend.embedded.offline.dump import DumpedBatch, DumpedDamage
@@ -25,7 +25,19 @@ if TYPE_CHECKING:
     from kgw.backend.seaweedmq.filer import Filer
     from kgw.backend.seaweedmq.offline.check import Problem
     from kgw.backend.seaweedmq.offline.views import ReadChunk
-    from kgw.cli.log import Dump
+
+
+class Dump(Protocol):
+    """What prints batches."""
+
+    def begin(self, path: str) -> None:
+        """Name a file whose batches follow."""
+
+    def show_batch(self, path: str, one: DumpedBatch) -> None:
+        """Print a batch."""
+
+    def show_damage(self, path: str, one: DumpedDamage) -> None:
+        """Print and count what is no batch."""
 
 
 def check_namespace(url: str, *, reads_records: bool) -> list[Problem]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from kgw.backend.seaweedmq.filer import Filer
 
 _LEAST_VERSION: Final = (4, 48)
+_VERSION: Final = re.compile(r"\b(\d+)\.(\d+)")
 _PROBE: Final = b"kgw doctor"
 
 
@@ -52,16 +54,13 @@ class Setup(NamedTuple):
 
 def judge_version(text: str) -> Finding:
     """Return what is to be said of a filer's version."""
-    numbers = text.split(maxsplit=1)[0].split(".") if text.split() else []
-    try:
-        version = tuple(int(one) for one in numbers[:2])
-    except ValueError:
-        version = ()
-    if len(version) < len(_LEAST_VERSION):
+    # As in "8000GB 4.48 pypi": the size of volumes, the version, the build.
+    found = _VERSION.search(text)
+    if found is None:
         return Finding(
             "version", Severity.WARNING, f"the filer says {text!r}; kgw is tried with 4.48"
         )
-    if version < _LEAST_VERSION:
+    if (int(found[1]), int(found[2])) < _LEAST_VERSION:
         return Finding(
             "version",
             Severity.WARNING,
@@ -166,7 +165,7 @@ async def _lease(filer: Filer, namespace: str) -> Finding:
         lease = LeaseEntry.decode(entry)
     except CorruptionError as error:
         return Finding("lease", Severity.PROBLEM, f"{private_directory(namespace)}/{error}")
-    node = "of an unknown address"
+    node = "at an unknown address"
     if lease.node is not None:
         places = (f"{one.host}:{one.port}" for one in lease.node.listeners.values())
         node = f"node {lease.node.node_id} at {', '.join(places)}"
