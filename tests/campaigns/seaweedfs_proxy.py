@@ -177,14 +177,14 @@ class SeaweedfsProxy:
 
         what = method.rpartition("/")[2]
         answer = await self._deliver(what if method.endswith(_CHANGES) else "look_up", send)
+        if isinstance(answer, bytes):
+            return self._with_volumes_here(method, answer)
         if answer is None:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the proxy ended the connection")
-            raise AssertionError("abort has raised")
-        if isinstance(answer, grpc.aio.AioRpcError):
+        else:
             # "failed to connect" would say that nothing was sent, and some of it may have been.
             await context.abort(answer.code(), f"through the proxy: {answer.details()}")
-            raise AssertionError("abort has raised")
-        return self._with_volumes_here(method, answer)
+        raise AssertionError("abort has raised")
 
     async def stream(
         self,
