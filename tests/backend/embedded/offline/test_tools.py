@@ -8,15 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.backend.adopting import DISPENSABLE_KINDS
+from kgw.backend.adopting import DISPENSABLE_KINDS, Adoption
 from kgw.backend.base import LogSettings
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.log.indexes import OFFSET_ENTRY, TIME_ENTRY
-from kgw.backend.embedded.offline.adopt import (
-    Adoption,
-    adopt,
-    find_adoptable,
-)
+from kgw.backend.embedded.offline.adopt import adopt, find_adoptable
 from kgw.backend.embedded.offline.check import check_data_dir
 from kgw.backend.embedded.offline.dump import DumpedBatch, DumpedDamage, dump_segment, segment_paths
 from kgw.backend.embedded.offline.opening import opened_state
