@@ -81,6 +81,8 @@ class NativeTopics:
         self._seen: dict[tuple[str, str], tuple[bytes, NativeTopic | None]] = {}
         self._logs: dict[PartitionKey, NativePartitionLog] = {}
         self._past_anomalies = 0
+        self._has_failed = False
+        """Whether a partition could not be opened."""
         self._task: Task[None] | None = None
 
     async def open(self) -> None:
@@ -164,7 +166,10 @@ class NativeTopics:
                 if topic is not None:
                     found[topic.topic_id] = topic
         self._seen = seen
-        if found.keys() != self._topics.keys():
+        is_changed = found.keys() != self._topics.keys()
+        if is_changed or self._has_failed:
+            # What could not be opened is tried again.
+            self._has_failed = False
             self._topics = found
             self._on_change()
 
@@ -225,6 +230,7 @@ class NativeTopics:
         try:
             await log.open()
         except StorageError as error:
+            self._has_failed = True
             self._shell.report(f"partition {topic}-{key.partition} cannot be served: {error}")
             raise
         self._logs[key] = log

@@ -133,7 +133,6 @@ async def test_it_is_the_same_after_a_restart() -> None:
     for _ in range(2):
         async with made.served() as gateway:
             ids.append(gateway.gateway.catalog.topics[NAME].topic_id)
-            gateway.gateway.catalog.topics[NAME]
     assert 1 == len(set(ids))
     assert {} == await made.state.load("topic")
 
@@ -157,6 +156,20 @@ async def test_topics_come_and_go() -> None:
         log = topic.partitions[0].log
         assert (0, 0) == (log.log_start_offset, log.high_watermark)
         assert 2 == gateway.gateway.catalog.partition_count
+
+
+async def test_what_cannot_be_opened_is_tried_again() -> None:
+    """A file that cannot be read keeps its topic away, is named, and is looked for again."""
+    made = await new_seaweedfs(b"a")
+    lost = dict(made.store.chunks)
+    made.store.chunks.clear()
+    async with made.served() as gateway:
+        assert [] == topics(gateway)
+        problems = gateway.gateway.backend.health.problems
+        assert any("sensors.heat-0 cannot be served" in one for one in problems)
+        made.store.chunks.update(lost)
+        await turns(gateway, 11)
+        assert [b"a"] == await values_of(gateway)
 
 
 async def test_topics_that_kgw_leads_are_none() -> None:
