@@ -166,8 +166,7 @@ def copy(ctx: click.Context, source: str, target: str, is_json: bool) -> None:
     Neither place has a server meanwhile. Afterwards `kgw state copy` copies topics, groups and
     committed offsets. Exits with 1 when a partition could not be copied as a whole.
 
-    From a namespace into a new directory it exports Kafka's own segments, which
-    kafka-dump-log.sh reads.
+    From a namespace into a new directory it exports segments in Kafka's layout.
     """
     from kgw.cli.namespaces import copy_records
 
