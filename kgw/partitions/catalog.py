@@ -225,7 +225,12 @@ class TopicCatalog:
                 at_a_time=_OPENED_BEHIND,
             )
             await self._opening.wait(wait_s)
-            return
+        else:
+            await self._open_all(keys_here)
+        self._backend.on_foreign_topics = self._foreign_topics_changed
+        await self._follow_foreign()
+
+    async def _open_all(self, keys_here: dict[Topic, list[PartitionKey]]) -> None:
         opened: dict[PartitionKey, Partition] = {}
 
         async def open_partition(key: PartitionKey) -> None:
@@ -234,8 +239,6 @@ class TopicCatalog:
         await _for_each(chain(*keys_here.values()), open_partition)
         for topic, keys in keys_here.items():
             topic.partitions = {key.partition: opened[key] for key in keys}
-        self._backend.on_foreign_topics = self._foreign_topics_changed
-        await self._follow_foreign()
 
     async def opened(self) -> None:
         """Return when every partition has been opened, or could not be."""

@@ -136,7 +136,7 @@ async def test_the_filers_of_a_cluster_are_listed() -> None:
     async with opened() as parts:
         parts.filer.filer_addresses = ["a:8888.18888", "b:8888.18888"]
         assert ["a:8888.18888", "b:8888.18888"] == await parts.channel.filers()
-        assert {"list_filers": 1} == parts.metrics.filer_retries
+        assert {"list_nodes": 1} == parts.metrics.filer_retries
 
 
 async def test_a_channel_that_is_not_open_refuses_calls() -> None:

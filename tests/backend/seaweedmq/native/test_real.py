@@ -161,6 +161,7 @@ async def test_kafka_clients_write(seaweedfs_broker: Cluster, acks: str) -> None
             assert () == gateway.gateway.backend.health.problems
 
 
+@pytest.mark.full
 async def test_a_broker_is_killed_in_the_middle_of_it(new_seaweedfs: NewSeaweedfs) -> None:
     """With acks=filer nothing acknowledged is lost, and no offset is given out again."""
     cluster = new_seaweedfs(Setup(has_broker=True))
