@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kgw.backend.append import Append
     from kgw.config import Node
     from kgw.records.batch import RecordBatch
+    from kgw.records.compaction import AbortedBatches, CompactionRules
     from kgw.state.base import StateStore
     from kgw.types import Buffer, PartitionKey, TopicId, TopicName
 
@@ -139,6 +140,30 @@ class CompactionJob(NamedTuple):
     """The most that is read and written together in a second."""
     is_dry_run: bool = False
     limits: DecompressionLimits = DEFAULT_LIMITS
+
+    def rules(
+        self,
+        newest: Mapping[bytes, int],
+        start_offset: int,
+        end_offset: int,
+        aborted: AbortedBatches,
+    ) -> CompactionRules:
+        """Return what is decided for the run once the newest offsets of keys are known.
+
+        What lies below `start_offset` has been compacted; records from `end_offset` on stay.
+        """
+        # Not at the top: a start compacts nothing.
+        from kgw.records.compaction import CompactionRules
+
+        return CompactionRules(
+            newest,
+            end_offset,
+            self.now_ms,
+            self.delete_retention_ms,
+            self.kept_batches,
+            aborted,
+            start_offset,
+        )
 
 
 class CompactionReport(NamedTuple):

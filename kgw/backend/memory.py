@@ -30,6 +30,7 @@ from kgw.backend.base import (
     find_epoch_at,
     find_epoch_end,
 )
+from kgw.backend.managed_log import ManagedLog
 from kgw.clock import SystemClock
 from kgw.errors import DataDirectoryError, StorageError
 from kgw.offsets.manager import PartitionOffsetManager
@@ -176,7 +177,7 @@ class _Submitted(Append):
         self.finish()
 
 
-class MemoryPartitionLog(PartitionLog, Segmented):
+class MemoryPartitionLog(ManagedLog, Segmented):
     """One partition in memory."""
 
     def __init__(
@@ -203,18 +204,6 @@ class MemoryPartitionLog(PartitionLog, Segmented):
         return f"<MemoryPartitionLog {self.key} [{self.log_start_offset}, {self.end_offset})>"
 
     @property
-    def log_start_offset(self) -> int:
-        return self._offsets.log_start_offset
-
-    @property
-    def high_watermark(self) -> int:
-        return self._offsets.high_watermark
-
-    @property
-    def end_offset(self) -> int:
-        return self._offsets.next_offset
-
-    @property
     def leader_epoch(self) -> int:
         return self._contents.epochs[-1].leader_epoch
 
@@ -223,16 +212,9 @@ class MemoryPartitionLog(PartitionLog, Segmented):
         return self._size_bytes
 
     def append(self, batches: Sequence[RecordBatch]) -> Append:
-        if not batches:
-            raise ValueError("an append needs at least one batch")
         if self._failure is not None:
             return refused_append(self._failure)
-        leader_epoch = self.leader_epoch
-        base_offsets = self._offsets.assign_many([batch.last_offset_delta + 1 for batch in batches])
-        for batch, base_offset in zip(batches, base_offsets, strict=True):
-            batch.assign(base_offset, leader_epoch)
-        result = AppendResult(base_offsets[0], batches[-1].last_offset, leader_epoch)
-        submitted = _Submitted(self, list(batches), result)
+        submitted = _Submitted(self, list(batches), self._assign(batches))
         self._submit(submitted)
         return submitted
 

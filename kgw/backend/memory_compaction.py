@@ -9,7 +9,6 @@ from kgw.errors import CorruptionError
 from kgw.records.cold import to_zstd
 from kgw.records.compaction import (
     AbortedBatches,
-    CompactionRules,
     NewestOffsets,
     Tally,
     compact_batches,
@@ -40,15 +39,7 @@ def compact(
             if full_at is not None:
                 end_offset, is_complete = full_at, False
                 break
-        rules = CompactionRules(
-            newest.by_hash,
-            end_offset,
-            job.now_ms,
-            job.delete_retention_ms,
-            job.kept_batches,
-            aborted,
-            start_offset,
-        )
+        rules = job.rules(newest.by_hash, start_offset, end_offset, aborted)
         tally = Tally()
         compacted = [
             [batch for batch, _ in compact_batches(segment, rules, tally, job.limits)]

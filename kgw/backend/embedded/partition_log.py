@@ -8,13 +8,14 @@ from threading import Lock as ThreadLock
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from kgw.backend.append import refused_append
-from kgw.backend.base import PartitionLog, ReadResult, Segmented
+from kgw.backend.base import ReadResult, Segmented
 from kgw.backend.embedded.failures import SyncFailedError
 from kgw.backend.embedded.log.segment import SideFileDamagedError
 from kgw.backend.embedded.log.snapshots import load_snapshot, save_snapshot
 from kgw.backend.embedded.read import lookups
 from kgw.backend.embedded.recover.rebuilding import rebuild_side
 from kgw.backend.hot_cache import CachedTail
+from kgw.backend.managed_log import ManagedLog
 from kgw.errors import CorruptionError, StorageError
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ _REBUILDS: Final = 8
 """How many side files one read may have rebuilt before the disk is blamed."""
 
 
-class EmbeddedPartitionLog(PartitionLog, Segmented):
+class EmbeddedPartitionLog(ManagedLog, Segmented):
     """One partition's log, its cached tail, and the way to the threads."""
 
     def __init__(self, log: SegmentedLog, backend: Shell, store: Store) -> None:
@@ -64,18 +65,6 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
 
     def __repr__(self) -> str:
         return f"<EmbeddedPartitionLog {self.key} {self._offsets!r}>"
-
-    @property
-    def log_start_offset(self) -> int:
-        return self._offsets.log_start_offset
-
-    @property
-    def high_watermark(self) -> int:
-        return self._offsets.high_watermark
-
-    @property
-    def end_offset(self) -> int:
-        return self._offsets.next_offset
 
     @property
     def leader_epoch(self) -> int:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from kgw.backend.append import Append, AppendResult, refused_append
 from kgw.backend.base import (
-    PartitionLog,
     ReadResult,
     Segmented,
     SegmentInfo,
@@ -17,6 +16,7 @@ from kgw.backend.base import (
     find_epoch_end,
 )
 from kgw.backend.hot_cache import CachedTail
+from kgw.backend.managed_log import ManagedLog
 from kgw.backend.seaweedmq.chain import Payload
 from kgw.backend.seaweedmq.layouts import Encoded, Layout, encode, largest_timestamp_ms
 from kgw.backend.seaweedmq.snapshots import load_snapshot, save_snapshot
@@ -63,7 +63,7 @@ class _Submitted(Append):
         self.encoded: Encoded | None = None
 
 
-class SeaweedMqPartitionLog(PartitionLog, Segmented):
+class SeaweedMqPartitionLog(ManagedLog, Segmented):
     """One partition's log, its cached tail, and the way to its chain."""
 
     def __init__(self, files: LogFiles) -> None:
@@ -92,18 +92,6 @@ class SeaweedMqPartitionLog(PartitionLog, Segmented):
 
     def __repr__(self) -> str:
         return f"<SeaweedMqPartitionLog {self.key} {self._offsets!r}>"
-
-    @property
-    def log_start_offset(self) -> int:
-        return self._offsets.log_start_offset
-
-    @property
-    def high_watermark(self) -> int:
-        return self._offsets.high_watermark
-
-    @property
-    def end_offset(self) -> int:
-        return self._offsets.next_offset
 
     @property
     def leader_epoch(self) -> int:
@@ -142,18 +130,11 @@ class SeaweedMqPartitionLog(PartitionLog, Segmented):
     # --- appends ---------------------------------------------------------------------------------
 
     def append(self, batches: Sequence[RecordBatch]) -> Append:
-        if not batches:
-            raise ValueError("an append needs at least one batch")
         # What is submitted before a failure is settled would stand behind what is not there.
         refusal = self._failure or self._refusal or self._chain.failure
         if refusal is not None:
             return refused_append(refusal)
-        leader_epoch = self.leader_epoch
-        base_offsets = self._offsets.assign_many([batch.last_offset_delta + 1 for batch in batches])
-        for batch, base_offset in zip(batches, base_offsets, strict=True):
-            batch.assign(base_offset, leader_epoch)
-        result = AppendResult(base_offsets[0], batches[-1].last_offset, leader_epoch)
-        submitted = _Submitted(list(batches), result)
+        submitted = _Submitted(list(batches), self._assign(batches))
         self._queue.append(submitted)
         if self._busy is None:
             self._hand_over()

@@ -159,15 +159,7 @@ class CompactionRun(_Run):
             if full_at is not None:
                 end_offset = full_at
                 break
-        rules = CompactionRules(
-            newest.by_hash,
-            end_offset,
-            job.now_ms,
-            job.delete_retention_ms,
-            job.kept_batches,
-            aborted,
-            start_offset,
-        )
+        rules = job.rules(newest.by_hash, start_offset, end_offset, aborted)
         tally = Tally()
         bytes_before = bytes_after = segments_before = segments_after = 0
         output: _Output | None = None

@@ -8,6 +8,7 @@ import pytest
 from kgw.backend.base import CompactionJob, LogSettings, Segmented, Snapshot
 from kgw.backend.seaweedmq.chain import NotWriterError
 from kgw.backend.seaweedmq.options import SeaweedMqOptions
+from kgw.backend.seaweedmq.partition_log import SeaweedMqPartitionLog
 from kgw.completion import until_done
 from kgw.errors import CorruptionError, ErrorCode, StorageError
 from kgw.records.batch import Compression, read_batch, split_batches
@@ -24,14 +25,25 @@ if TYPE_CHECKING:
     from kgw.backend.base import PartitionLog
     from kgw.backend.seaweedmq.filer import Chunk, Entry
     from kgw.testing.clock import ManualClock
+    from tests.backend.seaweedmq.gateways import Gateway
 
 COLD = REFUSE_AT_ONCE._replace(cache_bytes=0)
+OF_TWELVE = CompactionJob(upper_bound=12, now_ms=0, delete_retention_ms=0)
 """Every read goes to the files."""
 
 
 async def _append(log: PartitionLog, values: Iterable[bytes]) -> None:
     for value in values:
         await log.append([make_batch([value])])
+
+
+async def _twelve_of_one_key(gateway: Gateway) -> SeaweedMqPartitionLog:
+    """Return a new log with twelve records of one key, in files of 200 bytes."""
+    log = await gateway.create(settings=LogSettings(segment_bytes=200))
+    assert isinstance(log, SeaweedMqPartitionLog)
+    for number in range(12):
+        await log.append([make_batch([b"v%d" % number * 20], keys=[b"key"])])
+    return log
 
 
 def _files(cluster: Cluster) -> list[Entry]:
@@ -501,15 +513,11 @@ async def test_a_reader_goes_on_where_files_were_rewritten_meanwhile() -> None:
     """It gets what has taken their place."""
     async with Cluster(COLD._replace(chunk_cache_bytes=0)) as cluster:
         gateway = await cluster.gateway()
-        log = await gateway.create(settings=LogSettings(segment_bytes=200))
-        assert isinstance(log, Segmented)
-        for number in range(12):
-            await log.append([make_batch([b"v%d" % number * 20], keys=[b"key"])])
+        log = await _twelve_of_one_key(gateway)
         gateway.filer.hold_next(CallKind.READ_CHUNK)
         reading = asyncio.ensure_future(log.read(0, 1, 12))
         await _until(lambda: gateway.filer.held)
-        job = CompactionJob(upper_bound=12, now_ms=0, delete_retention_ms=0)
-        await log.compact(job)
+        await log.compact(OF_TWELVE)
         gateway.filer.held[0].answer()
         result = await reading
         (batch,) = split_batches(result.buffers[0])
@@ -521,13 +529,9 @@ async def test_retention_may_be_quicker_than_compaction() -> None:
     """What was dropped is not put back, and the rest is compacted all the same."""
     async with Cluster(COLD) as cluster:
         gateway = await cluster.gateway()
-        log = await gateway.create(settings=LogSettings(segment_bytes=200))
-        assert isinstance(log, Segmented)
-        for number in range(12):
-            await log.append([make_batch([b"v%d" % number * 20], keys=[b"key"])])
+        log = await _twelve_of_one_key(gateway)
         gateway.filer.hold_next(CallKind.CREATE)
-        job = CompactionJob(upper_bound=12, now_ms=0, delete_retention_ms=0)
-        compacting = asyncio.ensure_future(log.compact(job))
+        compacting = asyncio.ensure_future(log.compact(OF_TWELVE))
         await _until(lambda: gateway.filer.held)
         second = (await log.segments())[2].base_offset
         await log.drop_before(second)
@@ -542,13 +546,9 @@ async def test_what_is_dropped_while_compaction_reads_it_is_no_damage() -> None:
     """It begins anew with what is left."""
     async with Cluster(COLD) as cluster:
         gateway = await cluster.gateway()
-        log = await gateway.create(settings=LogSettings(segment_bytes=200))
-        assert isinstance(log, Segmented)
-        for number in range(12):
-            await log.append([make_batch([b"v%d" % number * 20], keys=[b"key"])])
+        log = await _twelve_of_one_key(gateway)
         gateway.filer.hold_next(CallKind.READ_CHUNK)
-        job = CompactionJob(upper_bound=12, now_ms=0, delete_retention_ms=0)
-        compacting = asyncio.ensure_future(log.compact(job))
+        compacting = asyncio.ensure_future(log.compact(OF_TWELVE))
         await _until(lambda: gateway.filer.held)
         third = (await log.segments())[2].base_offset
         await log.drop_before(third)
@@ -614,6 +614,12 @@ async def test_a_stop_ends_though_the_filer_is_away() -> None:
         pending = log.append([make_batch([b"b"])])
         closing = asyncio.ensure_future(gateway.backend.aclose())
         begun_s = cluster.clock.monotonic_s()
+        # A thread makes entries of the records. Hardly any time may pass meanwhile, however long
+        # the machine takes.
+        assert isinstance(log, SeaweedMqPartitionLog)
+        while not log.stuck_s:
+            cluster.clock.advance(1e-9)
+            await asyncio.sleep(0)
         await _until(closing.done, cluster.clock)
         assert cluster.clock.monotonic_s() - begun_s <= 60
         await closing

@@ -90,15 +90,8 @@ class Compaction(Rewriting[CompactionJob]):
             newest = self._collect()
             if not self._job.is_dry_run:
                 self._begin()
-            job = self._job
-            rules = CompactionRules(
-                newest.by_hash,
-                self._end_offset,
-                job.now_ms,
-                job.delete_retention_ms,
-                job.kept_batches,
-                self._aborted,
-                self._order.start_offset,
+            rules = self._job.rules(
+                newest.by_hash, self._order.start_offset, self._end_offset, self._aborted
             )
             output: _Output | None = None
             for source in self._order.sources:
