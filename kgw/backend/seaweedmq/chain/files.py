@@ -26,8 +26,9 @@ class ChainOptions(NamedTuple):
 
     chunk_bytes: int = 4 << 20
     """What waits becomes chunks of about this size. One payload may be larger."""
-    file_chunks: int = 256
-    """A file with so many is followed by another: its whole list is sent with each append."""
+    file_chunks: int = 64
+    """A file with so many is followed by another. Its whole list is sent with each append, and the
+    next file costs three requests: docs/decisions/0114 has the figures."""
     waiting_bytes: int = 64 << 20
     """More than this does not wait; a payload is taken all the same when nothing does."""
     refuse_after_s: float = 30.0

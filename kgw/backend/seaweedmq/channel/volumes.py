@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import Lock, create_task, gather, timeout
+from asyncio import create_task, gather, wait
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,6 +37,9 @@ _log = EventLogger(__name__)
 JOINED_BYTES = 256 * 1024
 """Pieces of an upload are joined up to here: a call of the transport costs more than the copy."""
 
+_COOKIE_DIGITS = 8
+"""At the end of a file id: what keeps anybody from guessing it."""
+
 MISSING_TIMES = 6
 """How often, over 1.5 s, every server of a volume must say so before a chunk counts as gone."""
 
@@ -50,10 +53,14 @@ class FileId(NamedTuple):
     """A place for a chunk, that nothing has been stored at yet."""
 
     name: str
+    path: str
+    """What it is uploaded under."""
     url: str
     """The volume server's `host:port`."""
     token: str
     """For the upload, where volume servers ask for one; else ""."""
+    until_s: float
+    """How long it is used, by the monotonic clock."""
 
 
 class Server(NamedTuple):
@@ -103,15 +110,19 @@ class Volumes:
         """By volume: as many as the cluster has volumes. Asked for anew after a failure."""
         self._channels: dict[str, Channel] = {}
         self._ids: deque[FileId] = deque()
-        self._ids_until_s = 0.0
-        self._assigning = Lock()
+        """In the order in which they run out."""
+        self._assigning: Task[None] | None = None
+        self._expected_bytes = 0
+        """About what a chunk has, 0 before the first: the master counts it for each id, or else
+        1 MB, and holds volumes for full by it."""
         self._removals: set[Task[None]] = set()
 
     async def aclose(self) -> None:
         """Let go of every connection."""
-        for removal in self._removals:
-            removal.cancel()
-        await gather(*self._removals, return_exceptions=True)
+        tasks = [*self._removals, *([self._assigning] if self._assigning else [])]
+        for task in tasks:
+            task.cancel()
+        await gather(*tasks, return_exceptions=True)
         await self._http.close()
         for channel in self._channels.values():
             await channel.close()
@@ -123,6 +134,9 @@ class Volumes:
         size_bytes = sum(len(piece) for piece in pieces)
 
         async def attempt(deadline: Deadline) -> Chunk:
+            # Mostly that of the last ones: one large chunk is no reason to hold a volume for full.
+            expected = self._expected_bytes or size_bytes
+            self._expected_bytes = expected + (size_bytes - expected) // 8
             file_id = await self._next_id(deadline)
             try:
                 await self._put(file_id, pieces, size_bytes, deadline)
@@ -140,7 +154,7 @@ class Volumes:
     async def _put(
         self, file_id: FileId, pieces: Sequence[Buffer], size_bytes: int, deadline: Deadline
     ) -> None:
-        url = f"{self._scheme}://{file_id.url}/{file_id.name}"
+        url = f"{self._scheme}://{file_id.url}/{file_id.path}"
         if self._options.is_synced:
             url += "?fsync=true"
         try:
@@ -159,15 +173,33 @@ class Volumes:
             raise PassingError(f"{url} has stored {stored_bytes} of {size_bytes} bytes")
 
     async def _next_id(self, deadline: Deadline) -> FileId:
-        try:
-            async with timeout(deadline.left_s()), self._assigning:
-                if not self._ids or self._clock.monotonic_s() >= self._ids_until_s:
-                    await self._assign(deadline)
-                return self._ids.popleft()
-        except TimeoutError as error:
-            raise PassingError("no file id within the deadline") from error
+        """Return a place for a chunk. More are asked for while there are some left.
 
-    async def _assign(self, deadline: Deadline) -> None:
+        Now and then an assignment waits 200 ms for the master to make a volume.
+        """
+        while True:
+            while self._ids and self._ids[0].until_s <= self._clock.monotonic_s():
+                self._ids.popleft()
+            assigning = self._assigning
+            if assigning is None and len(self._ids) <= self._options.ids_at_once // 2:
+                assigning = self._assigning = create_task(self._assign())
+                assigning.add_done_callback(self._assigned)
+            if self._ids:
+                return self._ids.popleft()
+            assert assigning is not None  # noqa: S101 - for the type checker
+            await wait([assigning], timeout=deadline.left_s())
+            if not assigning.done() or assigning.cancelled():
+                raise PassingError("no file id within the deadline")
+            # Raises what has ended it.
+            assigning.result()
+
+    def _assigned(self, task: Task[None]) -> None:
+        self._assigning = None
+        if not task.cancelled():
+            # With ids left, nobody else looks.
+            task.exception()
+
+    async def _assign(self) -> None:
         options = self._options
         with statuses("AssignVolume", is_change=False):
             answer = await self._filer.AssignVolume(
@@ -178,15 +210,17 @@ class Volumes:
                     ttl_sec=options.ttl_s,
                     path=options.path,
                     disk_type=options.disk_type,
+                    expected_data_size=self._expected_bytes,
                 ),
-                timeout=deadline.left_s(),
+                timeout=options.timeout_s,
             )
         if answer.error or not answer.file_id:
             raise PassingError(f"AssignVolume: no volume can be written: {answer.error}")
-        first, url = answer.file_id, answer.location.url
-        names = [first, *(f"{first}_{number}" for number in range(1, answer.count))]
-        self._ids = deque(FileId(name, url, answer.auth) for name in names)
-        self._ids_until_s = self._clock.monotonic_s() + options.id_lifetime_s
+        until_s = self._clock.monotonic_s() + options.id_lifetime_s
+        self._ids += [
+            FileId(name, path, answer.location.url, answer.auth, until_s)
+            for name, path in numbered(answer.file_id, answer.count)
+        ]
 
     def _remove_behind(self, file_id: str) -> None:
         """Remove what a failed upload may have left, once, in the background.
@@ -319,6 +353,22 @@ class Volumes:
 
 def _volume_of(file_id: str) -> str:
     return file_id.partition(",")[0]
+
+
+def numbered(first: str, count: int) -> Iterator[tuple[str, str]]:
+    """Yield the ids that an assignment gives, and what to upload under.
+
+    SeaweedFS takes `FIRST_N` for the Nth behind the first, and its tokens hold for that form alone.
+    But it cannot remove such a chunk with its file, and `volume.fsck` ends at one: an entry has to
+    name what it is short for, as SeaweedFS itself writes it (in whole bytes, without zeros before).
+    """
+    volume, _, rest = first.partition(",")
+    key, cookie = int(rest[:-_COOKIE_DIGITS], 16), rest[-_COOKIE_DIGITS:]
+    yield first, first
+    for number in range(1, count):
+        digits = f"{key + number:x}"
+        padding = "0" * (len(digits) % 2)
+        yield f"{volume},{padding}{digits}{cookie}", f"{first}_{number}"
 
 
 def _authorization(token: str) -> dict[str, str]:

@@ -82,6 +82,7 @@ class VolumeServer:
             return await self.answers.pop(0)(request)
         file_id = request.match_info["file_id"]
         if request.method == "PUT":
+            file_id = _spelled_out(file_id)
             self.chunks[file_id] = await request.read()
             return web.json_response({"size": len(self.chunks[file_id])}, status=201)
         data = self.chunks.get(file_id)
@@ -93,6 +94,14 @@ class VolumeServer:
         if wanted.start >= len(data):
             return web.Response(status=416)
         return web.Response(status=206, body=data[wanted])
+
+
+def _spelled_out(file_id: str) -> str:
+    """Return what `FIRST_N` is short for."""
+    first, _, number = file_id.partition("_")
+    volume, _, rest = first.partition(",")
+    digits = f"{int(rest[:-8], 16) + int(number or 0):x}"
+    return f"{volume},{'0' * (len(digits) % 2)}{digits}{rest[-8:]}"
 
 
 class ScriptedFiler(
@@ -273,7 +282,7 @@ class ScriptedFiler(
             volume = self._assigned % len(self.servers)
             self._assigned += 1
             return filer_pb2.AssignVolumeResponse(
-                file_id=f"{volume},{self._assigned:x}00c0ffee",
+                file_id=f"{volume},{self._assigned:02x}0000c0ffee",
                 count=request.count,
                 auth=self.auth,
                 location={"url": self.servers[volume].url, "grpc_port": self.port},

@@ -33,6 +33,8 @@ from tests.backend.seaweedmq.channel.scripted import HOST, Abort, HastyClock, Sc
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
 
+    from google.protobuf.message import Message
+
     from kgw.clock import Clock
 
 CERTIFICATE = Path(__file__).parents[3] / "state" / "self-signed.pem"
@@ -381,11 +383,42 @@ async def test_file_ids_are_asked_for_many_at_a_time_and_do_not_last() -> None:
         parts.clock.advance(5.0)
         await parts.channel.upload([b"later"])
         assert 2 == parts.filer.count(filer_pb2.AssignVolumeRequest)
-        for _ in range(63):
+        for _ in range(31):
             await parts.channel.upload([b"x"])
         assert 2 == parts.filer.count(filer_pb2.AssignVolumeRequest)
-        await parts.channel.upload([b"one more"])
+
+
+async def test_file_ids_are_asked_for_before_they_run_out() -> None:
+    """An upload does not wait for an assignment while others are left; a failed one is repeated."""
+    async with opened() as parts:
+        await parts.channel.upload([b"x" * 100])
+        given = asyncio.Event()
+
+        async def late() -> Message | None:
+            await given.wait()
+            return None
+
+        failed = filer_pb2.AssignVolumeResponse(error="no writable volumes")
+        parts.filer.script(filer_pb2.AssignVolumeRequest, failed)
+        parts.filer.scripts[filer_pb2.AssignVolumeRequest].append(late)
+        chunks = {(await parts.channel.upload([b"x" * 100])).file_id for _ in range(63)}
+        assert 63 == len(chunks)
         assert 3 == parts.filer.count(filer_pb2.AssignVolumeRequest)
+        waiting = asyncio.create_task(parts.channel.upload([b"x" * 100]))
+        given.set()
+        assert (await waiting).file_id not in chunks
+
+
+async def test_the_master_is_told_how_large_chunks_are() -> None:
+    """It holds a volume for full by what it expects there, 1 MB a chunk unless it is told."""
+    async with opened() as parts:
+        for size_bytes in [800, 8000, *([800] * 40)]:
+            await parts.channel.upload([b"x" * size_bytes])
+        requests = [
+            one for one in parts.filer.requests if isinstance(one, filer_pb2.AssignVolumeRequest)
+        ]
+        assert 800 == requests[0].expected_data_size
+        assert 800 < requests[1].expected_data_size < 900
 
 
 async def test_a_failed_upload_is_made_elsewhere_and_cleaned_up_behind() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import subprocess
 import time
 from contextlib import asynccontextmanager
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,11 +19,13 @@ from kgw.backend.seaweedmq.filer import Entry, FilerError, OutcomeUnknownError
 from kgw.clock import SystemClock
 from kgw.metrics import Metrics
 from kgw.testing.filer_suite import FilerSuite
+from tests.seaweedfs.binary import weed
 from tests.seaweedfs.cluster import Setup
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
+    from kgw.backend.seaweedmq.filer import Chunk
     from tests.seaweedfs.cluster import Cluster
     from tests.seaweedfs.fixtures import NewSeaweedfs
 
@@ -145,11 +149,58 @@ async def test_tokens_are_what_volume_servers_ask_for(new_seaweedfs: NewSeaweedf
     async with opened(cluster, security=security) as channel:
         chunks = [await channel.upload([b"%d" % number]) for number in range(3)]
         assert b"2" == await channel.read_chunk(chunks[2], 0, 1)
+        await channel.create(PLACE, Entry("file", in_order(chunks)))
+        found = await channel.look_up(PLACE, "file")
+        assert found is not None
+        assert chunks == [chunk._replace(position=0) for chunk in found.chunks]
         await channel.delete_chunks(chunks)
     async with opened(cluster) as channel:
         chunk = await channel.upload([b"abc"])
         with pytest.raises(FilerError, match=r"jwt\.signing\.read"):
             await channel.read_chunk(chunk, 0, 3)
+
+
+async def test_chunks_go_with_the_file_that_names_them(seaweedfs: Cluster) -> None:
+    """Whichever of the ids that were assigned together they have; and volume.fsck knows them."""
+    async with opened(seaweedfs) as channel:
+        chunks = [await channel.upload([b"%d" % number]) for number in range(3)]
+        await channel.create(PLACE, Entry("file", in_order(chunks)))
+        found = await asyncio.to_thread(_fsck, seaweedfs)
+        assert "total" in found
+        await channel.delete(PLACE, "file")
+        await asyncio.to_thread(_wait_until_gone, seaweedfs, chunks)
+
+
+def in_order(chunks: Sequence[Chunk]) -> tuple[Chunk, ...]:
+    """Return chunks of a byte each as those of a file."""
+    return tuple(chunk._replace(position=number) for number, chunk in enumerate(chunks))
+
+
+def _fsck(cluster: Cluster) -> str:
+    """Return what `weed shell` says of chunks that no file names."""
+    master, filer = cluster.address("master"), cluster.address("filer")
+    return subprocess.run(
+        [weed(), "shell", f"-master={master}", f"-filer={filer}"],
+        input="lock\nvolume.fsck\nunlock\n",
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout
+
+
+def _wait_until_gone(cluster: Cluster, chunks: Sequence[Chunk]) -> None:
+    """Wait until the volume server has none of them any more."""
+    server = HTTPConnection(cluster.address("volume"))
+    for chunk in chunks:
+        status = 200
+        while status != 404:
+            time.sleep(0.05)
+            server.request("GET", f"/{chunk.file_id}")
+            answer = server.getresponse()
+            answer.read()
+            status = answer.status
+    server.close()
 
 
 def _wait_until_stopped(pid: int | None) -> None:

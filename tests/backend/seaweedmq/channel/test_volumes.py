@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgw.backend.seaweedmq.channel.volumes import JOINED_BYTES, Server, runs
+from kgw.backend.seaweedmq.channel.volumes import JOINED_BYTES, Server, numbered, runs
 
 
 @given(
@@ -25,3 +25,11 @@ def test_a_volume_server_is_told_by_its_grpc_port() -> None:
     """One that does not say it follows SeaweedFS's rule."""
     assert "host:99" == Server("host:8080", 99).grpc_target
     assert "host:18080" == Server("host:8080", 0).grpc_target
+
+
+def test_file_ids_are_spelled_out_as_seaweedfs_writes_them() -> None:
+    """In whole bytes, without zeros before; an upload names the first one and a number."""
+    assert [("3,fe01c0ffee", "3,fe01c0ffee"), ("3,ff01c0ffee", "3,fe01c0ffee_1")] == list(
+        numbered("3,fe01c0ffee", 2)
+    )
+    assert ("3,010001c0ffee", "3,fe01c0ffee_2") == list(numbered("3,fe01c0ffee", 3))[2]
