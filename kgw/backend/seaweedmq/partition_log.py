@@ -361,13 +361,18 @@ class SeaweedMqPartitionLog(PartitionLog, Segmented):
             async for batch in self._reader.replay(from_offset, self._offsets.high_watermark):
                 yield batch
         except CorruptionError as error:
-            self._shell.report(str(error))
+            await self._report(error)
             raise
 
     async def verify_end(self) -> None:
-        """Read the last chunk again, as another gateway's last. Reports damage, never raises it."""
+        """Read the last chunk again, as another gateway's last.
+
+        Reports damage and does not raise it. Raises NotWriterError.
+        """
         try:
             decoded = await self._reader.last_chunk()
+        except CorruptionError as error:
+            await self._report(error)
         except StorageError as error:
             self._shell.report(str(error))
         else:
@@ -378,8 +383,13 @@ class SeaweedMqPartitionLog(PartitionLog, Segmented):
         try:
             return await read
         except CorruptionError as error:
-            self._shell.report(str(error))
+            await self._report(error)
             raise
+
+    async def _report(self, error: CorruptionError) -> None:
+        """Say what is damaged. Raises NotWriterError where nothing is: another has removed it."""
+        await self._chain.check_is_writer()
+        self._shell.report(str(error))
 
     # --- the list of files -----------------------------------------------------------------------
 
@@ -425,7 +435,7 @@ class SeaweedMqPartitionLog(PartitionLog, Segmented):
         from kgw.backend.seaweedmq.rewriting import CompactionRun
 
         async with self._rewriting:
-            report = await CompactionRun(self._files, self._layout, job).run()
+            report = await self._reporting(CompactionRun(self._files, self._layout, job).run())
         if not job.is_dry_run:
             self.tail.forget_below(report.compacted_end)
         return report
@@ -435,7 +445,7 @@ class SeaweedMqPartitionLog(PartitionLog, Segmented):
         from kgw.backend.seaweedmq.rewriting import RecompressionRun
 
         async with self._rewriting:
-            report = await RecompressionRun(self._files, self._layout, job).run()
+            report = await self._reporting(RecompressionRun(self._files, self._layout, job).run())
         self.tail.forget_below(report.recompressed_end)
         return report
 

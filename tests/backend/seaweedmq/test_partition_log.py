@@ -112,6 +112,28 @@ async def test_an_append_that_was_entered_before_the_take_over_is_there() -> Non
         assert 1 == (await late).base_offset
 
 
+async def test_a_gateway_that_was_taken_over_takes_what_is_removed_for_no_damage() -> None:
+    """Whoever reads is sent to the new leader; health names no loss, as there is none."""
+    async with Cluster(COLD) as cluster:
+        old = await cluster.gateway()
+        log = await old.create()
+        assert isinstance(log, Segmented)
+        for value in (b"a", b"b"):
+            await _append(log, [value])
+            await log.roll()
+        taken = await (await cluster.gateway()).log()
+        await taken.drop_before(1)
+        for read in (
+            lambda: log.read(0, 1 << 20, 2),
+            lambda: log.find_by_time(0, 0, 2, lambda batch: batch),
+            lambda: contents(log),
+        ):
+            with pytest.raises(NotWriterError):
+                await read()
+        assert any("another gateway" in problem for problem in old.backend.health.problems)
+        assert not any("cannot be read" in problem for problem in old.backend.health.problems)
+
+
 async def test_a_gateway_that_was_taken_over_sends_clients_away() -> None:
     """With NOT_LEADER_OR_FOLLOWER for whatever comes; it says so in health."""
     async with Cluster() as cluster:

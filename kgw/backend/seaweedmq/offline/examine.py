@@ -11,7 +11,7 @@ from kgw.backend.seaweedmq.chain.leader import LEADER
 from kgw.backend.seaweedmq.fence import check_fence
 from kgw.backend.seaweedmq.lease_rules import NAME, LeaseEntry
 from kgw.backend.seaweedmq.offline.views import LogView
-from kgw.backend.seaweedmq.topics import TopicDirectories
+from kgw.backend.seaweedmq.topics import TopicDirectories, twins
 from kgw.errors import CorruptionError, DataDirectoryError, StorageError
 
 if TYPE_CHECKING:
@@ -179,9 +179,12 @@ async def _lease(filer: Filer, namespace: str) -> Finding:
 
 async def _topics(filer: Filer, namespace: str) -> AsyncIterator[Finding]:
     directories = TopicDirectories(filer, namespace)
-    places = await directories.list_all()
+    found = await directories.list_all()
+    for detail in twins(found):
+        yield Finding("topics", Severity.PROBLEM, detail)
+    places = [place for places in found.values() for place in places]
     partitions = 0
-    for place in sorted(places.values()):
+    for place in sorted(places):
         for partition in await directories.partitions(place):
             partitions += 1
             directory = place.partition(partition)
@@ -194,8 +197,8 @@ async def _topics(filer: Filer, namespace: str) -> AsyncIterator[Finding]:
                 yield Finding(
                     "partition",
                     Severity.WARNING,
-                    f"{directory}/{LEADER} is missing: a creation was not finished, or it was "
-                    "removed; see `kgw log check`",
+                    f"{directory}/{LEADER} is missing, as is every log file: a creation was not "
+                    "finished, or all was removed",
                 )
                 continue
             async for entry in filer.list_entries(directory, chunks=False):
