@@ -54,6 +54,8 @@ class FileId(NamedTuple):
     """The volume server's `host:port`."""
     token: str
     """For the upload, where volume servers ask for one; else ""."""
+    is_synced: bool
+    """Whether the filer wants the upload synced: so says a rule of the path (`fs.configure`)."""
 
 
 class Server(NamedTuple):
@@ -141,7 +143,7 @@ class Volumes:
         self, file_id: FileId, pieces: Sequence[Buffer], size_bytes: int, deadline: Deadline
     ) -> None:
         url = f"{self._scheme}://{file_id.url}/{file_id.name}"
-        if self._options.is_synced:
+        if file_id.is_synced or self._options.is_synced:
             url += "?fsync=true"
         try:
             async with self._http.put(
@@ -185,7 +187,7 @@ class Volumes:
             raise PassingError(f"AssignVolume: no volume can be written: {answer.error}")
         first, url = answer.file_id, answer.location.url
         names = [first, *(f"{first}_{number}" for number in range(1, answer.count))]
-        self._ids = deque(FileId(name, url, answer.auth) for name in names)
+        self._ids = deque(FileId(name, url, answer.auth, answer.fsync) for name in names)
         self._ids_until_s = self._clock.monotonic_s() + options.id_lifetime_s
 
     def _remove_behind(self, file_id: str) -> None:
@@ -252,7 +254,12 @@ class Volumes:
         except _TROUBLE as error:
             raise PassingError(f"{url}: {error!r}") from error
         if status == 404:
-            raise ChunkMissingError(f"{url} is not there")
+            volume = _volume_of(file_id)
+            raise ChunkMissingError(
+                f"{url} is not there (404): if its machine has lost power, stop the volume server "
+                f"and run `weed fix -volumeId={volume}` on its directory, which finds the chunks "
+                "that the index of the volume misses"
+            )
         if status in {401, 403}:
             raise FilerError(
                 f"{url} answers {status}: volume servers ask for a token; "
