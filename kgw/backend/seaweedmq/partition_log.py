@@ -55,11 +55,11 @@ class _Submitted(Append):
 
     __slots__ = ("batches", "encoded", "size_bytes")
 
-    def __init__(self, batches: list[RecordBatch], result: AppendResult) -> None:
+    def __init__(self, batches: list[RecordBatch], result: AppendResult, size_bytes: int) -> None:
         super().__init__()
         self.batches = batches
         self.result = result
-        self.size_bytes = sum(len(batch.buffer) for batch in batches)
+        self.size_bytes = size_bytes
         self.encoded: Encoded | None = None
 
 
@@ -148,12 +148,16 @@ class SeaweedMqPartitionLog(PartitionLog, Segmented):
         refusal = self._failure or self._refusal or self._chain.failure
         if refusal is not None:
             return refused_append(refusal)
+        waiting = self._shell.waiting
+        size_bytes = sum(len(batch.buffer) for batch in batches)
+        if not waiting.take(size_bytes):
+            return refused_append(StorageError(self._shell.too_much_waits))
         leader_epoch = self.leader_epoch
         base_offsets = self._offsets.assign_many([batch.last_offset_delta + 1 for batch in batches])
         for batch, base_offset in zip(batches, base_offsets, strict=True):
             batch.assign(base_offset, leader_epoch)
         result = AppendResult(base_offsets[0], batches[-1].last_offset, leader_epoch)
-        submitted = _Submitted(list(batches), result)
+        submitted = _Submitted(list(batches), result, size_bytes)
         self._queue.append(submitted)
         if self._busy is None:
             self._hand_over()
@@ -227,6 +231,7 @@ class SeaweedMqPartitionLog(PartitionLog, Segmented):
             self._refused.append(submitted)
             self._refuse(stored.error)
             return
+        self._shell.waiting.give_back(submitted.size_bytes)
         self._show(submitted)
         submitted.finish()
         if self._refusal is not None:
@@ -263,6 +268,7 @@ class SeaweedMqPartitionLog(PartitionLog, Segmented):
         self._file_bytes = self._chain.files[-1].content_bytes if self._chain.files else 0
         refused.sort(key=lambda one: one.result.base_offset)
         for submitted in refused:
+            self._shell.waiting.give_back(submitted.size_bytes)
             submitted.error = error
         for submitted in refused:
             submitted.finish()

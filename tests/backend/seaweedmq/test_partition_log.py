@@ -17,6 +17,7 @@ from kgw.testing.batches import make_batch
 from kgw.testing.filer import CallKind
 from kgw.types import PartitionKey
 from tests.backend.seaweedmq.gateways import REFUSE_AT_ONCE, Cluster
+from tests.turns import turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -67,6 +68,32 @@ async def test_what_gathers_is_one_chunk() -> None:
         assert gateway.filer.count(CallKind.UPLOAD) <= 2
         assert gateway.filer.count(CallKind.UPLOAD, CallKind.UPDATE) == gateway.filer.count()
         assert 101 == log.high_watermark
+
+
+async def test_what_waits_is_bounded_over_all_partitions() -> None:
+    """What is beyond is refused, with an error that clients retry, and taken when there is room."""
+    async with Cluster(COLD._replace(waiting_bytes=5_000)) as cluster:
+        gateway = await cluster.gateway()
+        logs = [await gateway.create(PartitionKey(KEY.topic_id, number)) for number in range(4)]
+        gateway.filer.hold_all(CallKind.UPLOAD)
+        waiting = [log.append([make_batch([b"x" * 2_000])]) for log in logs]
+        refused = [one for one in waiting if one.is_done]
+        assert 2 == len(refused)
+        for one in refused:
+            assert isinstance(one.error, StorageError)
+            assert one.error.code.retriable
+            assert "kgw.seaweedmq.waiting.bytes" in str(one.error)
+        assert [1, 1, 0, 0] == [log.end_offset for log in logs]
+        await turns()
+        gateway.filer.hold_all()
+        gateway.filer.held[0].answer()
+        gateway.filer.held[1].refuse()
+        for one in waiting[:2]:
+            await until_done(one)
+        assert [False, True] == [one.error is not None for one in waiting[:2]]
+        await asyncio.gather(*(log.append([make_batch([b"x" * 2_000])]) for log in logs[:2]))
+        large = logs[3].append([make_batch([b"x" * 9_000])])
+        assert 0 == (await large).base_offset
 
 
 # --- stops and take-overs ------------------------------------------------------------------------
@@ -451,6 +478,23 @@ async def test_a_reader_that_catches_up_has_chunks_fetched_ahead() -> None:
         while result.buffers:
             result = await log.read(result.next_offset, 1, 20)
         assert 20 == gateway.filer.count(CallKind.READ_CHUNK)
+
+
+async def test_chunks_are_fetched_no_more_bytes_at_a_time_than_there_is_room_for() -> None:
+    """However few they are: each may be as large as a batch."""
+    async with Cluster(COLD._replace(chunk_load_bytes=500)) as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create()
+        await _append(log, [b"x" * 100] * 8)
+        size_bytes = _files(cluster)[0].chunks[0].size_bytes
+        gateway.filer.hold_all(CallKind.READ_CHUNK)
+        reading = asyncio.ensure_future(log.read(0, UNBOUNDED_BYTES, 8))
+        await turns()
+        assert 500 // size_bytes == len(gateway.filer.held) < 8
+        gateway.filer.hold_all()
+        for request in gateway.filer.held:
+            request.answer()
+        assert 8 == (await reading).next_offset
 
 
 async def test_one_read_of_many_chunks_waits_for_all_of_them_at_once() -> None:
