@@ -57,7 +57,8 @@ async def _examine(config: Config) -> list[Finding]:
     async with aclosing(filer):
         findings = [judge_version(filer.configuration.version)]
         try:
-            findings.append(judge_filers(await filer.filers()))
+            addresses = await filer.filers()
+            findings.append(judge_filers(addresses, allows_others=config.seaweedmq_other_filers))
         except StorageError as error:
             findings.append(
                 Finding("filers", Severity.WARNING, f"the masters do not say which: {error}")

@@ -224,6 +224,8 @@ class MemoryFiler(Filer):
         """What waits for the test, or was lost and can be delivered late; in order."""
         self.is_away = False
         """Whether every call is refused, as by a process that is not there."""
+        self.addresses = ["memory:8888"]
+        """Of the cluster's filers."""
         self._clock = clock or SystemClock()
         self._is_open = False
         self._faults: dict[CallKind, list[Callable[[Request], None]]] = {}
@@ -304,6 +306,12 @@ class MemoryFiler(Filer):
 
     async def aclose(self) -> None:
         self._is_open = False
+
+    async def filers(self, *, deadline_s: float | None = None) -> list[str]:
+        await asyncio.sleep(0)
+        if self.is_away:
+            raise FilerError("the masters cannot be reached")
+        return list(self.addresses)
 
     async def look_up(
         self, directory: str, name: str, *, deadline_s: float | None = None

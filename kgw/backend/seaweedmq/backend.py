@@ -11,7 +11,7 @@ from uuid import uuid4
 from kgw.backend.base import Backend, Health, Leadership
 from kgw.backend.seaweedmq.chain import Chain
 from kgw.backend.seaweedmq.detail import PartitionDetail, decode_detail
-from kgw.backend.seaweedmq.fence import check_fence
+from kgw.backend.seaweedmq.fence import ASK_S, check_fence, check_filers
 from kgw.backend.seaweedmq.filer import EntryExistsError, EntryMissingError
 from kgw.backend.seaweedmq.layouts import Layout
 from kgw.backend.seaweedmq.log_files import LogFiles
@@ -108,6 +108,11 @@ class SeaweedMqBackend(Backend):
         async with AsyncExitStack() as opened:
             await self._filer.open()
             opened.push_async_callback(self._filer.aclose)
+            await check_filers(
+                self._filer,
+                self._clock.monotonic_s() + ASK_S,
+                allows_others=self._options.allows_other_filers,
+            )
             name = f"fence-{uuid4().hex}"
             await check_fence(self._filer, private_directory(self._namespace), name)
             if self._lease is not None:

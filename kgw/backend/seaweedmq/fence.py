@@ -1,4 +1,4 @@
-"""The test of the fence: whether the filer refuses what it has to refuse.
+"""The test of the fence: whether the filer refuses what it has to refuse, and decides alone.
 
 That only one gateway writes to a partition rests on it alone. A filer that is too old to know
 `expected_extended` ignores it without a word, and one behind something that answers in its place
@@ -17,6 +17,7 @@ from kgw.backend.seaweedmq.filer import (
     OutcomeUnknownError,
 )
 from kgw.errors import DataDirectoryError, StorageError
+from kgw.logs import EventLogger
 
 if TYPE_CHECKING:
     from kgw.backend.seaweedmq.filer import Filer
@@ -25,6 +26,38 @@ _ATTRIBUTE: Final = "kgw-fence"
 _BEFORE: Final = b"before"
 _NEVER: Final = b"never"
 _AFTER: Final = b"after"
+ASK_S: Final = 3.0
+"""For how long the masters are asked which filers there are: they may be out of a gateway's reach,
+and nothing else of it needs them."""
+
+_log = EventLogger(__name__)
+
+
+async def check_filers(filer: Filer, deadline_s: float, *, allows_others: bool) -> None:
+    """See whether the cluster has other filers, which another gateway might write through.
+
+    Each filer decides about conditions for itself: it locks a path in its own memory, and may have
+    a store of its own, which learns later what others have stored. Raises DataDirectoryError unless
+    they are allowed.
+    """
+    try:
+        addresses = await filer.filers(deadline_s=deadline_s)
+    except FilerError as error:
+        _log.warning("which filers there are could not be asked", reason=str(error))
+        return
+    if len(addresses) < 2:
+        return
+    named = ", ".join(sorted(addresses))
+    if not allows_others:
+        raise DataDirectoryError(
+            f"the SeaweedFS has {len(addresses)} filers ({named}), and two filers do not exclude "
+            "each other's writers: give every gateway and tool of the namespace the same one, and "
+            "say so by kgw.seaweedmq.other.filers=true"
+        )
+    _log.warning(
+        "there are several filers: every gateway of the namespace must use the same one",
+        filers=named,
+    )
 
 
 async def check_fence(filer: Filer, directory: str, name: str) -> None:

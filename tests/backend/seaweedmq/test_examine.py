@@ -34,9 +34,11 @@ def test_old_versions_are_warned_of(text: str, severity: Severity) -> None:
 
 
 def test_several_filers_are_warned_of() -> None:
-    """Nobody has shown that they exclude each other."""
-    assert Severity.OK is judge_filers(["a:8888"]).severity
-    assert Severity.WARNING is judge_filers(["a:8888", "b:8888"]).severity
+    """They do not exclude each other: kgw starts only where it is told that it may."""
+    two = ["a:8888", "b:8888"]
+    assert Severity.OK is judge_filers(two[:1], allows_others=False).severity
+    assert Severity.PROBLEM is judge_filers(two, allows_others=False).severity
+    assert Severity.WARNING is judge_filers(two, allows_others=True).severity
 
 
 async def test_a_sound_filer_is_found_so_and_left_as_it_was() -> None:

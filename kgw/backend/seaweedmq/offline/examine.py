@@ -70,14 +70,15 @@ def judge_version(text: str) -> Finding:
     return Finding("version", Severity.OK, f"SeaweedFS {text}")
 
 
-def judge_filers(addresses: Sequence[str]) -> Finding:
+def judge_filers(addresses: Sequence[str], *, allows_others: bool) -> Finding:
     """Return what is to be said of the filers that the masters know of."""
     if len(addresses) > 1:
         return Finding(
             "filers",
-            Severity.WARNING,
-            f"{len(addresses)} filers: {', '.join(sorted(addresses))}. Give every gateway the same "
-            "one: nobody has shown that several exclude each other",
+            Severity.WARNING if allows_others else Severity.PROBLEM,
+            f"{len(addresses)} filers: {', '.join(sorted(addresses))}. Two filers do not exclude "
+            "each other's writers: give every gateway the same one"
+            + ("" if allows_others else ", and say so by kgw.seaweedmq.other.filers=true"),
         )
     return Finding("filers", Severity.OK, f"one filer: {', '.join(addresses) or 'its own'}")
 
