@@ -36,6 +36,8 @@ class FilerStore:
         """What each directory has, by name."""
         self.chunks: dict[str, bytes] = {}
         """What each chunk holds, by its file id. A test may lose one here, or garble it."""
+        self.is_full = False
+        """Whether no volume takes another chunk."""
         self._uploads = 0
 
     @property
@@ -89,6 +91,8 @@ class FilerStore:
         del self.directories[directory][name]
 
     def upload(self, data: bytes, now_ns: int) -> Chunk:
+        if self.is_full:
+            raise FilerError("no volume can be written: no free volumes left")
         self._uploads += 1
         cookie = self._uploads * 2654435761 % 2**32
         file_id = f"{1 + self._uploads % 7},{self._uploads:x}{cookie:08x}"

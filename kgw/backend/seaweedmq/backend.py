@@ -433,13 +433,17 @@ class SeaweedMqBackend(Backend):
     def health(self) -> Health:
         if not self._is_open:
             return Health(writable=False)
-        stuck = sum(1 for log in self._partitions.values() if log.stuck_s > _STUCK_S)
+        waiting = [log for log in self._partitions.values() if log.stuck_s > _STUCK_S]
+        stuck = len(waiting)
         lost = sum(1 for log in self._partitions.values() if log.has_failed)
         problems = list(self._shell.problems)
         for found in self._strangers.values():
             problems += found
         if stuck:
-            problems.append(f"{stuck} partitions have waited for the filer for over {_STUCK_S} s")
+            why = next((log.trouble for log in waiting if log.trouble), "no answer")
+            problems.append(
+                f"{stuck} partitions have waited for SeaweedFS for over {_STUCK_S:.0f} s: {why}"
+            )
         if self.state.failure is not None:
             problems.append(self.state.failure)
         is_writable = self.state.failure is None and (

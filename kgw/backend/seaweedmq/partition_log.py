@@ -129,9 +129,15 @@ class SeaweedMqPartitionLog(PartitionLog, Segmented):
 
     @property
     def stuck_s(self) -> float:
-        """For how long the oldest append has waited for the filer."""
+        """For how long the oldest append has waited for SeaweedFS, or appends have been refused."""
         since_s = self._chain.waiting_since_s
-        return 0.0 if since_s is None else self._shell.clock.monotonic_s() - since_s
+        waited_s = 0.0 if since_s is None else self._shell.clock.monotonic_s() - since_s
+        return max(waited_s, self._chain.troubled_s)
+
+    @property
+    def trouble(self) -> str | None:
+        """What SeaweedFS answered last, when it did not take something."""
+        return self._chain.trouble
 
     def epoch_end(self, leader_epoch: int) -> EpochEnd | None:
         return find_epoch_end(self._files.detail.epochs, leader_epoch, self.end_offset)

@@ -96,6 +96,33 @@ async def test_what_waits_is_bounded_over_all_partitions() -> None:
         assert 0 == (await large).base_offset
 
 
+async def test_without_a_writable_volume_appends_are_refused_and_reads_go_on() -> None:
+    """Health says why as long as somebody tries, and all returns by itself when there is room."""
+    async with Cluster(SeaweedMqOptions(cache_bytes=0)) as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create()
+        await _append(log, [b"before"])
+        cluster.store.is_full = True
+        for _ in range(3):
+            began_s = cluster.clock.monotonic_s()
+            append = log.append([make_batch([b"x"])])
+            await _until(lambda append=append: append.is_done, cluster.clock)
+            assert isinstance(append.error, StorageError)
+            assert append.error.code.retriable
+            assert 30 <= cluster.clock.monotonic_s() - began_s < 40
+            health = gateway.backend.health
+            (problem,) = health.problems
+            assert not health.writable
+            assert "waited for SeaweedFS for over 10 s: no volume can be written" in problem
+            assert [(0, b"before")] == await contents(log)
+        cluster.clock.advance(31)
+        assert gateway.backend.health.writable, "nobody has tried for a while"
+        cluster.store.is_full = False
+        assert 1 == (await log.append([make_batch([b"after"])])).base_offset
+        assert (True, ()) == gateway.backend.health[:2]
+        assert [(0, b"before"), (1, b"after")] == await contents(log)
+
+
 # --- stops and take-overs ------------------------------------------------------------------------
 
 
@@ -283,7 +310,7 @@ async def test_a_filer_that_is_away_for_a_while_loses_nothing() -> None:
         for _ in range(20):
             await asyncio.sleep(0)
             cluster.clock.advance(1)
-        assert any("waited for the filer" in one for one in gateway.backend.health.problems)
+        assert any("waited for SeaweedFS" in one for one in gateway.backend.health.problems)
         assert not gateway.backend.health.writable
         hot = log.read_hot(0, UNBOUNDED_BYTES, 1)
         assert hot is not None

@@ -138,6 +138,11 @@ class Chain:
         return self._settler.trouble
 
     @property
+    def troubled_s(self) -> float:
+        """For how long there has been `trouble`; 0 when nothing has been tried for a while."""
+        return self._settler.troubled_s
+
+    @property
     def waiting_bytes(self) -> int:
         """Of payloads that are not stored yet."""
         return self._appender.waiting_bytes
