@@ -121,7 +121,6 @@ class Config:
     seaweedmq_disk_type: str
     seaweedmq_fsync: bool
     seaweedmq_waiting_bytes: int
-    seaweedmq_other_filers: bool
     seaweedmq_mirror_offsets: bool
     seaweedmq_native: tuple[str, ...]
     seaweedmq_native_write: bool

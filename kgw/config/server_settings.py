@@ -200,12 +200,6 @@ _SEAWEEDMQ = (
         minimum=-1,
     ),
     Setting(
-        "kgw.seaweedmq.other.filers",
-        False,
-        "Whether the SeaweedFS may have other filers than the one in `kgw.backend`. Two filers do "
-        "not exclude each other's writers: every gateway of the namespace must be given the same.",
-    ),
-    Setting(
         "kgw.seaweedmq.mirror.offsets",
         True,
         "Whether committed offsets are written, a second behind the commit, where SMQ keeps the "

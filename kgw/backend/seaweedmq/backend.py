@@ -11,7 +11,7 @@ from uuid import uuid4
 from kgw.backend.base import Backend, Health, Leadership
 from kgw.backend.seaweedmq.chain import Chain
 from kgw.backend.seaweedmq.detail import PartitionDetail, decode_detail
-from kgw.backend.seaweedmq.fence import ASK_S, check_fence, check_filers
+from kgw.backend.seaweedmq.fence import check_fence, check_filers, other_filers
 from kgw.backend.seaweedmq.filer import EntryExistsError, EntryMissingError
 from kgw.backend.seaweedmq.layouts import Layout
 from kgw.backend.seaweedmq.log_files import LogFiles
@@ -108,11 +108,7 @@ class SeaweedMqBackend(Backend):
         async with AsyncExitStack() as opened:
             await self._filer.open()
             opened.push_async_callback(self._filer.aclose)
-            await check_filers(
-                self._filer,
-                self._clock.monotonic_s() + ASK_S,
-                allows_others=self._options.allows_other_filers,
-            )
+            await check_filers(self._filer, self._clock.monotonic_s())
             name = f"fence-{uuid4().hex}"
             await check_fence(self._filer, private_directory(self._namespace), name)
             if self._lease is not None:
@@ -410,6 +406,8 @@ class SeaweedMqBackend(Backend):
         await self._side_by_side(look, list(self._partitions))
         places = await self._topics.list_all(again=True)
         found[self._topics.root] = twins(places)
+        if problem := await other_filers(self._filer, self._clock.monotonic_s()):
+            found[self._topics.root].append(problem)
         for topic_id, partitions in numbers.items():
             for place in places.get(topic_id, ()):
                 found[place.parent] = await look_at_conf(self._filer, place, partitions)

@@ -26,38 +26,39 @@ _ATTRIBUTE: Final = "kgw-fence"
 _BEFORE: Final = b"before"
 _NEVER: Final = b"never"
 _AFTER: Final = b"after"
-ASK_S: Final = 3.0
+_ASK_S: Final = 3.0
 """For how long the masters are asked which filers there are: they may be out of a gateway's reach,
 and nothing else of it needs them."""
 
 _log = EventLogger(__name__)
 
 
-async def check_filers(filer: Filer, deadline_s: float, *, allows_others: bool) -> None:
-    """See whether the cluster has other filers, which another gateway might write through.
+async def other_filers(filer: Filer, now_s: float) -> str | None:
+    """Return what is wrong where the cluster, or this filer's group of it, has other filers.
 
-    Each filer decides about conditions for itself: it locks a path in its own memory, and may have
-    a store of its own, which learns later what others have stored. Raises DataDirectoryError unless
-    they are allowed.
+    Each locks a path in its own memory, passes some changes on to another that owns the path, and
+    may have a store of its own, which learns later what others have stored: then what was just
+    written is not found. `now_s` is by the monotonic clock.
     """
     try:
-        addresses = await filer.filers(deadline_s=deadline_s)
+        addresses = await filer.filers(deadline_s=now_s + _ASK_S)
     except FilerError as error:
         _log.warning("which filers there are could not be asked", reason=str(error))
-        return
+        return None
     if len(addresses) < 2:
-        return
-    named = ", ".join(sorted(addresses))
-    if not allows_others:
-        raise DataDirectoryError(
-            f"the SeaweedFS has {len(addresses)} filers ({named}), and two filers do not exclude "
-            "each other's writers: give every gateway and tool of the namespace the same one, and "
-            "say so by kgw.seaweedmq.other.filers=true"
-        )
-    _log.warning(
-        "there are several filers: every gateway of the namespace must use the same one",
-        filers=named,
+        return None
+    return (
+        f"the SeaweedFS has {len(addresses)} filers ({', '.join(sorted(addresses))}), and neither "
+        "excludes the other's writers: kgw needs one without others, or in a group of its own "
+        "(weed filer -filerGroup)"
     )
+
+
+async def check_filers(filer: Filer, now_s: float) -> None:
+    """Raise DataDirectoryError where the cluster has other filers."""
+    problem = await other_filers(filer, now_s)
+    if problem is not None:
+        raise DataDirectoryError(problem)
 
 
 async def check_fence(filer: Filer, directory: str, name: str) -> None:

@@ -53,7 +53,6 @@ def seaweedmq_backend(config: Config, clock: Clock, metrics: Metrics) -> Seaweed
             layout=Layout(config.seaweedmq_layout),
             cache_bytes=config.cache_bytes,
             waiting_bytes=_waiting_bytes(config),
-            allows_other_filers=config.seaweedmq_other_filers,
         ),
         clock,
         Lease(filer, clock, private_directory(address.namespace), config.seaweedmq_lease_ms),

@@ -39,8 +39,6 @@ class SeaweedMqOptions(NamedTuple):
     """Partitions that are opened, created or closed side by side."""
     decoded_on_loop_bytes: int = 64 << 10
     """Larger chunks are verified in a thread."""
-    allows_other_filers: bool = False
-    """Whether the cluster may have filers that no gateway of the namespace uses."""
     close_s: float = 10.0
     """For how long a stop waits for the filer."""
     chain: ChainOptions = ChainOptions()

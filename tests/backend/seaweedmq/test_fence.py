@@ -6,7 +6,6 @@ import pytest
 
 from kgw.backend.seaweedmq.backend import SeaweedMqBackend
 from kgw.backend.seaweedmq.fence import check_fence, check_filers
-from kgw.backend.seaweedmq.options import SeaweedMqOptions
 from kgw.errors import DataDirectoryError
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.clock import ManualClock
@@ -81,18 +80,14 @@ async def test_one_that_does_not_answer_is_refused(kind: CallKind) -> None:
         await check_fence(filer, "/topics/.kgw/kafka", "fence-1")
 
 
-async def test_a_cluster_with_other_filers_is_refused_unless_they_are_allowed() -> None:
-    """Before anything is written; the message names them, and the setting."""
+async def test_a_cluster_with_other_filers_is_refused() -> None:
+    """Before anything is written; the message names them, and what to do."""
     filer = MemoryFiler()
     filer.addresses = ["b:8888", "a:8888"]
     backend = SeaweedMqBackend(filer, "kafka", MemoryStateStore(), clock=ManualClock())
-    with pytest.raises(DataDirectoryError, match=r"a:8888, b:8888.*kgw.seaweedmq.other.filers"):
+    with pytest.raises(DataDirectoryError, match=r"a:8888, b:8888.*-filerGroup"):
         await backend.open()
     assert 0 == filer.count()
-    options = SeaweedMqOptions(allows_other_filers=True)
-    backend = SeaweedMqBackend(filer, "kafka", MemoryStateStore(), options, ManualClock())
-    await backend.open()
-    await backend.aclose()
 
 
 async def test_masters_that_cannot_be_asked_keep_nobody_from_starting() -> None:
@@ -100,4 +95,4 @@ async def test_masters_that_cannot_be_asked_keep_nobody_from_starting() -> None:
     filer = MemoryFiler()
     await filer.open()
     filer.is_away = True
-    await check_filers(filer, 3.0, allows_others=False)
+    await check_filers(filer, 0.0)

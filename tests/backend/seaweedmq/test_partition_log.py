@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -106,7 +107,7 @@ async def test_without_a_writable_volume_appends_are_refused_and_reads_go_on() -
         for _ in range(3):
             began_s = cluster.clock.monotonic_s()
             append = log.append([make_batch([b"x"])])
-            await _until(lambda append=append: append.is_done, cluster.clock)
+            await _until(partial(getattr, append, "is_done"), cluster.clock)
             assert isinstance(append.error, StorageError)
             assert append.error.code.retriable
             assert 30 <= cluster.clock.monotonic_s() - began_s < 40

@@ -32,8 +32,9 @@ SETUP = Setup("kafka", "", "", is_synced=True, is_secured=True)
 class Ours:
     """A topic of ours with two files, in a filer that others use, too."""
 
-    def __init__(self, store: FilerStore, backend: SeaweedMqBackend) -> None:
-        self.store = store
+    def __init__(self, used: MemoryFiler, backend: SeaweedMqBackend) -> None:
+        self.used = used
+        self.store = store = used.store
         self.backend = backend
         self.filer = MemoryFiler(store)
 
@@ -66,10 +67,11 @@ class Ours:
 async def ours() -> AsyncIterator[Ours]:
     """Open a backend on a new filer."""
     store = FilerStore()
-    backend = SeaweedMqBackend(MemoryFiler(store), "kafka", MemoryStateStore(), clock=ManualClock())
+    used = MemoryFiler(store)
+    backend = SeaweedMqBackend(used, "kafka", MemoryStateStore(), clock=ManualClock())
     await backend.open()
     log = await backend.create_partition(KEY, TOPIC, LogSettings())
-    made = Ours(store, backend)
+    made = Ours(used, backend)
     await made.filer.open()
     await log.append([make_batch([b"a"])])
     await made.log.roll()
@@ -93,7 +95,7 @@ async def test_a_leader_entry_that_is_gone_stops_its_partition(ours: Ours) -> No
     await backend.open()
     with pytest.raises(CorruptionError, match=f"{directory}/{LEADER}: it is gone"):
         await backend.open_partition(KEY, TOPIC, LogSettings())
-    found = [one async for one in examine(ours.filer, SETUP, "probe")]
+    found = [one async for one in examine(ours.filer, SETUP, "probe", 0.0)]
     assert [(Severity.PROBLEM, True)] == [
         (one.severity, f"{LEADER}: it is gone" in one.detail)
         for one in found
@@ -123,13 +125,20 @@ async def test_a_copy_of_a_topics_directory_is_named(ours: Ours) -> None:
             await backend.open_partition(KEY, TOPIC, LogSettings())
     await backend.forget_others()
     assert [problem] == list(backend.health.problems)
-    found = [one async for one in examine(ours.filer, SETUP, "probe")]
+    found = [one async for one in examine(ours.filer, SETUP, "probe", 0.0)]
     assert problem in [one.detail for one in found if one.severity is Severity.PROBLEM]
     await ours.filer.delete(parent, copy.name, is_recursive=True)
     assert 3 == (await backend.open_partition(KEY, TOPIC, LogSettings())).high_watermark
     await backend.checkpoint()
     assert [] == list(backend.health.problems)
     await backend.aclose()
+
+
+async def test_a_filer_that_has_come_is_named(ours: Ours) -> None:
+    """At the next look; a start beside it would be refused."""
+    ours.used.addresses.append("other:8888")
+    (problem,) = await ours.problems()
+    assert "2 filers (memory:8888, other:8888)" in problem
 
 
 async def test_files_of_others_are_named(ours: Ours) -> None:
