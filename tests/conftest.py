@@ -53,7 +53,7 @@ def nothing_blocks_the_event_loop() -> Iterator[None]:
         detector.functions["threading.Lock.acquire_lock"].deactivate()
         # Before the first listener is open there is nobody to keep waiting.
         detector.functions["io.TextIOWrapper.read"].can_block_in(
-            "kgw/server/limits.py", "available_memory_bytes"
+            "kgw/config/memory.py", "available_memory_bytes"
         )
         yield
 

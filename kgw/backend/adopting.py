@@ -58,6 +58,7 @@ async def find_adoptable(
             continue
         topics.setdefault((topic, key.topic_id), []).append(key.partition)
     names = [topic for topic, _ in topics]
+    ids = [topic_id for _, topic_id in topics]
     found: list[Adoptable] = []
     for (topic, topic_id), partitions in sorted(topics.items()):
         obstacle = None
@@ -67,6 +68,8 @@ async def find_adoptable(
             obstacle = "its creation was not finished; adopt once more to have it all the same"
         elif topic in taken:
             obstacle = "there is a topic of this name"
+        elif ids.count(topic_id) > 1 or len(set(partitions)) < len(partitions):
+            obstacle = "several directories have its id: one is a copy"
         elif names.count(topic) > 1:
             obstacle = "several lost topics had this name"
         found.append(Adoptable(topic, topic_id, tuple(sorted(partitions)), obstacle))

@@ -16,13 +16,11 @@ from kgw.backend.seaweedmq.offline.examine import (
     Setup,
     Severity,
     examine,
-    judge_filers,
     judge_version,
 )
 from kgw.cli.errors import ExitCode
 from kgw.cli.output import print_json
 from kgw.clock import SystemClock
-from kgw.errors import StorageError
 from kgw.metrics import Metrics
 from kgw.types import printable
 
@@ -52,16 +50,11 @@ def examine_backend(config: Config, *, is_json: bool) -> ExitCode:
 
 async def _examine(config: Config) -> list[Finding]:
     address = parse_address(config.backend)
-    filer = filer_channel(config, SystemClock(), Metrics())
+    clock = SystemClock()
+    filer = filer_channel(config, clock, Metrics())
     await filer.open()
     async with aclosing(filer):
         findings = [judge_version(filer.configuration.version)]
-        try:
-            findings.append(judge_filers(await filer.filers()))
-        except StorageError as error:
-            findings.append(
-                Finding("filers", Severity.WARNING, f"the masters do not say which: {error}")
-            )
         setup = Setup(
             address.namespace,
             config.seaweedmq_replication,
@@ -70,4 +63,7 @@ async def _examine(config: Config) -> list[Finding]:
             bool(config.seaweedmq_security_file),
         )
         probe = f"doctor-{uuid4().hex}"
-        return [*findings, *[one async for one in examine(filer, setup, probe)]]
+        return [
+            *findings,
+            *[one async for one in examine(filer, setup, probe, clock.monotonic_s())],
+        ]

@@ -89,7 +89,8 @@ def dump_namespace(url: str, topics: tuple[str, ...], dump: Dump) -> None:
     async def run() -> None:
         async with reached(url) as namespace:
             directories = TopicDirectories(namespace.filer, namespace.name)
-            places = list((await directories.list_all()).values())
+            found = await directories.list_all()
+            places = [place for places in found.values() for place in places]
             missing = set(topics) - {place.topic for place in places}
             if missing:
                 raise CommandError(

@@ -120,6 +120,7 @@ class Config:
     seaweedmq_collection: str
     seaweedmq_disk_type: str
     seaweedmq_fsync: bool
+    seaweedmq_waiting_bytes: int
     seaweedmq_mirror_offsets: bool
     seaweedmq_native: tuple[str, ...]
     seaweedmq_native_write: bool

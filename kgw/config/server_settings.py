@@ -192,6 +192,14 @@ _SEAWEEDMQ = (
         "says nothing of the filer's own store.",
     ),
     Setting(
+        "kgw.seaweedmq.waiting.bytes",
+        -1,
+        "Memory for appends of all partitions that SeaweedFS has not taken yet; above it they are "
+        "refused with an error that clients retry. -1: as much as `kgw.request.memory.bytes`.",
+        type_=LONG,
+        minimum=-1,
+    ),
+    Setting(
         "kgw.seaweedmq.mirror.offsets",
         True,
         "Whether committed offsets are written, a second behind the commit, where SMQ keeps the "

@@ -143,10 +143,12 @@ class GroupTable:
         self._writer.submit(write)
         return write
 
-    def load_again(self, group: Group) -> None:
+    def load_again(
+        self, group: Group, code: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    ) -> None:
         """Go back to what is stored of a group, or is about to be: what followed did not happen."""
         old = group.machine
-        self._abandon(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self._abandon(group, code)
         now_s = self._clock.monotonic_s()
         group.trace.note(now_s, "something failed; loaded again", old.generation)
         group.machine = self._begin(group, old.group_type, old.empty_since_s, old.generation)

@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from kgw.errors import ErrorCode, StorageError
+from kgw.errors import StorageError
 from kgw.groups.writes import changes_of
 from kgw.offsets.rows import OFFSET_KINDS, parse_row_key
-from kgw.state.base import Change
+from kgw.state.base import Change, coordinator_code
 from kgw.state.write_queue import WriteQueue
 from kgw.turns import Rest, Share, in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from kgw.errors import ErrorCode
     from kgw.groups.group import Group, Write
     from kgw.state.base import StateStore
 
@@ -33,7 +34,7 @@ class GroupWriter:
         self,
         state: StateStore,
         groups: Mapping[str, Group],
-        load_again: Callable[[Group], None],
+        load_again: Callable[[Group, ErrorCode], None],
         done: Callable[[Write, Exception | None], None],
         report_bug: Callable[[BaseException], None],
     ) -> None:
@@ -119,15 +120,16 @@ class GroupWriter:
         broken = dict.fromkeys(write.group for write in batch if write.wanted.rows)
         queue = self._queue
         doomed = [*batch, *(one for one in queue.waiting if one.group in broken)]
+        code = coordinator_code(error)
         queue.waiting = [one for one in queue.waiting if one.group not in broken]
         for write in doomed:
             write.group.unwritten -= 1
             for waiter, _ in write.answers:
-                waiter.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                waiter.refuse(code)
         for group in broken:
             group.last_write = None
             group.submitted = dict(group.durable)
-            self._load_again(group)
+            self._load_again(group, code)
         for write in doomed:
             self._tell(write, error)
 

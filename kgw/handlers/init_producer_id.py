@@ -25,6 +25,7 @@ from kgw.handlers.context import transactions
 from kgw.handlers.groups import when_answered
 from kgw.handlers.transactions import for_version
 from kgw.protocol.messages.init_producer_id import InitProducerIdResponse
+from kgw.state.base import StateTakenOverError
 
 if TYPE_CHECKING:
     from kgw.handlers.context import Answer, RequestContext
@@ -60,9 +61,12 @@ def handle(request: InitProducerIdRequest, context: RequestContext) -> Answer:
 
 
 async def _new_id(context: RequestContext) -> InitProducerIdResponse:
-    return InitProducerIdResponse(
-        producer_id=await context.gateway.producer_ids.next_id(), producer_epoch=0
-    )
+    try:
+        producer_id = await context.gateway.producer_ids.next_id()
+    except StateTakenOverError as error:
+        # With NOT_COORDINATOR Java looks for the coordinator of no id.
+        raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, str(error)) from error
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
 
 def error_response(

@@ -36,6 +36,7 @@ from kgw.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from kgw.protocol.schema import EncodedItems
+from kgw.state.base import StateTakenOverError
 from kgw.turns import Share, finish, in_turns
 from kgw.types import ZERO_TOPIC_ID
 
@@ -130,6 +131,9 @@ async def _create(name: str, context: RequestContext) -> Found:
     catalog = context.gateway.catalog
     try:
         return await catalog.create(name, context.gateway.config.num_partitions, {})
+    except StateTakenOverError:
+        # Clients ask for metadata again, as they do for a topic without a leader.
+        code = ErrorCode.LEADER_NOT_AVAILABLE
     except (KafkaError, StorageError) as error:
         code = error.code
     if code is ErrorCode.TOPIC_ALREADY_EXISTS:  # another client was faster

@@ -16,7 +16,8 @@ Behaviour:
   commits whoever is in the group, which is created. That keeps no member alive;
 - UNKNOWN_TOPIC_OR_PARTITION; OFFSET_METADATA_TOO_LARGE; a negative offset is INVALID_REQUEST; an
   empty group id is INVALID_GROUP_ID;
-- COORDINATOR_NOT_AVAILABLE when nothing can be stored: nothing of the request was, or all of it.
+- COORDINATOR_NOT_AVAILABLE when nothing can be stored: nothing of the request was, or all of it;
+  NOT_COORDINATOR when another process has taken the state over: nothing was.
   v0 and v1 hear it, too, instead of COORDINATOR_LOAD_IN_PROGRESS, which crashed clients of their
   time (KAFKA-7296).
 

@@ -34,7 +34,7 @@ from kgw.partitions.topic import (
     why_missing,
 )
 from kgw.partitions.topic_config import TopicConfig, parse_own_settings
-from kgw.state.base import Change, DamagedRowsError
+from kgw.state.base import Change, DamagedRowsError, StateTakenOverError
 from kgw.state.kinds import TOPIC, TOPIC_CREATION, TOPIC_DELETION
 from kgw.turns import Share, take_turns
 from kgw.types import PartitionKey, TopicName
@@ -467,15 +467,15 @@ class TopicCatalog:
             self._check_exists(topic)
             row = topic.row()
             state = self._backend.state
-            known_failure = self._backend.state.failure
-            if known_failure is not None:
-                raise StorageError(known_failure)
+            had_failed = state.failure is not None
             try:
                 await state.apply(
                     [Change(TOPIC_DELETION, row.key, row.encode()), Change(TOPIC, row.key, None)]
                 )
+            except StateTakenOverError:
+                raise
             except StorageError:
-                if state.failure is not None:
+                if state.failure is not None and not had_failed:
                     # Nobody knows whether it happened before the next start, which deletes the
                     # topic or serves it again. Until then nothing more is promised to producers.
                     self._remove(topic)

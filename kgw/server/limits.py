@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
+from kgw.config.memory import DEFAULT_MEMORY_BYTES, request_memory_bytes
 from kgw.config.setting import INT_MAX
 
 if TYPE_CHECKING:
-    from os import PathLike
-
     from kgw.config import Config
 
 # Descriptors that connections leave to segments, the state store, logs and look-ups. The share is
@@ -19,8 +17,6 @@ if TYPE_CHECKING:
 # (`kgw.backend.registry.file_limits`).
 RESERVED_DESCRIPTORS = 1024
 SEGMENTS_SHARE = 3 / 16
-# Where nothing says how much memory there is, a budget that a laptop does not notice.
-DEFAULT_MEMORY_BYTES = 4 << 30
 _UNLIMITED = 1 << 60
 
 
@@ -47,12 +43,9 @@ def limits_from(config: Config) -> Limits:
     Raises this process's descriptor limit to the hard one.
     """
     idle_ms = config.connections_max_idle_ms
-    request_memory_bytes = config.request_memory_bytes
-    if request_memory_bytes < 0:
-        request_memory_bytes = available_memory_bytes() // 4
     return Limits(
         frame_bytes=config.socket_request_max_bytes,
-        request_memory_bytes=request_memory_bytes,
+        request_memory_bytes=request_memory_bytes(config),
         inflight_requests=config.inflight_requests_max,
         inflight_bytes=config.inflight_bytes_max,
         # An event loop in C takes no more, and no connection would be opened.
@@ -86,21 +79,3 @@ def raise_descriptor_limit() -> int:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             soft = hard
     return _UNLIMITED if soft == resource.RLIM_INFINITY else soft
-
-
-def available_memory_bytes(cgroup: str | PathLike[str] = "/sys/fs/cgroup") -> int:
-    """Return the memory this process may use: the control group's limit or the machine's."""
-    limits = [_machine_memory_bytes()]
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        path = f"{cgroup}/{name}"
-        # By `open`: pathlib costs start-up time.
-        with contextlib.suppress(OSError, ValueError), open(path, encoding="ascii") as file:  # noqa: PTH123
-            limits.append(int(file.read()))
-    return min(limits)
-
-
-def _machine_memory_bytes() -> int:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return DEFAULT_MEMORY_BYTES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from kgw.errors import CorruptionError, KgwError, StorageError
+from kgw.errors import CorruptionError, ErrorCode, KgwError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -58,6 +58,19 @@ class DamagedStateError(CorruptionError):
     """The state store is damaged. Here is nothing that a client could seek past."""
 
     code = StorageError.code
+
+
+class StateTakenOverError(StorageError):
+    """Another process writes the state now. Nothing was stored, and nothing will be from here."""
+
+    # For changes of topics and settings. Coordinators say NOT_COORDINATOR: clients look for both.
+    code = ErrorCode.NOT_CONTROLLER
+
+
+def coordinator_code(error: Exception) -> ErrorCode:
+    """Return what the coordinator of a group or transaction answers when it could not store."""
+    is_replaced = isinstance(error, StateTakenOverError)
+    return ErrorCode.NOT_COORDINATOR if is_replaced else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 class DamagedRowsError(DamagedStateError):

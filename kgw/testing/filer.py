@@ -36,6 +36,8 @@ class FilerStore:
         """What each directory has, by name."""
         self.chunks: dict[str, bytes] = {}
         """What each chunk holds, by its file id. A test may lose one here, or garble it."""
+        self.is_full = False
+        """Whether no volume takes another chunk."""
         self._uploads = 0
 
     @property
@@ -89,6 +91,8 @@ class FilerStore:
         del self.directories[directory][name]
 
     def upload(self, data: bytes, now_ns: int) -> Chunk:
+        if self.is_full:
+            raise FilerError("no volume can be written: no free volumes left")
         self._uploads += 1
         cookie = self._uploads * 2654435761 % 2**32
         file_id = f"{1 + self._uploads % 7},{self._uploads:x}{cookie:08x}"
@@ -224,6 +228,8 @@ class MemoryFiler(Filer):
         """What waits for the test, or was lost and can be delivered late; in order."""
         self.is_away = False
         """Whether every call is refused, as by a process that is not there."""
+        self.addresses = ["memory:8888"]
+        """Of the cluster's filers."""
         self._clock = clock or SystemClock()
         self._is_open = False
         self._faults: dict[CallKind, list[Callable[[Request], None]]] = {}
@@ -304,6 +310,12 @@ class MemoryFiler(Filer):
 
     async def aclose(self) -> None:
         self._is_open = False
+
+    async def filers(self, *, deadline_s: float | None = None) -> list[str]:
+        await asyncio.sleep(0)
+        if self.is_away:
+            raise FilerError("the masters cannot be reached")
+        return list(self.addresses)
 
     async def look_up(
         self, directory: str, name: str, *, deadline_s: float | None = None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from kgw.completion import Completion
 from kgw.errors import ErrorCode, StorageError
 from kgw.logs import EventLogger
-from kgw.state.base import DamagedRowsError
+from kgw.state.base import DamagedRowsError, coordinator_code
 from kgw.state.kinds import TRANSACTION
 from kgw.transactions.ending import Ender
 from kgw.transactions.machine import Asked, Idle, TransactionLimits
@@ -283,7 +283,7 @@ class TransactionCoordinator:
                 asked._replace(request=request._replace(new_producer_id=producer_id)),
             )
         except Exception as error:
-            _refuse(asked, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            _refuse(asked, coordinator_code(error))
             if not isinstance(error, StorageError):
                 raise
 

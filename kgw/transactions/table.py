@@ -2,7 +2,8 @@
 
 A step changes a machine at once and yields effects. Rows are queued; the answers and the ends that
 follow wait for them, in order, while further requests run. When storing fails, the id is what is
-stored of it, and whoever waited hears COORDINATOR_NOT_AVAILABLE.
+stored of it, and whoever waited hears COORDINATOR_NOT_AVAILABLE, or NOT_COORDINATOR when another
+process writes the state now.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from kgw.errors import ErrorCode, StorageError
 from kgw.logs import EventLogger
 from kgw.metrics import count
-from kgw.state.base import Change
+from kgw.state.base import Change, coordinator_code
 from kgw.state.kinds import TRANSACTION
 from kgw.state.write_queue import WriteQueue
 from kgw.transactions.ending import growing_wait_s
@@ -266,12 +267,14 @@ class TransactionTable:
         if self._queue.waiting:
             self._queue.flush()
 
-    def _load_again(self, one: Transaction) -> None:
+    def _load_again(
+        self, one: Transaction, code: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    ) -> None:
         """Go back to what is stored, or is about to be: what followed did not happen.
 
         What the id does by itself waits longer after each failure: it would fail again at once.
         """
-        self._abandon(one, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self._abandon(one, code)
         one.failures += 1
         one.not_before_s = self._clock.monotonic_s() + growing_wait_s(one.failures)
         one.machine = self._machine(one.submitted, one.not_before_s)
@@ -358,7 +361,7 @@ class TransactionTable:
         except Exception as error:  # noqa: BLE001 - everybody who waits must be answered
             if not isinstance(error, StorageError):
                 self._report_bug(error)
-            self._fail(batch)
+            self._fail(batch, coordinator_code(error))
             return
         share = Share(FINISHED_PER_TURN)
         for write in batch:
@@ -391,7 +394,7 @@ class TransactionTable:
             self._begin(one, end.ending)
         self._settle(one)
 
-    def _fail(self, batch: list[Write]) -> None:
+    def _fail(self, batch: list[Write], code: ErrorCode) -> None:
         """Refuse a batch, and what was queued behind it and follows from it."""
         broken = dict.fromkeys(write.transaction for write in batch)
         queue = self._queue
@@ -400,12 +403,12 @@ class TransactionTable:
         for write in doomed:
             write.transaction.unwritten -= 1
             for answer in write.answers:
-                refused = answer.asked.request.refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                refused = answer.asked.request.refused(code)
                 _answer(answer._replace(result=refused))
         for one in broken:
             one.last_write = None
             one.submitted = one.durable
-            self._load_again(one)
+            self._load_again(one, code)
 
     # --- time ------------------------------------------------------------------------------------
 

@@ -4,9 +4,9 @@ import resource
 from typing import TYPE_CHECKING
 
 from kgw.config import Config
+from kgw.config.memory import available_memory_bytes
 from kgw.server.limits import (
     RESERVED_DESCRIPTORS,
-    available_memory_bytes,
     connections_below,
     limits_from,
     raise_descriptor_limit,

@@ -11,7 +11,7 @@ from uuid import uuid4
 from kgw.backend.base import Backend, Health, Leadership
 from kgw.backend.seaweedmq.chain import Chain
 from kgw.backend.seaweedmq.detail import PartitionDetail, decode_detail
-from kgw.backend.seaweedmq.fence import check_fence
+from kgw.backend.seaweedmq.fence import check_fence, check_filers, other_filers
 from kgw.backend.seaweedmq.filer import EntryExistsError, EntryMissingError
 from kgw.backend.seaweedmq.layouts import Layout
 from kgw.backend.seaweedmq.log_files import LogFiles
@@ -19,7 +19,7 @@ from kgw.backend.seaweedmq.options import SeaweedMqOptions
 from kgw.backend.seaweedmq.partition_log import SeaweedMqPartitionLog
 from kgw.backend.seaweedmq.shell import Shell
 from kgw.backend.seaweedmq.strangers import look_at_conf, look_at_partition
-from kgw.backend.seaweedmq.topics import TopicDirectories
+from kgw.backend.seaweedmq.topics import TopicDirectories, twins
 from kgw.clock import SystemClock
 from kgw.errors import DataDirectoryError, ErrorCode, KafkaError, StorageError
 from kgw.logs import EventLogger
@@ -108,6 +108,7 @@ class SeaweedMqBackend(Backend):
         async with AsyncExitStack() as opened:
             await self._filer.open()
             opened.push_async_callback(self._filer.aclose)
+            await check_filers(self._filer, self._clock.monotonic_s())
             name = f"fence-{uuid4().hex}"
             await check_fence(self._filer, private_directory(self._namespace), name)
             if self._lease is not None:
@@ -375,9 +376,10 @@ class SeaweedMqBackend(Backend):
         self._unclaimed = tuple(
             f"{place.directory} (topic id {format_uuid(topic_id)}) belongs to no topic; "
             "see `kgw log adopt`"
-            for topic_id, place in places.items()
-            if topic_id not in claimed
+            for topic_id, (place, *others) in places.items()
+            if topic_id not in claimed and not others
         )
+        self._note_strangers({**self._strangers, self._topics.root: twins(places)})
 
     async def checkpoint(self) -> None:
         """See whether others have been at what is ours. Nothing has to be bounded.
@@ -385,7 +387,7 @@ class SeaweedMqBackend(Backend):
         What an append has written is all that an opening reads.
         """
         self._check_open()
-        self._strangers = await self._look_for_strangers()
+        self._note_strangers(await self._look_for_strangers())
 
     async def _look_for_strangers(self) -> dict[str, list[str]]:
         """Return what others have done, by the directory in which they did. Raises FilerError."""
@@ -402,15 +404,22 @@ class SeaweedMqBackend(Backend):
                 )
 
         await self._side_by_side(look, list(self._partitions))
+        places = await self._topics.list_all(again=True)
+        found[self._topics.root] = twins(places)
+        if problem := await other_filers(self._filer, self._clock.monotonic_s()):
+            found[self._topics.root].append(problem)
         for topic_id, partitions in numbers.items():
-            place = await self._topics.find_by_id(topic_id)
-            if place is not None:
+            for place in places.get(topic_id, ()):
                 found[place.parent] = await look_at_conf(self._filer, place, partitions)
+        return found
+
+    def _note_strangers(self, found: dict[str, list[str]]) -> None:
+        """Tell of what others have done, once, and have it among what is wrong until it is not."""
         for directory, problems in found.items():
             for problem in problems:
                 if problem not in self._strangers.get(directory, ()):
                     _log.warning("others write where kgw does", problem=problem)
-        return found
+        self._strangers = found
 
     @property
     def recovery_anomalies(self) -> Mapping[str, int]:
@@ -422,13 +431,17 @@ class SeaweedMqBackend(Backend):
     def health(self) -> Health:
         if not self._is_open:
             return Health(writable=False)
-        stuck = sum(1 for log in self._partitions.values() if log.stuck_s > _STUCK_S)
+        waiting = [log for log in self._partitions.values() if log.stuck_s > _STUCK_S]
+        stuck = len(waiting)
         lost = sum(1 for log in self._partitions.values() if log.has_failed)
         problems = list(self._shell.problems)
         for found in self._strangers.values():
             problems += found
         if stuck:
-            problems.append(f"{stuck} partitions have waited for the filer for over {_STUCK_S} s")
+            why = next((log.trouble for log in waiting if log.trouble), "no answer")
+            problems.append(
+                f"{stuck} partitions have waited for SeaweedFS for over {_STUCK_S:.0f} s: {why}"
+            )
         if self.state.failure is not None:
             problems.append(self.state.failure)
         is_writable = self.state.failure is None and (

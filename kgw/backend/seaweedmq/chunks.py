@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kgw.backend.seaweedmq.layouts import decode
+from kgw.backend.seaweedmq.room import Room
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -58,6 +59,7 @@ class ChunkReader:
         self._kept: dict[str, DecodedChunk] = {}
         self._loading: dict[str, Future[DecodedChunk]] = {}
         self._slots = Semaphore(options.chunk_loads)
+        self._room = Room(options.chunk_load_bytes)
         self._ahead_bytes = 0
         self.size_bytes = 0
         """Of what is kept."""
@@ -113,7 +115,7 @@ class ChunkReader:
         return loading
 
     async def _fetch(self, source: ChunkSource, place: ChunkPlace) -> DecodedChunk:
-        async with self._slots:
+        async with self._slots, self._room.taken(place.chunk.size_bytes):
             file_id = place.chunk.file_id
             # Its list of chunks may have been forgotten while this waited.
             await source.load(place.file)

@@ -1,4 +1,4 @@
-"""The test of the fence: whether the filer refuses what it has to refuse.
+"""The test of the fence: whether the filer refuses what it has to refuse, and decides alone.
 
 That only one gateway writes to a partition rests on it alone. A filer that is too old to know
 `expected_extended` ignores it without a word, and one behind something that answers in its place
@@ -17,6 +17,7 @@ from kgw.backend.seaweedmq.filer import (
     OutcomeUnknownError,
 )
 from kgw.errors import DataDirectoryError, StorageError
+from kgw.logs import EventLogger
 
 if TYPE_CHECKING:
     from kgw.backend.seaweedmq.filer import Filer
@@ -25,6 +26,39 @@ _ATTRIBUTE: Final = "kgw-fence"
 _BEFORE: Final = b"before"
 _NEVER: Final = b"never"
 _AFTER: Final = b"after"
+_ASK_S: Final = 3.0
+"""For how long the masters are asked which filers there are: they may be out of a gateway's reach,
+and nothing else of it needs them."""
+
+_log = EventLogger(__name__)
+
+
+async def other_filers(filer: Filer, now_s: float) -> str | None:
+    """Return what is wrong where the cluster, or this filer's group of it, has other filers.
+
+    Each locks a path in its own memory, passes some changes on to another that owns the path, and
+    may have a store of its own, which learns later what others have stored: then what was just
+    written is not found. `now_s` is by the monotonic clock.
+    """
+    try:
+        addresses = await filer.filers(deadline_s=now_s + _ASK_S)
+    except FilerError as error:
+        _log.warning("which filers there are could not be asked", reason=str(error))
+        return None
+    if len(addresses) < 2:
+        return None
+    return (
+        f"the SeaweedFS has {len(addresses)} filers ({', '.join(sorted(addresses))}), and neither "
+        "excludes the other's writers: kgw needs one without others, or in a group of its own "
+        "(weed filer -filerGroup)"
+    )
+
+
+async def check_filers(filer: Filer, now_s: float) -> None:
+    """Raise DataDirectoryError where the cluster has other filers."""
+    problem = await other_filers(filer, now_s)
+    if problem is not None:
+        raise DataDirectoryError(problem)
 
 
 async def check_fence(filer: Filer, directory: str, name: str) -> None:

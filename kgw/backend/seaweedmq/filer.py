@@ -88,6 +88,10 @@ class Filer(ABC):
         """Let go of every connection. Closing twice is harmless."""
 
     @abstractmethod
+    async def filers(self, *, deadline_s: float | None = None) -> list[str]:
+        """Return the addresses of the cluster's filers that are there, this one among them."""
+
+    @abstractmethod
     async def look_up(
         self, directory: str, name: str, *, deadline_s: float | None = None
     ) -> Entry | None:

@@ -21,6 +21,7 @@ from kgw.backend.seaweedmq.state.offset_mirror import OffsetMirror
 from kgw.backend.seaweedmq.state_store import ChainStateStore
 from kgw.config import ConfigError
 from kgw.config.listeners import format_address
+from kgw.config.memory import request_memory_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +49,11 @@ def seaweedmq_backend(config: Config, clock: Clock, metrics: Metrics) -> Seaweed
         filer,
         address.namespace,
         state,
-        SeaweedMqOptions(layout=Layout(config.seaweedmq_layout), cache_bytes=config.cache_bytes),
+        SeaweedMqOptions(
+            layout=Layout(config.seaweedmq_layout),
+            cache_bytes=config.cache_bytes,
+            waiting_bytes=_waiting_bytes(config),
+        ),
         clock,
         Lease(filer, clock, private_directory(address.namespace), config.seaweedmq_lease_ms),
         native=_native(config, filer) if config.seaweedmq_native else None,
@@ -59,6 +64,11 @@ def seaweedmq_backend(config: Config, clock: Clock, metrics: Metrics) -> Seaweed
         state.on_commit = mirror.note
         backend.mirror = mirror
     return backend
+
+
+def _waiting_bytes(config: Config) -> int:
+    given = config.seaweedmq_waiting_bytes
+    return request_memory_bytes(config) if given < 0 else given
 
 
 def _native(config: Config, filer: FilerChannel) -> MakeNative:

@@ -20,6 +20,12 @@ class SeaweedMqOptions(NamedTuple):
     a distance read a chunk once. The largest read at a time come on top."""
     chunk_loads: int = 16
     """Chunks that are fetched at a time, over all partitions."""
+    chunk_load_bytes: int = 64 << 20
+    """Of the chunks that are fetched and unpacked at a time, over all partitions: one may be as
+    large as a batch. A larger one is fetched by itself."""
+    waiting_bytes: int = 1 << 30
+    """Of the appends that SeaweedFS has not taken yet, over all partitions: more is refused. What
+    a gone client has sent is not counted among its requests any more, and waits all the same."""
     read_ahead_chunks: int = 4
     """Chunks that are fetched before a reader asks for them, once it reads on where it ended."""
     loaded_files: int = 256

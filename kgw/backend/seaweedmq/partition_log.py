@@ -55,11 +55,11 @@ class _Submitted(Append):
 
     __slots__ = ("batches", "encoded", "size_bytes")
 
-    def __init__(self, batches: list[RecordBatch], result: AppendResult) -> None:
+    def __init__(self, batches: list[RecordBatch], result: AppendResult, size_bytes: int) -> None:
         super().__init__()
         self.batches = batches
         self.result = result
-        self.size_bytes = sum(len(batch.buffer) for batch in batches)
+        self.size_bytes = size_bytes
         self.encoded: Encoded | None = None
 
 
@@ -117,9 +117,15 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
 
     @property
     def stuck_s(self) -> float:
-        """For how long the oldest append has waited for the filer."""
+        """For how long the oldest append has waited for SeaweedFS, or appends have been refused."""
         since_s = self._chain.waiting_since_s
-        return 0.0 if since_s is None else self._shell.clock.monotonic_s() - since_s
+        waited_s = 0.0 if since_s is None else self._shell.clock.monotonic_s() - since_s
+        return max(waited_s, self._chain.troubled_s)
+
+    @property
+    def trouble(self) -> str | None:
+        """What SeaweedFS answered last, when it did not take something."""
+        return self._chain.trouble
 
     def epoch_end(self, leader_epoch: int) -> EpochEnd | None:
         return find_epoch_end(self._files.detail.epochs, leader_epoch, self.end_offset)
@@ -134,7 +140,10 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         refusal = self._failure or self._refusal or self._chain.failure
         if refusal is not None:
             return refused_append(refusal)
-        submitted = _Submitted(list(batches), self._assign(batches))
+        size_bytes = sum(len(batch.buffer) for batch in batches)
+        if not self._shell.waiting.take(size_bytes):
+            return refused_append(StorageError(self._shell.too_much_waits))
+        submitted = _Submitted(list(batches), self._assign(batches), size_bytes)
         self._queue.append(submitted)
         if self._busy is None:
             self._hand_over()
@@ -208,6 +217,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
             self._refused.append(submitted)
             self._refuse(stored.error)
             return
+        self._shell.waiting.give_back(submitted.size_bytes)
         self._show(submitted)
         submitted.finish()
         if self._refusal is not None:
@@ -244,6 +254,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         self._file_bytes = self._chain.files[-1].content_bytes if self._chain.files else 0
         refused.sort(key=lambda one: one.result.base_offset)
         for submitted in refused:
+            self._shell.waiting.give_back(submitted.size_bytes)
             submitted.error = error
         for submitted in refused:
             submitted.finish()
@@ -342,13 +353,18 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
             async for batch in self._reader.replay(from_offset, self._offsets.high_watermark):
                 yield batch
         except CorruptionError as error:
-            self._shell.report(str(error))
+            await self._report(error)
             raise
 
     async def verify_end(self) -> None:
-        """Read the last chunk again, as another gateway's last. Reports damage, never raises it."""
+        """Read the last chunk again, as another gateway's last.
+
+        Reports damage and does not raise it. Raises NotWriterError.
+        """
         try:
             decoded = await self._reader.last_chunk()
+        except CorruptionError as error:
+            await self._report(error)
         except StorageError as error:
             self._shell.report(str(error))
         else:
@@ -359,8 +375,13 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         try:
             return await read
         except CorruptionError as error:
-            self._shell.report(str(error))
+            await self._report(error)
             raise
+
+    async def _report(self, error: CorruptionError) -> None:
+        """Say what is damaged. Raises NotWriterError where nothing is: another has removed it."""
+        await self._chain.check_is_writer()
+        self._shell.report(str(error))
 
     # --- the list of files -----------------------------------------------------------------------
 
@@ -406,7 +427,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         from kgw.backend.seaweedmq.rewriting import CompactionRun
 
         async with self._rewriting:
-            report = await CompactionRun(self._files, self._layout, job).run()
+            report = await self._reporting(CompactionRun(self._files, self._layout, job).run())
         if not job.is_dry_run:
             self.tail.forget_below(report.compacted_end)
         return report
@@ -416,7 +437,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         from kgw.backend.seaweedmq.rewriting import RecompressionRun
 
         async with self._rewriting:
-            report = await RecompressionRun(self._files, self._layout, job).run()
+            report = await self._reporting(RecompressionRun(self._files, self._layout, job).run())
         self.tail.forget_below(report.recompressed_end)
         return report
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from kgw.backend.hot_cache import HotCache
 from kgw.backend.seaweedmq.chunks import ChunkReader
+from kgw.backend.seaweedmq.room import Room
 from kgw.logs import EventLogger
 
 if TYPE_CHECKING:
@@ -54,9 +55,19 @@ class Shell:
         self.cache = HotCache(options.cache_bytes)
         self.chunks = ChunkReader(options, self.run)
         self.room = FreshMemory()
+        self.waiting = Room(options.waiting_bytes)
+        """For appends that SeaweedFS has not taken yet."""
         self.problems: dict[str, None] = {}
         self._threads = ThreadPoolExecutor(_THREADS, "kgw-seaweedmq")
         self._loaded: dict[int, tuple[Chain, ChainFile]] = {}
+
+    @property
+    def too_much_waits(self) -> str:
+        """Why no append is taken when there is no room in `waiting`."""
+        return (
+            f"{self.waiting.used_bytes} bytes of all partitions wait for SeaweedFS; no more is "
+            "taken (kgw.seaweedmq.waiting.bytes)"
+        )
 
     async def run(self, work: Callable[[], _Result]) -> _Result:
         """Have something done in a thread."""

@@ -34,7 +34,12 @@ from kgw.backend.seaweedmq.state.snapshots import (
 )
 from kgw.errors import CorruptionError, StorageError
 from kgw.logs import EventLogger
-from kgw.state.base import ConflictError, DamagedStateError, StateStore
+from kgw.state.base import (
+    ConflictError,
+    DamagedStateError,
+    StateStore,
+    StateTakenOverError,
+)
 from kgw.state.history import EVERY_SAMPLE, LagHistory
 from kgw.state.write_queue import WriteQueue
 from kgw.turns import take_turns
@@ -323,6 +328,7 @@ class ChainStateStore(StateStore):
             count = count or len(batch)
             if isinstance(error, NotWriterError):
                 self._lose(error)
+                outcome = StateTakenOverError(str(error))
             elif self._chain is not None and self._chain.failure is not None:
                 self._fail(str(error))
         except Exception as error:  # noqa: BLE001 - the callers raise it
@@ -431,7 +437,7 @@ class ChainStateStore(StateStore):
 
     def _check_failure(self) -> None:
         if self._failure is not None:
-            raise (NotWriterError if self._is_lost else StorageError)(self._failure)
+            raise (StateTakenOverError if self._is_lost else StorageError)(self._failure)
 
     def _lose(self, error: NotWriterError) -> None:
         if self._is_lost:

@@ -19,11 +19,11 @@ from kgw.backend.seaweedmq.topic_conf import (
     topics_directory,
     version_name,
 )
-from kgw.errors import ErrorCode, StorageError
+from kgw.errors import CorruptionError, ErrorCode, StorageError
 from kgw.types import PartitionKey, TopicId, TopicName, format_uuid, parse_uuid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kgw.backend.seaweedmq.filer import Filer
 
@@ -64,33 +64,50 @@ class TopicDirectories:
 
     def __init__(self, filer: Filer, namespace: str) -> None:
         self._filer = filer
-        self._root = topics_directory(namespace)
-        self._places: dict[TopicId, TopicPlace] = {}
+        self.root = topics_directory(namespace)
+        """The namespace's directory."""
+        self._places: dict[TopicId, list[TopicPlace]] = {}
+        """More than one when somebody has copied a directory with its attributes."""
+        self._latest_s: dict[TopicName, int] = {}
+        """When the last known creation of a topic was: no directory's name is given twice, so that
+        what removes one, however late it arrives, removes nothing of a namesake."""
         self._listed: set[TopicName] = set()
         self._locks: dict[TopicName, Lock] = {}
 
     async def find(self, topic: TopicName, topic_id: TopicId) -> TopicPlace | None:
-        """Return where a topic's partitions are, or None. Raises FilerError.
+        """Return where a topic's partitions are, or None.
 
-        A topic that has not been listed yet is: once for all of its partitions.
+        A topic that has not been listed yet is: once for all of its partitions. Raises
+        CorruptionError when several directories of the topic have its id, FilerError.
         """
         if topic_id not in self._places and topic not in self._listed:
             async with self._lock(topic):
                 await self._list(topic)
-        return self._places.get(topic_id)
+        return self._of_topic(topic, topic_id)
 
     async def find_by_id(self, topic_id: TopicId) -> TopicPlace | None:
-        """Return where the partitions of a topic are whose name nobody knows. Raises FilerError."""
-        if topic_id not in self._places:
-            await self.list_all()
-        return self._places.get(topic_id)
+        """Return where the partitions of a topic are whose name nobody knows. Raises as `find`."""
+        places = self._places.get(topic_id) or (await self.list_all()).get(topic_id, [])
+        return self._only(topic_id, places)
 
-    async def list_all(self) -> dict[TopicId, TopicPlace]:
-        """Return every place, after listing the topics that have not been listed yet."""
-        async for entry in self._filer.list_entries(self._root, chunks=False):
+    async def list_all(self, *, again: bool = False) -> dict[TopicId, list[TopicPlace]]:
+        """Return every place, after listing the topics that have not been listed yet, or all.
+
+        Those that share an id are for the caller to complain of: see `twins`. Raises FilerError.
+        """
+        if again:
+            self._listed.clear()
+            self._places.clear()
+        async for entry in self._filer.list_entries(self.root, chunks=False):
             if entry.is_directory:
-                await self._list(TopicName(entry.name))
-        return dict(self._places)
+                topic = TopicName(entry.name)
+                async with self._lock(topic):
+                    await self._list(topic)
+        found = {topic_id: list(places) for topic_id, places in self._places.items()}
+        for topic_id, places in found.items():
+            if len(places) > 1:
+                self._look_again(topic_id, places)
+        return found
 
     async def create(self, topic: TopicName, topic_id: TopicId, now_ms: int) -> TopicPlace:
         """Return a topic's place, which is made where there is none.
@@ -103,7 +120,7 @@ class TopicDirectories:
             )
         async with self._lock(topic):
             await self._list(topic)
-            place = self._places.get(topic_id)
+            place = self._of_topic(topic, topic_id)
             if place is None:
                 try:
                     place = await self._create(topic, topic_id, now_ms // 1000)
@@ -111,13 +128,14 @@ class TopicDirectories:
                     # It may be there all the same: whoever asks next looks.
                     self._listed.discard(topic)
                     raise
-                self._places[topic_id] = place
+                self._note(topic_id, place)
         return place
 
     async def _create(self, topic: TopicName, topic_id: TopicId, now_s: int) -> TopicPlace:
-        parent = f"{self._root}/{topic}"
+        parent = f"{self.root}/{topic}"
         # SMQ names the directory by the second: a later one when that is taken.
-        for created_s in range(now_s, now_s + _ATTEMPTS):
+        first_s = max(now_s, self._latest_s.get(topic, 0) + 1)
+        for created_s in range(first_s, first_s + _ATTEMPTS):
             place = TopicPlace(topic, parent, version_name(created_s), created_s)
             attributes = {
                 _TOPIC_ID: format_uuid(topic_id).encode(),
@@ -147,17 +165,24 @@ class TopicDirectories:
     async def remove(self, key: PartitionKey) -> None:
         """Remove a partition with its files, and its topic's directory with the last one.
 
-        What is not there is no error. Raises FilerError.
+        What is not there is no error. Raises CorruptionError, and removes nothing, when several
+        directories have its topic's id; FilerError.
         """
         place = await self.find_by_id(key.topic_id)
         if place is None:
+            return
+        entry = await self._filer.look_up(place.parent, place.name)
+        found = None if entry is None else _read_place(place.topic, place.parent, entry)
+        if found is None or found[0] != key.topic_id:
+            # It has been removed, and what has its name now is another's.
+            self._forget(key.topic_id, place)
             return
         await self._filer.delete(place.directory, partition_name(key.partition), is_recursive=True)
         async with self._lock(place.topic):
             if await self.partitions(place):
                 return
-            self._places.pop(key.topic_id, None)
             await self._filer.delete(place.parent, place.name, is_recursive=True)
+            self._forget(key.topic_id, place)
             async for entry in self._filer.list_entries(place.parent, chunks=False):
                 if entry.is_directory:
                     # A namesake's, or one of SMQ's broker: what is left is theirs.
@@ -166,21 +191,61 @@ class TopicDirectories:
             await self._filer.delete(place.parent, TOPIC_CONF)
             with suppress(FilerError):
                 # Somebody has made something in it since: it stays.
-                await self._filer.delete(self._root, place.topic)
+                await self._filer.delete(self.root, place.topic)
 
     async def _list(self, topic: TopicName) -> None:
         if topic in self._listed:
             return
-        parent = f"{self._root}/{topic}"
+        parent = f"{self.root}/{topic}"
         async for entry in self._filer.list_entries(parent, chunks=False):
             found = _read_place(topic, parent, entry)
             if found is not None:
-                topic_id, place = found
-                self._places[topic_id] = place
+                self._note(*found)
         self._listed.add(topic)
+
+    def _note(self, topic_id: TopicId, place: TopicPlace) -> None:
+        places = self._places.setdefault(topic_id, [])
+        if place not in places:
+            places.append(place)
+        latest_s = self._latest_s.get(place.topic, 0)
+        self._latest_s[place.topic] = max(place.created_s, latest_s)
+
+    def _forget(self, topic_id: TopicId, place: TopicPlace) -> None:
+        places = [one for one in self._places.pop(topic_id, []) if one != place]
+        if places:
+            self._places[topic_id] = places
+
+    def _look_again(self, topic_id: TopicId, places: list[TopicPlace]) -> None:
+        """Let whoever asks next look: somebody will move one of them away."""
+        for place in places:
+            self._forget(topic_id, place)
+            self._listed.discard(place.topic)
+
+    def _of_topic(self, topic: TopicName, topic_id: TopicId) -> TopicPlace | None:
+        places = self._places.get(topic_id, [])
+        return self._only(topic_id, [place for place in places if place.topic == topic])
+
+    def _only(self, topic_id: TopicId, places: list[TopicPlace]) -> TopicPlace | None:
+        if len(places) > 1:
+            self._look_again(topic_id, places)
+            raise CorruptionError(_twins(topic_id, places))
+        return places[0] if places else None
 
     def _lock(self, topic: TopicName) -> Lock:
         return self._locks.setdefault(topic, Lock())
+
+
+def twins(places: Mapping[TopicId, Sequence[TopicPlace]]) -> list[str]:
+    """Return what is to be said of directories that share their topic's id with others."""
+    return [_twins(topic_id, found) for topic_id, found in places.items() if len(found) > 1]
+
+
+def _twins(topic_id: TopicId, places: Iterable[TopicPlace]) -> str:
+    names = " and ".join(sorted(place.directory for place in places))
+    return (
+        f"{names} have one topic id, {format_uuid(topic_id)}: one is a copy; move it out of "
+        "the namespace (fs.mv in weed shell)"
+    )
 
 
 def is_ours(version: Entry) -> bool:

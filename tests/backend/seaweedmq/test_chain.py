@@ -856,6 +856,34 @@ async def test_a_take_over_of_what_is_not_there_or_anothers_is_refused() -> None
         await world.take_over(filer)
 
 
+async def test_a_leader_entry_that_is_gone_is_a_loss_where_files_are() -> None:
+    """They are not taken for nothing, nor is the chain made anew; without files there was none."""
+    world, filer, chain = await begun()
+    await chain.aclose()
+    entry = world.store.directories[DIRECTORY].pop(LEADER)
+    with pytest.raises(CorruptionError, match=rf"{LEADER}: it is gone, .* the 1 log files"):
+        await world.take_over(filer)
+    world.store.directories[DIRECTORY][LEADER] = entry
+    assert 1 == (await world.take_over(filer)).end_offset
+    world.store.directories[DIRECTORY].clear()
+    with pytest.raises(EntryMissingError):
+        await world.take_over(filer)
+
+
+async def test_a_writer_can_find_out_that_it_was_replaced() -> None:
+    """By the epoch of the leader entry, once: what waits is told as after a change."""
+    world, filer, chain = await begun()
+    lost: list[NotWriterError] = []
+    chain.on_lost = lost.append
+    await chain.check_is_writer()
+    await world.take_over(filer)
+    for _ in range(2):
+        with pytest.raises(NotWriterError):
+            await chain.check_is_writer()
+    assert 1 == len(lost)
+    assert isinstance(chain.failure, NotWriterError)
+
+
 async def test_a_take_over_gives_up_when_the_filer_is_away() -> None:
     """After a while, with an error: the owner decides what then."""
     world, _, _ = await begun()

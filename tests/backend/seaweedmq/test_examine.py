@@ -10,7 +10,6 @@ from kgw.backend.seaweedmq.offline.examine import (
     Setup,
     Severity,
     examine,
-    judge_filers,
     judge_version,
 )
 from kgw.errors import StorageError
@@ -33,10 +32,14 @@ def test_old_versions_are_warned_of(text: str, severity: Severity) -> None:
     assert severity is judge_version(text).severity
 
 
-def test_several_filers_are_warned_of() -> None:
-    """Nobody has shown that they exclude each other."""
-    assert Severity.OK is judge_filers(["a:8888"]).severity
-    assert Severity.WARNING is judge_filers(["a:8888", "b:8888"]).severity
+async def test_other_filers_are_a_problem() -> None:
+    """Kgw does not start beside them."""
+    filer = MemoryFiler()
+    filer.addresses.append("b:8888")
+    await filer.open()
+    async with aclosing(filer):
+        found = [one async for one in examine(filer, SETUP, "probe", 0.0)]
+    assert ["filers"] == [one.subject for one in found if one.severity is Severity.PROBLEM]
 
 
 async def test_a_sound_filer_is_found_so_and_left_as_it_was() -> None:
@@ -44,7 +47,7 @@ async def test_a_sound_filer_is_found_so_and_left_as_it_was() -> None:
     filer = MemoryFiler()
     await filer.open()
     async with aclosing(filer):
-        found = [one async for one in examine(filer, SETUP, "probe")]
+        found = [one async for one in examine(filer, SETUP, "probe", 0.0)]
         assert {Severity.OK} == {one.severity for one in found}
         assert not [one async for one in filer.list_entries("/topics/.kgw/kafka")]
 
@@ -55,6 +58,6 @@ async def test_a_volume_server_that_is_away_is_a_problem() -> None:
     await filer.open()
     async with aclosing(filer):
         filer.fail_next(CallKind.UPLOAD, StorageError("no free volumes left"))
-        found = [one async for one in examine(filer, SETUP, "probe")]
+        found = [one async for one in examine(filer, SETUP, "probe", 0.0)]
     assert ["volumes"] == [one.subject for one in found if one.severity is Severity.PROBLEM]
     assert "topics" == found[-1].subject

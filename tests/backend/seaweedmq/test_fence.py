@@ -4,8 +4,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.backend.seaweedmq.fence import check_fence
+from kgw.backend.seaweedmq.backend import SeaweedMqBackend
+from kgw.backend.seaweedmq.fence import check_fence, check_filers
 from kgw.errors import DataDirectoryError
+from kgw.state.memory import MemoryStateStore
+from kgw.testing.clock import ManualClock
 from kgw.testing.filer import CallKind, MemoryFiler
 
 if TYPE_CHECKING:
@@ -75,3 +78,21 @@ async def test_one_that_does_not_answer_is_refused(kind: CallKind) -> None:
     filer.lose_answer(kind)
     with pytest.raises(DataDirectoryError, match="cannot be tested"):
         await check_fence(filer, "/topics/.kgw/kafka", "fence-1")
+
+
+async def test_a_cluster_with_other_filers_is_refused() -> None:
+    """Before anything is written; the message names them, and what to do."""
+    filer = MemoryFiler()
+    filer.addresses = ["b:8888", "a:8888"]
+    backend = SeaweedMqBackend(filer, "kafka", MemoryStateStore(), clock=ManualClock())
+    with pytest.raises(DataDirectoryError, match=r"a:8888, b:8888.*-filerGroup"):
+        await backend.open()
+    assert 0 == filer.count()
+
+
+async def test_masters_that_cannot_be_asked_keep_nobody_from_starting() -> None:
+    """A gateway needs them for nothing else."""
+    filer = MemoryFiler()
+    await filer.open()
+    filer.is_away = True
+    await check_filers(filer, 0.0)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +19,7 @@ from kgw.testing.batches import make_batch
 from kgw.testing.filer import CallKind
 from kgw.types import PartitionKey
 from tests.backend.seaweedmq.gateways import REFUSE_AT_ONCE, Cluster
+from tests.turns import turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -81,6 +83,59 @@ async def test_what_gathers_is_one_chunk() -> None:
         assert 101 == log.high_watermark
 
 
+async def test_what_waits_is_bounded_over_all_partitions() -> None:
+    """What is beyond is refused, with an error that clients retry, and taken when there is room."""
+    async with Cluster(COLD._replace(waiting_bytes=5_000)) as cluster:
+        gateway = await cluster.gateway()
+        logs = [await gateway.create(PartitionKey(KEY.topic_id, number)) for number in range(4)]
+        gateway.filer.hold_all(CallKind.UPLOAD)
+        waiting = [log.append([make_batch([b"x" * 2_000])]) for log in logs]
+        refused = [one for one in waiting if one.is_done]
+        assert 2 == len(refused)
+        for one in refused:
+            assert isinstance(one.error, StorageError)
+            assert one.error.code.retriable
+            assert "kgw.seaweedmq.waiting.bytes" in str(one.error)
+        assert [1, 1, 0, 0] == [log.end_offset for log in logs]
+        await turns()
+        gateway.filer.hold_all()
+        gateway.filer.held[0].answer()
+        gateway.filer.held[1].refuse()
+        for one in waiting[:2]:
+            await until_done(one)
+        assert [False, True] == [one.error is not None for one in waiting[:2]]
+        await asyncio.gather(*(log.append([make_batch([b"x" * 2_000])]) for log in logs[:2]))
+        large = logs[3].append([make_batch([b"x" * 9_000])])
+        assert 0 == (await large).base_offset
+
+
+async def test_without_a_writable_volume_appends_are_refused_and_reads_go_on() -> None:
+    """Health says why as long as somebody tries, and all returns by itself when there is room."""
+    async with Cluster(SeaweedMqOptions(cache_bytes=0)) as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create()
+        await _append(log, [b"before"])
+        cluster.store.is_full = True
+        for _ in range(3):
+            began_s = cluster.clock.monotonic_s()
+            append = log.append([make_batch([b"x"])])
+            await _until(partial(getattr, append, "is_done"), cluster.clock)
+            assert isinstance(append.error, StorageError)
+            assert append.error.code.retriable
+            assert 30 <= cluster.clock.monotonic_s() - began_s < 40
+            health = gateway.backend.health
+            (problem,) = health.problems
+            assert not health.writable
+            assert "waited for SeaweedFS for over 10 s: no volume can be written" in problem
+            assert [(0, b"before")] == await contents(log)
+        cluster.clock.advance(31)
+        assert gateway.backend.health.writable, "nobody has tried for a while"
+        cluster.store.is_full = False
+        assert 1 == (await log.append([make_batch([b"after"])])).base_offset
+        assert (True, ()) == gateway.backend.health[:2]
+        assert [(0, b"before"), (1, b"after")] == await contents(log)
+
+
 # --- stops and take-overs ------------------------------------------------------------------------
 
 
@@ -122,6 +177,28 @@ async def test_an_append_that_was_entered_before_the_take_over_is_there() -> Non
         killed.filer.hold_all()
         killed.filer.held[0].answer()
         assert 1 == (await late).base_offset
+
+
+async def test_a_gateway_that_was_taken_over_takes_what_is_removed_for_no_damage() -> None:
+    """Whoever reads is sent to the new leader; health names no loss, as there is none."""
+    async with Cluster(COLD) as cluster:
+        old = await cluster.gateway()
+        log = await old.create()
+        assert isinstance(log, Segmented)
+        for value in (b"a", b"b"):
+            await _append(log, [value])
+            await log.roll()
+        taken = await (await cluster.gateway()).log()
+        await taken.drop_before(1)
+        for read in (
+            lambda: log.read(0, 1 << 20, 2),
+            lambda: log.find_by_time(0, 0, 2, lambda batch: batch),
+            lambda: contents(log),
+        ):
+            with pytest.raises(NotWriterError):
+                await read()
+        assert any("another gateway" in problem for problem in old.backend.health.problems)
+        assert not any("cannot be read" in problem for problem in old.backend.health.problems)
 
 
 async def test_a_gateway_that_was_taken_over_sends_clients_away() -> None:
@@ -246,7 +323,7 @@ async def test_a_filer_that_is_away_for_a_while_loses_nothing() -> None:
         for _ in range(20):
             await asyncio.sleep(0)
             cluster.clock.advance(1)
-        assert any("waited for the filer" in one for one in gateway.backend.health.problems)
+        assert any("waited for SeaweedFS" in one for one in gateway.backend.health.problems)
         assert not gateway.backend.health.writable
         hot = log.read_hot(0, UNBOUNDED_BYTES, 1)
         assert hot is not None
@@ -441,6 +518,23 @@ async def test_a_reader_that_catches_up_has_chunks_fetched_ahead() -> None:
         while result.buffers:
             result = await log.read(result.next_offset, 1, 20)
         assert 20 == gateway.filer.count(CallKind.READ_CHUNK)
+
+
+async def test_chunks_are_fetched_no_more_bytes_at_a_time_than_there_is_room_for() -> None:
+    """However few they are: each may be as large as a batch."""
+    async with Cluster(COLD._replace(chunk_load_bytes=500)) as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create()
+        await _append(log, [b"x" * 100] * 8)
+        size_bytes = _files(cluster)[0].chunks[0].size_bytes
+        gateway.filer.hold_all(CallKind.READ_CHUNK)
+        reading = asyncio.ensure_future(log.read(0, UNBOUNDED_BYTES, 8))
+        await turns()
+        assert 500 // size_bytes == len(gateway.filer.held) < 8
+        gateway.filer.hold_all()
+        for request in gateway.filer.held:
+            request.answer()
+        assert 8 == (await reading).next_offset
 
 
 async def test_one_read_of_many_chunks_waits_for_all_of_them_at_once() -> None:

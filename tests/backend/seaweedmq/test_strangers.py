@@ -6,9 +6,13 @@ from typing import TYPE_CHECKING
 
 from kgw.backend.base import LogSettings
 from kgw.backend.seaweedmq.backend import SeaweedMqBackend
+from kgw.backend.seaweedmq.chain.leader import LEADER
 from kgw.backend.seaweedmq.filer import Entry
+from kgw.backend.seaweedmq.offline.check import check_partition
+from kgw.backend.seaweedmq.offline.examine import Setup, Severity, examine
 from kgw.backend.seaweedmq.partition_log import SeaweedMqPartitionLog
 from kgw.backend.seaweedmq.topic_conf import TOPIC_CONF
+from kgw.errors import CorruptionError
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.batches import make_batch, read_stored
 from kgw.testing.clock import ManualClock
@@ -22,13 +26,15 @@ import pytest
 
 KEY = PartitionKey(TopicId(b"0123456789abcdef"), 0)
 TOPIC = TopicName("orders")
+SETUP = Setup("kafka", "", "", is_synced=True, is_secured=True)
 
 
 class Ours:
     """A topic of ours with two files, in a filer that others use, too."""
 
-    def __init__(self, store: FilerStore, backend: SeaweedMqBackend) -> None:
-        self.store = store
+    def __init__(self, used: MemoryFiler, backend: SeaweedMqBackend) -> None:
+        self.used = used
+        self.store = store = used.store
         self.backend = backend
         self.filer = MemoryFiler(store)
 
@@ -38,6 +44,18 @@ class Ours:
         log = self.backend.partitions[KEY]
         assert isinstance(log, SeaweedMqPartitionLog)
         return log
+
+    def another(self) -> SeaweedMqBackend:
+        """Return a backend that is started later on the same filer."""
+        return SeaweedMqBackend(
+            MemoryFiler(self.store), "kafka", MemoryStateStore(), clock=ManualClock()
+        )
+
+    async def place(self) -> Entry:
+        """Return the topic's version directory."""
+        parent = "/topics/kafka/orders"
+        (found,) = [one async for one in self.filer.list_entries(parent) if one.is_directory]
+        return found
 
     async def problems(self) -> tuple[str, ...]:
         """Look, and return what an operator is told."""
@@ -49,10 +67,11 @@ class Ours:
 async def ours() -> AsyncIterator[Ours]:
     """Open a backend on a new filer."""
     store = FilerStore()
-    backend = SeaweedMqBackend(MemoryFiler(store), "kafka", MemoryStateStore(), clock=ManualClock())
+    used = MemoryFiler(store)
+    backend = SeaweedMqBackend(used, "kafka", MemoryStateStore(), clock=ManualClock())
     await backend.open()
     log = await backend.create_partition(KEY, TOPIC, LogSettings())
-    made = Ours(store, backend)
+    made = Ours(used, backend)
     await made.filer.open()
     await log.append([make_batch([b"a"])])
     await made.log.roll()
@@ -65,6 +84,61 @@ async def test_nothing_is_wrong_with_what_is_ours(ours: Ours) -> None:
     """Our own files, the leader entry, snapshots and mirrors are no strangers."""
     await ours.filer.put(ours.log.directory, Entry("checkpoint.offset", content=b"x"))
     assert () == await ours.problems()
+
+
+async def test_a_leader_entry_that_is_gone_stops_its_partition(ours: Ours) -> None:
+    """The next start does not take the partition for a new one; doctor and check name the entry."""
+    directory = ours.log.directory
+    await ours.backend.aclose()
+    kept = ours.store.directories[directory].pop(LEADER)
+    backend = ours.another()
+    await backend.open()
+    with pytest.raises(CorruptionError, match=f"{directory}/{LEADER}: it is gone"):
+        await backend.open_partition(KEY, TOPIC, LogSettings())
+    found = [one async for one in examine(ours.filer, SETUP, "probe", 0.0)]
+    assert [(Severity.PROBLEM, True)] == [
+        (one.severity, f"{LEADER}: it is gone" in one.detail)
+        for one in found
+        if one.subject == "partition"
+    ]
+    (problem,) = [one async for one in check_partition(ours.filer, directory, KEY)]
+    assert f"{directory}/{LEADER}" == problem.path
+    ours.store.directories[directory][LEADER] = kept
+    assert 2 == (await backend.open_partition(KEY, TOPIC, LogSettings())).high_watermark
+    await backend.aclose()
+
+
+async def test_a_copy_of_a_topics_directory_is_named(ours: Ours) -> None:
+    """While it is served it is served on; the next start opens neither, until one is gone."""
+    place = await ours.place()
+    copy = Entry("v2099-01-01-00-00-00", is_directory=True, extended=place.extended)
+    parent = "/topics/kafka/orders"
+    await ours.filer.create(parent, copy)
+    (problem,) = await ours.problems()
+    assert f"{parent}/{place.name} and {parent}/{copy.name} have one topic id" in problem
+    await ours.log.append([make_batch([b"c"])])
+    await ours.backend.aclose()
+    backend = ours.another()
+    await backend.open()
+    for _ in range(2):
+        with pytest.raises(CorruptionError, match="have one topic id"):
+            await backend.open_partition(KEY, TOPIC, LogSettings())
+    await backend.forget_others()
+    assert [problem] == list(backend.health.problems)
+    found = [one async for one in examine(ours.filer, SETUP, "probe", 0.0)]
+    assert problem in [one.detail for one in found if one.severity is Severity.PROBLEM]
+    await ours.filer.delete(parent, copy.name, is_recursive=True)
+    assert 3 == (await backend.open_partition(KEY, TOPIC, LogSettings())).high_watermark
+    await backend.checkpoint()
+    assert [] == list(backend.health.problems)
+    await backend.aclose()
+
+
+async def test_a_filer_that_has_come_is_named(ours: Ours) -> None:
+    """At the next look; a start beside it would be refused."""
+    ours.used.addresses.append("other:8888")
+    (problem,) = await ours.problems()
+    assert "2 filers (memory:8888, other:8888)" in problem
 
 
 async def test_files_of_others_are_named(ours: Ours) -> None:

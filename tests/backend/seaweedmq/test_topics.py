@@ -1,20 +1,22 @@
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 
-from kgw.backend.seaweedmq.filer import Entry, OutcomeUnknownError
+from kgw.backend.seaweedmq.filer import Entry, FilerError, OutcomeUnknownError
 from kgw.backend.seaweedmq.topic_conf import (
     parse_partition_name,
     partition_name,
     topic_conf,
     version_name,
 )
-from kgw.backend.seaweedmq.topics import ReservedTopicError, TopicDirectories, TopicPlace
-from kgw.errors import ErrorCode
+from kgw.backend.seaweedmq.topics import ReservedTopicError, TopicDirectories, TopicPlace, twins
+from kgw.errors import CorruptionError, ErrorCode
 from kgw.testing.filer import CallKind, MemoryFiler
 from kgw.types import PartitionKey, TopicId, TopicName
+from tests.turns import turns
 
 ORDERS = TopicName("orders")
 ONE, OTHER = TopicId(bytes(16)), TopicId(bytes(range(16)))
@@ -127,7 +129,86 @@ async def test_the_last_partition_takes_the_topic_with_it() -> None:
     assert {} == filer.store.directories["/topics/kafka"]
     await topics.remove(PartitionKey(ONE, 1))
     assert await topics.find(ORDERS, ONE) is None
-    assert place == await topics.create(ORDERS, ONE, NOW_MS)
+    assert place.created_s + 1 == (await topics.create(ORDERS, ONE, NOW_MS)).created_s
+
+
+async def test_what_is_removed_late_is_nothing_of_a_namesake() -> None:
+    """A removal that arrives again, after the name is free, finds nothing under its name."""
+    filer, topics = await _directories()
+    place = await topics.create(ORDERS, ONE, NOW_MS)
+    await _fill(filer, place, 0)
+    await topics.remove(PartitionKey(ONE, 0))
+    other = await topics.create(ORDERS, OTHER, NOW_MS)
+    await _fill(filer, other, 0)
+    await filer.delete(place.parent, place.name, is_recursive=True)
+    await filer.delete(place.directory, partition_name(0), is_recursive=True)
+    assert [0] == await topics.partitions(other)
+
+
+async def test_what_another_has_made_in_its_place_stays() -> None:
+    """A gateway that has not seen the removal knows the name as that of the old topic."""
+    filer, topics = await _directories()
+    await _fill(filer, await topics.create(ORDERS, ONE, NOW_MS), 0)
+    elsewhere = TopicDirectories(filer, "kafka")
+    await elsewhere.remove(PartitionKey(ONE, 0))
+    other = await TopicDirectories(filer, "kafka").create(ORDERS, OTHER, NOW_MS)
+    await _fill(filer, other, 0)
+    await topics.remove(PartitionKey(ONE, 0))
+    assert [0] == await topics.partitions(other)
+    assert await topics.find_by_id(ONE) is None
+
+
+async def test_a_removal_that_failed_can_be_repeated() -> None:
+    """The directory is still known."""
+    filer, topics = await _directories()
+    await _fill(filer, await topics.create(ORDERS, ONE, NOW_MS), 0)
+    filer.hold_next(CallKind.DELETE, times=2)
+    removing = asyncio.ensure_future(topics.remove(PartitionKey(ONE, 0)))
+    await turns()
+    filer.held[0].answer()
+    await turns()
+    filer.held[1].refuse()
+    with pytest.raises(FilerError):
+        await removing
+    await topics.remove(PartitionKey(ONE, 0))
+    assert {} == filer.store.directories["/topics/kafka"]
+
+
+async def _copy(filer: MemoryFiler, place: TopicPlace, parent: str, name: str) -> None:
+    entry = await filer.look_up(place.parent, place.name)
+    assert entry is not None
+    await filer.create(parent, entry._replace(name=name))
+
+
+async def test_a_copy_of_a_directory_is_never_taken_for_the_topic() -> None:
+    """Both are named; once the copy has been moved away, the topic is found again."""
+    filer, directories = await _directories()
+    place = await directories.create(ORDERS, ONE, NOW_MS)
+    await _copy(filer, place, place.parent, "v2023-11-14-22-13-21")
+    for _ in range(2):
+        again = TopicDirectories(filer, "kafka")
+        for find in (again.find(ORDERS, ONE), again.find_by_id(ONE), again.create(ORDERS, ONE, 1)):
+            with pytest.raises(CorruptionError) as refused:
+                await find
+            assert f"{place.directory} and {place.parent}/v2023" in str(refused.value)
+    assert 1 == len(twins(await again.list_all()))
+    with pytest.raises(CorruptionError):
+        await again.remove(PartitionKey(ONE, 0))
+    await filer.delete(place.parent, "v2023-11-14-22-13-21", is_recursive=True)
+    assert place == await again.find(ORDERS, ONE)
+
+
+async def test_a_copy_under_another_name_is_not_the_topic_either() -> None:
+    """The topic's own name says which one is meant; where nobody knows the name, nothing does."""
+    filer, directories = await _directories()
+    place = await directories.create(ORDERS, ONE, NOW_MS)
+    await _copy(filer, place, "/topics/kafka/backup", place.name)
+    assert place == await directories.find(ORDERS, ONE)
+    (problem,) = twins(await directories.list_all(again=True))
+    assert "/topics/kafka/backup/" in problem
+    with pytest.raises(CorruptionError):
+        await directories.remove(PartitionKey(ONE, 0))
+    assert place == await directories.find(ORDERS, ONE)
 
 
 async def test_what_a_namesake_has_stays() -> None:

@@ -91,9 +91,9 @@ class Chain:
         Raises the epoch of the leader entry and then of the active file, which is loaded; creates
         that file when the leader entry names one that was never made. Raises EntryMissingError
         when there is no chain, CorruptionError when it is another's or cannot be understood or its
-        active file is gone, NotWriterError when another took over at the same time, StorageError
-        when the filer could not be asked for `refuse_after_s`. It may be cancelled: then the old
-        writer may have been put out, and the next one to take over begins anew.
+        leader entry or active file is gone, NotWriterError when another took over at the same time,
+        StorageError when the filer could not be asked for `refuse_after_s`. It may be cancelled:
+        then the old writer may have been put out, and the next one to take over begins anew.
         """
         settler, token, refuse_at_s = _begin(filer, clock, directory, identity, options, writer)
         return cls(await taking_over.take_over(settler, identity, token, refuse_at_s), options)
@@ -136,6 +136,11 @@ class Chain:
     def trouble(self) -> str | None:
         """What SeaweedFS answered last when something had to be repeated; None when all is well."""
         return self._settler.trouble
+
+    @property
+    def troubled_s(self) -> float:
+        """For how long there has been `trouble`; 0 when nothing has been tried for a while."""
+        return self._settler.troubled_s
 
     @property
     def waiting_bytes(self) -> int:
@@ -237,6 +242,13 @@ class Chain:
         await self._change(self._ledger.remove_unwanted())
 
     # --- reading ---
+
+    async def check_is_writer(self) -> None:
+        """Find out whether another writer has taken over: it removes files that are listed here.
+
+        Raises NotWriterError when it has, CorruptionError, FilerError.
+        """
+        await self._ledger.check_epoch()
 
     async def load(self, file: ChainFile) -> None:
         """Fetch the chunks and notes of a sealed file, unless they are known.

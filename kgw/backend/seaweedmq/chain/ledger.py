@@ -14,7 +14,7 @@ from kgw.backend.seaweedmq.chain.leader import (
     read_leader,
     rows_of,
 )
-from kgw.backend.seaweedmq.chain.marks import Marks, file_attributes, pack_notes
+from kgw.backend.seaweedmq.chain.marks import Marks, file_attributes, pack_notes, read_marks
 from kgw.backend.seaweedmq.chain.names import next_name
 from kgw.backend.seaweedmq.chain.outcome import Verdict
 from kgw.backend.seaweedmq.chain.settling import Change, NotStoredError, Settler
@@ -293,6 +293,16 @@ class Ledger:
         self.end_work(written)
 
     # --- errors ---
+
+    async def check_epoch(self) -> None:
+        """Ask the filer whether this is the writer still. Raises NotWriterError, which ends it."""
+        self.check()
+        place = self.settler.place(LEADER)
+        found = await self.settler.filer.look_up(self.settler.directory, LEADER)
+        if found is not None and read_marks(found, place).epoch > self.epoch:
+            error = self._taken_over(LEADER)
+            self.fail(error)
+            raise error
 
     def check(self) -> None:
         """Raise what has ended the writer."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-_FORMAT: Final = "%Y-%m-%d-%H-%M-%S.kgw"
+ENDING: Final = ".kgw"
+_FORMAT: Final = f"%Y-%m-%d-%H-%M-%S{ENDING}"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # A year of five digits would sort before all others; this leaves a year of seconds after it.
 _LATEST: Final = datetime(9998, 12, 31, 23, 59, 59, tzinfo=UTC)

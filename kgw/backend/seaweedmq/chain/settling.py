@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 2.0
+_FORGOTTEN_S: Final = 30.0
+"""Longer than a call takes with all its tries: whoever is in trouble tries again before that."""
 
 _log = EventLogger(__name__)
 
@@ -63,6 +65,8 @@ class Settler:
         self.directory = directory
         self.trouble: str | None = None
         """What is in the way at present."""
+        self._troubled_since_s = 0.0
+        self._troubled_at_s = 0.0
         self._quiet = QuietLog(_log)
 
     async def settle(self, change: Change, refuse_at_s: float) -> Outcome:
@@ -126,8 +130,18 @@ class Settler:
         """Wait before the next attempt."""
         await self.clock.sleep_until(self.clock.monotonic_s() + pause_s(attempt))
 
+    @property
+    def troubled_s(self) -> float:
+        """For how long something has been in the way; 0 when nothing has been tried for a while."""
+        if self.trouble is None or self.clock.monotonic_s() - self._troubled_at_s > _FORGOTTEN_S:
+            return 0.0
+        return self.clock.monotonic_s() - self._troubled_since_s
+
     def note(self, error: StorageError) -> None:
         """Say, now and then, what is in the way."""
+        if not self.troubled_s:
+            self._troubled_since_s = self.clock.monotonic_s()
+        self._troubled_at_s = self.clock.monotonic_s()
         self.trouble = str(error)
         self._quiet.warning(
             "a chain waits for SeaweedFS",

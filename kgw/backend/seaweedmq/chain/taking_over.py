@@ -8,13 +8,14 @@ from kgw.backend.seaweedmq.chain.files import NotWriterError
 from kgw.backend.seaweedmq.chain.leader import LEADER, Leader, leader_entry, read_leader
 from kgw.backend.seaweedmq.chain.ledger import Ledger
 from kgw.backend.seaweedmq.chain.marks import Marks, read_file, read_marks
+from kgw.backend.seaweedmq.chain.names import ENDING
 from kgw.backend.seaweedmq.chain.outcome import Verdict
 from kgw.backend.seaweedmq.chain.settling import Change, Settler
 from kgw.backend.seaweedmq.filer import EntryExistsError, EntryMissingError
 from kgw.errors import CorruptionError
 
 if TYPE_CHECKING:
-    from kgw.backend.seaweedmq.filer import Entry
+    from kgw.backend.seaweedmq.filer import Entry, Filer
 
 
 async def begin(
@@ -54,6 +55,7 @@ async def _raise_epoch(
     while True:
         found = await settler.look_up(LEADER, refuse_at_s)
         if found is None:
+            await check_not_lost(settler.filer, settler.directory)
             raise EntryMissingError(f"{place}: there is no chain")
         leader, before = read_leader(found, place)
         if before.identity != identity:
@@ -71,6 +73,23 @@ async def _raise_epoch(
                 continue  # the old writer has changed it meanwhile
             case _:
                 _refuse(outcome.verdict, place)
+
+
+async def check_not_lost(filer: Filer, directory: str) -> None:
+    """Look into a directory that had no leader entry a moment ago.
+
+    A chain has that before it has a file: raises CorruptionError where there are files without it;
+    FilerError.
+    """
+    names = {entry.name async for entry in filer.list_entries(directory, chunks=False)}
+    files = sum(1 for name in names if name.endswith(ENDING))
+    # Where there is one now, another has made it meanwhile.
+    if files and LEADER not in names:
+        raise CorruptionError(
+            f"{directory}/{LEADER}: it is gone, and nothing but it says which of the {files} log "
+            "files there belong to the log, and where it begins. Bring it back, from a backup of "
+            "the filer's metadata (fs.meta.load in weed shell)"
+        )
 
 
 async def _seize_active(ledger: Ledger, refuse_at_s: float) -> None:

@@ -111,14 +111,10 @@ class FilerChannel(Filer):
             await volumes.aclose()
             await self._channel.close()
 
-    async def filers(self) -> list[str]:
-        """Return the addresses of all filers that the masters know of, for whoever allows but one.
+    async def filers(self, *, deadline_s: float | None = None) -> list[str]:
+        return await self.nodes("filer", deadline_s=deadline_s)
 
-        Raises FilerError.
-        """
-        return await self.nodes("filer")
-
-    async def nodes(self, kind: str) -> list[str]:
+    async def nodes(self, kind: str, *, deadline_s: float | None = None) -> list[str]:
         """Return the addresses of all servers of a kind (`filer`, `broker`) that the masters know.
 
         Raises FilerError.
@@ -137,7 +133,7 @@ class FilerChannel(Filer):
                     )
             return [node.address for node in answer.cluster_nodes]
 
-        return await self._calls.until_done("list_nodes", attempt, None)
+        return await self._calls.until_done("list_nodes", attempt, deadline_s)
 
     # --- entries ---
 

@@ -61,6 +61,8 @@ class FileId(NamedTuple):
     """For the upload, where volume servers ask for one; else ""."""
     until_s: float
     """How long it is used, by the monotonic clock."""
+    is_synced: bool
+    """Whether the filer wants the upload synced: so says a rule of the path (`fs.configure`)."""
 
 
 class Server(NamedTuple):
@@ -155,7 +157,7 @@ class Volumes:
         self, file_id: FileId, pieces: Sequence[Buffer], size_bytes: int, deadline: Deadline
     ) -> None:
         url = f"{self._scheme}://{file_id.url}/{file_id.path}"
-        if self._options.is_synced:
+        if file_id.is_synced or self._options.is_synced:
             url += "?fsync=true"
         try:
             async with self._http.put(
@@ -218,7 +220,7 @@ class Volumes:
             raise PassingError(f"AssignVolume: no volume can be written: {answer.error}")
         until_s = self._clock.monotonic_s() + options.id_lifetime_s
         self._ids += [
-            FileId(name, path, answer.location.url, answer.auth, until_s)
+            FileId(name, path, answer.location.url, answer.auth, until_s, answer.fsync)
             for name, path in numbered(answer.file_id, answer.count)
         ]
 
@@ -286,7 +288,12 @@ class Volumes:
         except _TROUBLE as error:
             raise PassingError(f"{url}: {error!r}") from error
         if status == 404:
-            raise ChunkMissingError(f"{url} is not there")
+            volume = _volume_of(file_id)
+            raise ChunkMissingError(
+                f"{url} is not there (404): if its machine has lost power, stop the volume server "
+                f"and run `weed fix -volumeId={volume}` on its directory, which finds the chunks "
+                "that the index of the volume misses"
+            )
         if status in {401, 403}:
             raise FilerError(
                 f"{url} answers {status}: volume servers ask for a token; "

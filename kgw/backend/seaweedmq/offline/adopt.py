@@ -43,7 +43,8 @@ async def _stored(namespace: Namespace) -> list[tuple[TopicName, PartitionKey]]:
     directories = TopicDirectories(namespace.filer, namespace.name)
     return [
         (place.topic, PartitionKey(topic_id, partition))
-        for topic_id, place in (await directories.list_all()).items()
+        for topic_id, places in (await directories.list_all()).items()
+        for place in places
         for partition in await directories.partitions(place)
         if await namespace.filer.look_up(place.partition(partition), LEADER) is not None
     ]

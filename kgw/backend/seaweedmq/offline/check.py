@@ -8,7 +8,7 @@ from kgw.backend.seaweedmq.chain.leader import LEADER
 from kgw.backend.seaweedmq.offline.opening import state_directory
 from kgw.backend.seaweedmq.offline.views import LogView
 from kgw.backend.seaweedmq.snapshots import load_snapshot
-from kgw.backend.seaweedmq.topics import TopicDirectories
+from kgw.backend.seaweedmq.topics import TopicDirectories, twins
 from kgw.errors import CorruptionError, KgwError
 from kgw.records.errors import RecordError
 from kgw.records.reader import read_records
@@ -44,14 +44,18 @@ async def check_namespace(
     async for problem in _check_state(namespace):
         yield problem
     directories = TopicDirectories(namespace.filer, namespace.name)
-    for topic_id, place in sorted((await directories.list_all()).items()):
-        for partition in await directories.partitions(place):
-            key = PartitionKey(topic_id, partition)
-            directory = place.partition(partition)
-            async for problem in check_partition(
-                namespace.filer, directory, key, reads_records=reads_records
-            ):
-                yield problem
+    places = await directories.list_all()
+    for detail in twins(places):
+        yield Problem(directories.root, detail)
+    for topic_id, found in sorted(places.items()):
+        for place in found:
+            for partition in await directories.partitions(place):
+                key = PartitionKey(topic_id, partition)
+                directory = place.partition(partition)
+                async for problem in check_partition(
+                    namespace.filer, directory, key, reads_records=reads_records
+                ):
+                    yield problem
 
 
 async def check_partition(

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.seaweedmq.backend import private_directory
 from kgw.backend.seaweedmq.chain.leader import LEADER
-from kgw.backend.seaweedmq.fence import check_fence
+from kgw.backend.seaweedmq.fence import check_fence, other_filers
 from kgw.backend.seaweedmq.lease_rules import NAME, LeaseEntry
 from kgw.backend.seaweedmq.offline.views import LogView
-from kgw.backend.seaweedmq.topics import TopicDirectories
+from kgw.backend.seaweedmq.topics import TopicDirectories, twins
 from kgw.errors import CorruptionError, DataDirectoryError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator
 
     from kgw.backend.seaweedmq.filer import Filer
 
@@ -70,18 +70,6 @@ def judge_version(text: str) -> Finding:
     return Finding("version", Severity.OK, f"SeaweedFS {text}")
 
 
-def judge_filers(addresses: Sequence[str]) -> Finding:
-    """Return what is to be said of the filers that the masters know of."""
-    if len(addresses) > 1:
-        return Finding(
-            "filers",
-            Severity.WARNING,
-            f"{len(addresses)} filers: {', '.join(sorted(addresses))}. Give every gateway the same "
-            "one: nobody has shown that several exclude each other",
-        )
-    return Finding("filers", Severity.OK, f"one filer: {', '.join(addresses) or 'its own'}")
-
-
 def judge_setup(setup: Setup) -> list[Finding]:
     """Return what is to be said of how chunks are stored, and of encryption."""
     copies = setup.replication or "as the filer has it by itself"
@@ -115,18 +103,27 @@ def judge_setup(setup: Setup) -> list[Finding]:
     return [Finding("replication", Severity.OK, placed), synced, secured]
 
 
-async def examine(filer: Filer, setup: Setup, probe: str) -> AsyncIterator[Finding]:
+async def examine(filer: Filer, setup: Setup, probe: str, now_s: float) -> AsyncIterator[Finding]:
     """Yield what is found of an open filer. `probe` is a name that nobody else has.
 
+    `now_s` is by the monotonic clock.
     Raises FilerError when it does not answer any more.
     """
     for finding in judge_setup(setup):
         yield finding
+    yield await _filers(filer, now_s)
     yield await _fence(filer, setup.namespace, probe)
     yield await _volumes(filer)
     yield await _lease(filer, setup.namespace)
     async for finding in _topics(filer, setup.namespace):
         yield finding
+
+
+async def _filers(filer: Filer, now_s: float) -> Finding:
+    problem = await other_filers(filer, now_s)
+    if problem is not None:
+        return Finding("filers", Severity.PROBLEM, problem)
+    return Finding("filers", Severity.OK, "no other filer is known")
 
 
 async def _fence(filer: Filer, namespace: str, probe: str) -> Finding:
@@ -179,9 +176,12 @@ async def _lease(filer: Filer, namespace: str) -> Finding:
 
 async def _topics(filer: Filer, namespace: str) -> AsyncIterator[Finding]:
     directories = TopicDirectories(filer, namespace)
-    places = await directories.list_all()
+    found = await directories.list_all()
+    for detail in twins(found):
+        yield Finding("topics", Severity.PROBLEM, detail)
+    places = [place for places in found.values() for place in places]
     partitions = 0
-    for place in sorted(places.values()):
+    for place in sorted(places):
         for partition in await directories.partitions(place):
             partitions += 1
             directory = place.partition(partition)
@@ -194,8 +194,8 @@ async def _topics(filer: Filer, namespace: str) -> AsyncIterator[Finding]:
                 yield Finding(
                     "partition",
                     Severity.WARNING,
-                    f"{directory}/{LEADER} is missing: a creation was not finished, or it was "
-                    "removed; see `kgw log check`",
+                    f"{directory}/{LEADER} is missing, as is every log file: a creation was not "
+                    "finished, or all was removed",
                 )
                 continue
             async for entry in filer.list_entries(directory, chunks=False):

@@ -14,7 +14,7 @@ from kgw.backend.seaweedmq.offline.opening import held
 from kgw.backend.seaweedmq.offline.views import LogView
 from kgw.backend.seaweedmq.options import SeaweedMqOptions
 from kgw.backend.seaweedmq.snapshots import load_snapshot, save_snapshot
-from kgw.backend.seaweedmq.topics import TopicDirectories
+from kgw.backend.seaweedmq.topics import TopicDirectories, twins
 from kgw.errors import CorruptionError, StorageError
 from kgw.logs import EventLogger
 from kgw.state.kinds import TOPIC
@@ -63,9 +63,12 @@ class NamespaceLogs(LogPlace):
         async with aclosing(state):
             known = await state.load(TOPIC)
         found: list[LogFacts] = []
-        for topic_id, place in sorted((await self._directories.list_all()).items()):
+        for topic_id, places in sorted((await self._directories.list_all()).items()):
             if format_uuid(topic_id) not in known:
                 continue
+            if len(places) > 1:
+                raise CorruptionError("; ".join(twins({topic_id: places})))
+            (place,) = places
             for partition in await self._directories.partitions(place):
                 key = PartitionKey(topic_id, partition)
                 view = await self._view(key)

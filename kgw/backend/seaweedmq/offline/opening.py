@@ -17,6 +17,7 @@ from kgw.backend.seaweedmq.channel.options import (
     SecurityError,
     load_security,
 )
+from kgw.backend.seaweedmq.fence import check_filers
 from kgw.backend.seaweedmq.lease import Lease
 from kgw.backend.seaweedmq.state_store import ChainStateStore
 from kgw.clock import SystemClock
@@ -73,10 +74,12 @@ async def reached(url: str) -> AsyncIterator[Namespace]:
 async def held(url: str) -> AsyncIterator[Namespace]:
     """Hold a namespace, as a gateway does.
 
-    Raises as `reached`, and DataDirectoryError when a gateway serves it.
+    Raises as `reached`, and DataDirectoryError when a gateway serves it or there are other
+    filers.
     """
     async with reached(url) as namespace:
         filer, clock = namespace.filer, namespace.clock
+        await check_filers(filer, clock.monotonic_s())
         lease = Lease(filer, clock, private_directory(namespace.name), LEASE_MS)
         async with aclosing(lease):
             try:

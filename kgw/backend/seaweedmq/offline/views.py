@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.seaweedmq.chain.leader import LEADER, read_leader
 from kgw.backend.seaweedmq.chain.marks import read_file, read_marks
+from kgw.backend.seaweedmq.chain.taking_over import check_not_lost
 from kgw.backend.seaweedmq.detail import decode_detail
 from kgw.backend.seaweedmq.layouts import decode
 from kgw.errors import CorruptionError
@@ -50,10 +51,12 @@ class LogView:
     async def open(cls, filer: Filer, directory: str) -> LogView | None:
         """Return the log in a directory; None when there is none.
 
-        Raises CorruptionError for one that cannot be understood, FilerError.
+        Raises CorruptionError for one that cannot be understood, or whose leader entry is gone;
+        FilerError.
         """
         entry = await filer.look_up(directory, LEADER)
         if entry is None:
+            await check_not_lost(filer, directory)
             return None
         leader, marks = read_leader(entry, f"{directory}/{LEADER}")
         return cls(filer, directory, leader, marks)

@@ -127,6 +127,8 @@ class ScriptedFiler(
         self.removals: Queue[list[str]] = Queue()
         """The file ids that were removed together, once they are gone."""
         self.auth = ""
+        self.is_synced = False
+        """What a rule of the path says of uploads."""
         self.filer_addresses = ["127.0.0.1:8888.18888"]
         self.port = 0
         self._credentials = credentials
@@ -285,6 +287,7 @@ class ScriptedFiler(
                 file_id=f"{volume},{self._assigned:02x}0000c0ffee",
                 count=request.count,
                 auth=self.auth,
+                fsync=self.is_synced,
                 location={"url": self.servers[volume].url, "grpc_port": self.port},
             )
 

@@ -477,6 +477,17 @@ async def test_a_volume_server_that_hangs_does_not_use_up_the_deadline() -> None
         go_on.set()
 
 
+async def test_an_upload_is_synced_where_a_rule_of_the_path_asks_for_it() -> None:
+    """As of the next ids, whatever the gateway's own setting; the filer tells with them."""
+    async with opened() as parts:
+        (server,) = parts.filer.servers
+        for is_synced in (False, True, False):
+            parts.filer.is_synced = is_synced
+            await parts.channel.upload([b"x"])
+            parts.clock.advance(5.0)
+        assert [None, "true", None] == [one.query.get("fsync") for one in server.requests]
+
+
 async def test_an_upload_carries_the_token_that_came_with_its_id() -> None:
     """SeaweedFS signs it for the ids of one answer."""
     async with opened() as parts:
@@ -550,7 +561,7 @@ async def test_a_chunk_that_no_server_has_is_missing() -> None:
         with pytest.raises(ChunkMissingError, match="too short for 4 bytes from 0"):
             await parts.channel.read_chunk(chunk, 0, 4)
         parts.filer.servers[0].chunks.clear()
-        with pytest.raises(ChunkMissingError, match="is not there"):
+        with pytest.raises(ChunkMissingError, match=r"is not there .*`weed fix -volumeId=0`"):
             await parts.channel.read_chunk(chunk, 0, 3)
         assert {"read": 10} == parts.metrics.filer_retries
 

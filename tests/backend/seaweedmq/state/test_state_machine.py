@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kgw.backend.seaweedmq.chain import NotWriterError
-from kgw.state.base import Change, ConflictError, Row
+from kgw.state.base import Change, ConflictError, Row, StateTakenOverError
 from kgw.testing.filer import FilerStore
 from tests.backend.seaweedmq.state.driver import Gateway, killed_at, rows_of
 
@@ -137,7 +136,7 @@ class Story:
         await self.go_on()
         for one in step.sets:
             if after(self.rows, one) is not None:
-                with pytest.raises(NotWriterError):
+                with pytest.raises(StateTakenOverError):
                     await old.store.apply(one)
         await old.aclose()
 

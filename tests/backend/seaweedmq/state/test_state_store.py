@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.backend.seaweedmq.chain import NotWriterError
 from kgw.backend.seaweedmq.filer import OutcomeUnknownError
 from kgw.backend.seaweedmq.state_store import StateOptions
 from kgw.errors import StorageError
-from kgw.state.base import Change, ConflictError, DamagedStateError, Row
+from kgw.state.base import (
+    Change,
+    ConflictError,
+    DamagedStateError,
+    Row,
+    StateTakenOverError,
+)
 from kgw.state.history import LagSample
 from kgw.state.kinds import TOPIC
 from kgw.testing.filer import CallKind, FilerStore
@@ -28,6 +33,7 @@ from tests.backend.seaweedmq.state.driver import (
 )
 
 if TYPE_CHECKING:
+    from kgw.backend.seaweedmq.chain import NotWriterError
     from kgw.state.base import StateStore
 
 LARGE = StateOptions()
@@ -331,7 +337,7 @@ async def test_a_gateway_that_was_replaced_stores_nothing() -> None:
     successor = await new.open()
 
     for _ in range(2):
-        with pytest.raises(NotWriterError):
+        with pytest.raises(StateTakenOverError):
             await store.apply([Change("group", "a", b"2")])
     assert store.failure is not None
     assert "another gateway" in store.failure

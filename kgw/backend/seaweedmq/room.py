@@ -1,0 +1,64 @@
+"""Room in memory that many share, in bytes."""
+
+from __future__ import annotations
+
+from asyncio import get_running_loop
+from collections import deque
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from asyncio import Future
+    from collections.abc import AsyncIterator
+
+
+class Room:
+    """So many bytes, for whoever comes first. What is larger has them all to itself.
+
+    Used in one event loop.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+        self._waiting: deque[tuple[int, Future[None]]] = deque()
+
+    def take(self, size_bytes: int) -> bool:
+        """Take some, to be given back; False where there is too little, or others wait for it."""
+        if self._waiting or not self._has(size_bytes):
+            return False
+        self.used_bytes += size_bytes
+        return True
+
+    def give_back(self, size_bytes: int) -> None:
+        """Let others have what was taken, in the order in which they came."""
+        self.used_bytes -= size_bytes
+        while self._waiting and self._has(self._waiting[0][0]):
+            wanted_bytes, granted = self._waiting.popleft()
+            if not granted.cancelled():
+                self.used_bytes += wanted_bytes
+                granted.set_result(None)
+
+    @asynccontextmanager
+    async def taken(self, size_bytes: int) -> AsyncIterator[None]:
+        """Have some for a while, as soon as there is."""
+        if not self.take(size_bytes):
+            granted: Future[None] = get_running_loop().create_future()
+            self._waiting.append((size_bytes, granted))
+            try:
+                await granted
+            except BaseException:
+                if granted.done() and not granted.cancelled():
+                    self.give_back(size_bytes)
+                else:
+                    # Whoever comes behind it may have waited for it alone.
+                    self._waiting.remove((size_bytes, granted))
+                    self.give_back(0)
+                raise
+        try:
+            yield
+        finally:
+            self.give_back(size_bytes)
+
+    def _has(self, size_bytes: int) -> bool:
+        return not self.used_bytes or self.used_bytes + size_bytes <= self.limit_bytes

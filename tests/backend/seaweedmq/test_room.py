@@ -1,0 +1,65 @@
+"""Room in memory that many share."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kgw.backend.seaweedmq.room import Room
+from tests.turns import turns
+
+
+async def _hold(room: Room, size_bytes: int, until: asyncio.Event) -> None:
+    async with room.taken(size_bytes):
+        await until.wait()
+
+
+def test_what_is_larger_than_all_has_it_to_itself() -> None:
+    """It would never be let in otherwise."""
+    room = Room(10)
+    assert room.take(30)
+    assert not room.take(1)
+    room.give_back(30)
+    assert [True, True, False] == [room.take(size_bytes) for size_bytes in (4, 6, 1)]
+    assert 10 == room.used_bytes
+
+
+async def test_those_who_wait_come_in_order() -> None:
+    """Somebody who wants little does not overtake who wants much."""
+    room, over = Room(10), [asyncio.Event() for _ in range(3)]
+    tasks = [
+        asyncio.ensure_future(_hold(room, size_bytes, until))
+        for size_bytes, until in zip((8, 9, 1), over, strict=True)
+    ]
+    await turns()
+    assert 8 == room.used_bytes
+    assert not room.take(1)
+    over[0].set()
+    await turns()
+    assert 10 == room.used_bytes
+    for one in over:
+        one.set()
+    await asyncio.gather(*tasks)
+    assert 0 == room.used_bytes
+
+
+@pytest.mark.parametrize("is_granted", [False, True])
+async def test_who_waits_no_more_keeps_nothing(is_granted: bool) -> None:
+    """Neither its place nor what it was given a moment before it went."""
+    room = Room(10)
+    assert room.take(10)
+    never = asyncio.Event()
+    waiting = [asyncio.ensure_future(_hold(room, 9, never)) for _ in range(2)]
+    await turns()
+    if is_granted:
+        room.give_back(10)
+    waiting[0].cancel()
+    await turns()
+    if not is_granted:
+        room.give_back(10)
+        await turns()
+    assert 9 == room.used_bytes
+    waiting[1].cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert 0 == room.used_bytes
