@@ -48,7 +48,11 @@ def seaweedmq_backend(config: Config, clock: Clock, metrics: Metrics) -> Seaweed
         filer,
         address.namespace,
         state,
-        SeaweedMqOptions(layout=Layout(config.seaweedmq_layout), cache_bytes=config.cache_bytes),
+        SeaweedMqOptions(
+            layout=Layout(config.seaweedmq_layout),
+            cache_bytes=config.cache_bytes,
+            checkpoint_bytes=config.checkpoint_bytes,
+        ),
         clock,
         Lease(filer, clock, private_directory(address.namespace), config.seaweedmq_lease_ms),
         native=_native(config, filer) if config.seaweedmq_native else None,

@@ -237,12 +237,14 @@ class SeaweedMqPartitionLog(PartitionLog, Segmented):
         self._offsets.advance_durable(end_offset)
         encoded = submitted.encoded
         batches = submitted.batches if encoded is None else encoded.batches
+        size_bytes = sum(len(batch.buffer) for batch in batches)
         self._shell.cache.add([(self.tail, batch) for batch in batches])
         if self.on_advance is not None:
             try:
-                self.on_advance(end_offset, sum(len(batch.buffer) for batch in batches))
+                self.on_advance(end_offset, size_bytes)
             except Exception as error:  # noqa: BLE001 - whoever waits for the append is told
                 _log.error("told of an advance, it failed", error=error, partition=str(self.key))
+        self._shell.add_to_replay(size_bytes)
 
     def _refuse(self, error: Exception) -> None:
         """Refuse everything that is not stored: nothing behind a failure may be."""
@@ -359,6 +361,8 @@ class SeaweedMqPartitionLog(PartitionLog, Segmented):
     async def replay(self, from_offset: int) -> AsyncIterator[RecordBatch]:
         try:
             async for batch in self._reader.replay(from_offset, self._offsets.high_watermark):
+                # Of a kill before the first checkpoint, too, the next start need not read it all.
+                self._shell.add_to_replay(len(batch.buffer))
                 yield batch
         except CorruptionError as error:
             self._shell.report(str(error))
