@@ -320,6 +320,7 @@ class SeaweedMqBackend(Backend):
                 _identity(key),
                 detail.encode(),
                 options=self._options.chain,
+                waiting=self._shell.waiting,
             )
         except EntryExistsError:
             # Of a creation whose answer did not come.
@@ -350,7 +351,12 @@ class SeaweedMqBackend(Backend):
     ) -> SeaweedMqPartitionLog:
         """Become the writer of a log that is there. Raises EntryMissingError, StorageError."""
         chain = await Chain.take_over(
-            self._filer, self._clock, directory, _identity(key), options=self._options.chain
+            self._filer,
+            self._clock,
+            directory,
+            _identity(key),
+            options=self._options.chain,
+            waiting=self._shell.waiting,
         )
         try:
             found = decode_detail(chain.detail)

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from kgw.backend.hot_cache import HotCache
+from kgw.backend.seaweedmq.chain import Waiting
 from kgw.backend.seaweedmq.chunks import ChunkReader
 from kgw.logs import EventLogger
 
@@ -62,6 +63,7 @@ class Shell:
         self.cache = HotCache(options.cache_bytes)
         self.chunks = ChunkReader(options, self.run)
         self.room = FreshMemory()
+        self.waiting = Waiting()
         self.problems: dict[str, None] = {}
         self._threads = ThreadPoolExecutor(_THREADS, "kgw-seaweedmq")
         self._loaded: dict[int, tuple[Chain, ChainFile]] = {}

@@ -17,6 +17,7 @@ from kgw.testing.batches import make_batch
 from kgw.testing.filer import CallKind
 from kgw.types import PartitionKey
 from tests.backend.seaweedmq.gateways import REFUSE_AT_ONCE, Cluster
+from tests.turns import turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -397,6 +398,38 @@ async def test_snapshots_that_fail_are_tried_again() -> None:
         assert [] == outcomes
         await gateway.backend.aclose()
         assert cancelled.is_set()
+
+
+async def test_partitions_that_wait_for_the_filer_are_logged_together(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """One line every ten seconds, with how many they are, one of them and the reason."""
+
+    def said() -> list[int]:
+        records = [one for one in caplog.records if one.name.endswith("settling")]
+        caplog.clear()
+        return [record.__dict__["kgw_fields"]["chains"] for record in records]
+
+    async with Cluster(SeaweedMqOptions()) as cluster:
+        gateway = await cluster.gateway()
+        keys = [PartitionKey(KEY.topic_id, number) for number in range(10)]
+        logs = [await gateway.create(key) for key in keys]
+        gateway.filer.is_away = True
+        pending = [log.append([make_batch([b"a"])]) for log in logs]
+        for _ in range(19):
+            await turns(10)
+            cluster.clock.advance(1)
+        gateway.filer.is_away = False
+        await _until(lambda: all(one.is_done for one in pending), cluster.clock)
+        lines = said()
+        # Those that wait no more are not among the next ones.
+        cluster.clock.advance(20)
+        gateway.filer.is_away = True
+        again = logs[0].append([make_batch([b"b"])])
+        await turns(10)
+        gateway.filer.is_away = False
+        await _until(lambda: again.is_done, cluster.clock)
+        assert [1, 10, 1] == [*lines, *said()]
 
 
 # --- files ---------------------------------------------------------------------------------------
