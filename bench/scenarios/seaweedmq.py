@@ -5,9 +5,12 @@ kgw acknowledges what the filer has entered; upstream's gateway what its broker 
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
+from unittest.mock import patch
 
 from bench.harness.scenario import Figure, Scenario, Stage
 from bench.harness.seaweedmq import KGW_BATCHES, KGW_RECORDS, OVER_SEAWEEDFS
@@ -106,6 +109,8 @@ class Start(Scenario):
     servers: tuple[str, ...] = (KGW_BATCHES,)
     start: Literal["shared", "own", "unstarted"] = "unstarted"
     is_killed: bool = False
+    is_elsewhere: bool = False
+    """Whether what is started cannot see that the one before has ended: as on another machine."""
 
     def measure(self, stage: Stage) -> dict[str, float]:
         server = stage.server
@@ -117,7 +122,15 @@ class Start(Scenario):
         else:
             server.stop()
             ended_s = time.monotonic()
-        server.start()
+        with TemporaryDirectory() as directory:
+            with patch.dict(os.environ, {"TMPDIR": directory} if self.is_elsewhere else {}):
+                server.start()
+            return self._measure_from(stage, topics, before, ended_s)
+
+    def _measure_from(
+        self, stage: Stage, topics: Mapping[str, int], before: int, ended_s: float
+    ) -> dict[str, float]:
+        server = stage.server
         ready_s = time.monotonic()
         first_s, all_s = _write_all(stage, topics)
         written = end_offsets(server.address, topics) - before
@@ -200,6 +213,14 @@ SCENARIOS: tuple[Scenario, ...] = (
             " written, so that all of it is read again."
         ),
         limited_by="The lease, and then what is read again of each partition.",
+        is_killed=True,
+        is_elsewhere=True,
+    ),
+    Start(
+        name="seaweedmq/restart-1000p",
+        title="The same, started again on the same machine",
+        what="From the kill; no lease is waited for.",
+        limited_by="What is read again of each partition.",
         is_killed=True,
     ),
 )

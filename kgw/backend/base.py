@@ -508,8 +508,8 @@ class Backend(ABC):
     others in the background; None: until all are. For where each takes calls to other machines."""
 
     before_checkpoint: Callable[[], Awaitable[None]] | None = None
-    """Called before a checkpoint that the backend makes of its own accord: the time to save
-    snapshots, without which the next start replays what the checkpoint saves it from reading."""
+    """Called when much has been appended since snapshots were saved last, and before a checkpoint
+    that the backend makes for that reason: the next start would replay it."""
 
     @abstractmethod
     async def open(self) -> None:

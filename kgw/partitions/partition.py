@@ -235,9 +235,12 @@ class Partition:
             else:
                 replay_from = snapshot.offset
                 self._snapshot_offset = snapshot.offset
+        replayed_bytes = 0
         if replay_from < log.end_offset:
             async for batch in log.replay(replay_from):
                 producers.replay(batch, now_ms)
+                replayed_bytes += len(batch.buffer)
+        self._snapshot_log_bytes = log.size_bytes - replayed_bytes
         self._stored_end = log.high_watermark
 
     @property
@@ -247,7 +250,7 @@ class Partition:
 
     @property
     def unsaved_bytes(self) -> int:
-        """How much the log has grown, or shrunk, since the last snapshot of this life."""
+        """How much the log has grown, or shrunk, since the last snapshot."""
         return abs(self.log.size_bytes - self._snapshot_log_bytes)
 
     async def save_snapshot(

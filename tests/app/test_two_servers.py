@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from tests.cli.conftest import Commands
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.seaweedfs.cluster import Cluster
 
@@ -28,7 +30,10 @@ TIMEOUT_S = 40
 class Server:
     """`kgw serve` over a SeaweedFS."""
 
-    def __init__(self, url: str, node_id: int, *arguments: str) -> None:
+    def __init__(
+        self, url: str, node_id: int, *arguments: str, machine: Path | None = None
+    ) -> None:
+        """Those that share a `machine` see when another one of them has ended."""
         settings = {
             "kgw.seaweedmq.lease.ms": LEASE_MS,
             "kgw.handover.ms": 12_000,
@@ -39,7 +44,11 @@ class Server:
         for name, value in settings.items():
             command += ["--set", f"{name}={value}"]
         self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **({} if machine is None else {"TMPDIR": str(machine)})},
         )
 
     def ready(self) -> Commands:
@@ -75,7 +84,9 @@ def started() -> Iterator[list[Server]]:
             one.process.kill()
 
 
-def test_from_one_server_to_the_next(seaweedfs: Cluster, started: list[Server]) -> None:
+def test_from_one_server_to_the_next(
+    seaweedfs: Cluster, started: list[Server], tmp_path: Path
+) -> None:
     """A stand-by, a take-over on demand, a kill, an orderly stop; every record is there."""
     url = seaweedfs.url("two-servers")
     started.append(first := Server(url, 1))
@@ -99,15 +110,39 @@ def test_from_one_server_to_the_next(seaweedfs: Cluster, started: list[Server]) 
     assert 7 == code
     assert "has taken over" in errors.splitlines()[-1]
 
-    # Who stands by follows a killed one when the lease has ended, and an orderly one at once.
+    # Who stands by elsewhere follows a killed one when the lease has ended, and an orderly one at
+    # once.
     for number, end in ((4, signal.SIGKILL), (5, signal.SIGTERM)):
-        started.append(following := Server(url, number))
+        started.append(following := Server(url, number, machine=tmp_path))
         following.said("standing by")
         started[-2].end(end)
         asked = following.ready()
         asked.succeed("produce", "orders", data=f"from-{number}")
     assert ["one", "two", "from-4", "from-5"] == asked.succeed("consume", "orders").split()
     assert 0 == started[-1].end(signal.SIGTERM)[0]
+
+
+def test_a_killed_server_is_started_again(
+    seaweedfs: Cluster, started: list[Server], tmp_path: Path
+) -> None:
+    """On its machine it does not wait for its own lease, while a live one is waited for."""
+    url = seaweedfs.url("started-again")
+    started.append(Server(url, 1, machine=tmp_path))
+    asked = started[0].ready()
+    asked.succeed("topics", "create", "orders", "-p", "1")
+    for value in ("one", "two"):
+        asked.succeed("produce", "orders", data=value)
+        started.append(idle := Server(url, 2, machine=tmp_path))
+        idle.said("standing by")
+        assert 0 == idle.end(signal.SIGTERM)[0]
+        started[0].end(signal.SIGKILL)
+        assert 1 == len(list(tmp_path.iterdir()))
+        started[0] = again = Server(url, 1, machine=tmp_path)
+        again.said("the gateway that led has ended")
+        asked = again.ready()
+    assert ["one", "two"] == asked.succeed("consume", "orders").split()
+    assert 0 == started[0].end(signal.SIGTERM)[0]
+    assert [] == list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

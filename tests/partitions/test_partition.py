@@ -111,6 +111,12 @@ async def test_a_partition_knows_what_it_has_grown_by_since_its_snapshot() -> No
     assert partition.log.size_bytes == partition.unsaved_bytes > 0
     await partition.save_snapshot()
     assert 0 == partition.unsaved_bytes
+    await _append(partition, 0, 1)
+    grown_bytes = partition.unsaved_bytes
+    assert 0 < grown_bytes < partition.log.size_bytes
+    # The next start knows it by what it has replayed.
+    await partition.open()
+    assert grown_bytes == partition.unsaved_bytes
 
 
 async def test_a_snapshot_of_few_producers_waits_for_nobody() -> None:

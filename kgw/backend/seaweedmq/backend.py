@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import Lock, Semaphore, gather
+from asyncio import Lock, Semaphore, ensure_future, gather, wait
 from contextlib import AsyncExitStack, suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -21,12 +21,13 @@ from kgw.backend.seaweedmq.shell import Shell
 from kgw.backend.seaweedmq.strangers import look_at_conf, look_at_partition
 from kgw.backend.seaweedmq.topics import TopicDirectories, twins
 from kgw.clock import SystemClock
-from kgw.errors import DataDirectoryError, ErrorCode, KafkaError, StorageError
+from kgw.errors import DataDirectoryError, ErrorCode, KafkaError, KgwError, StorageError
 from kgw.logs import EventLogger
 from kgw.state.kinds import BINDING_KIND, COPYING_KEY
 from kgw.types import format_uuid
 
 if TYPE_CHECKING:
+    from asyncio import Task
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from kgw.backend.base import ForeignTopic, LogSettings, PartitionLog
@@ -95,6 +96,8 @@ class SeaweedMqBackend(Backend):
         self._native: NativeTopics | None = None
         self._opened = AsyncExitStack()
         """Lets go of what `open` has taken."""
+        self._saving: Task[None] | None = None
+        """Snapshots that came for what was written, not for the time."""
         # Set by `open`.
         self._shell: Shell
         self._topics: TopicDirectories
@@ -121,7 +124,9 @@ class SeaweedMqBackend(Backend):
                     f"a copy of a state into namespace {self._namespace} was interrupted: repeat "
                     "it with `kgw state copy`"
                 )
-            self._shell = Shell(self._filer, self._clock, self._options, self.doubt)
+            self._shell = Shell(
+                self._filer, self._clock, self._options, self.doubt, self._save_snapshots_soon
+            )
             opened.push_async_callback(self._shell.aclose)
             opened.callback(self._partitions.clear)
             if self.mirror is not None:
@@ -155,6 +160,11 @@ class SeaweedMqBackend(Backend):
             deadline_s = self._close_by_s
             for log in self._partitions.values():
                 log.retire("the backend is closed")
+            if self._saving is not None:
+                # Whoever stops in order has saved all of them.
+                self._saving.cancel()
+                await wait([self._saving])
+                self._saving = None
 
             async def close(log: SeaweedMqPartitionLog) -> None:
                 async with self._slots:
@@ -311,6 +321,7 @@ class SeaweedMqBackend(Backend):
                 _identity(key),
                 detail.encode(),
                 options=self._options.chain,
+                waiting=self._shell.waiting,
             )
         except EntryExistsError:
             # Of a creation whose answer did not come.
@@ -341,7 +352,12 @@ class SeaweedMqBackend(Backend):
     ) -> SeaweedMqPartitionLog:
         """Become the writer of a log that is there. Raises EntryMissingError, StorageError."""
         chain = await Chain.take_over(
-            self._filer, self._clock, directory, _identity(key), options=self._options.chain
+            self._filer,
+            self._clock,
+            directory,
+            _identity(key),
+            options=self._options.chain,
+            waiting=self._shell.waiting,
         )
         try:
             found = decode_detail(chain.detail)
@@ -388,6 +404,20 @@ class SeaweedMqBackend(Backend):
         """
         self._check_open()
         self._note_strangers(await self._look_for_strangers())
+
+    def _save_snapshots_soon(self) -> None:
+        """Have snapshots saved in the background, one run of it at a time."""
+        if self._saving is None and self.before_checkpoint is not None and self._is_open:
+            self._shell.to_replay_bytes = 0
+            self._saving = ensure_future(self._save_snapshots(self.before_checkpoint))
+
+    async def _save_snapshots(self, save: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await save()
+        except KgwError as error:
+            _log.warning("snapshots were not saved; the next start may read more", error=error)
+        finally:
+            self._saving = None
 
     async def _look_for_strangers(self) -> dict[str, list[str]]:
         """Return what others have done, by the directory in which they did. Raises FilerError."""

@@ -17,6 +17,7 @@ from kgw.backend.seaweedmq.channel.options import (
 from kgw.backend.seaweedmq.layouts import Layout
 from kgw.backend.seaweedmq.lease import Lease
 from kgw.backend.seaweedmq.options import SeaweedMqOptions
+from kgw.backend.seaweedmq.run_files import RunFiles
 from kgw.backend.seaweedmq.state.offset_mirror import OffsetMirror
 from kgw.backend.seaweedmq.state_store import ChainStateStore
 from kgw.config import ConfigError
@@ -53,9 +54,16 @@ def seaweedmq_backend(config: Config, clock: Clock, metrics: Metrics) -> Seaweed
             layout=Layout(config.seaweedmq_layout),
             cache_bytes=config.cache_bytes,
             waiting_bytes=_waiting_bytes(config),
+            checkpoint_bytes=config.checkpoint_bytes,
         ),
         clock,
-        Lease(filer, clock, private_directory(address.namespace), config.seaweedmq_lease_ms),
+        Lease(
+            filer,
+            clock,
+            private_directory(address.namespace),
+            config.seaweedmq_lease_ms,
+            run_files=RunFiles(),
+        ),
         native=_native(config, filer) if config.seaweedmq_native else None,
     )
     state.on_lost = lambda _: backend.doubt()

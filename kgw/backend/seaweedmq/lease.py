@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from kgw.backend.seaweedmq.filer import Filer
     from kgw.backend.seaweedmq.lease_rules import Write
+    from kgw.backend.seaweedmq.run_files import RunFiles
     from kgw.clock import Clock, Timer
     from kgw.config import Node
 
@@ -47,15 +48,18 @@ class Lease:
         lease_ms: int,
         *,
         holder: bytes | None = None,
+        run_files: RunFiles | None = None,
     ) -> None:
         """Say where the entry is, and how long a lease is.
 
-        `holder` tells this run of a gateway from every other; random unless given.
+        `holder` tells this run of a gateway from every other; random unless given. With
+        `run_files`, gateways of one machine see when another one has ended.
         """
         self._filer = filer
         self._clock = clock
         self._directory = directory
         self._rules = LeaseRules(holder or urandom(16), lease_ms)
+        self._run_files = run_files
         self._takes_over = False
         self._wake = asyncio.Event()
         self._end: Timer | None = None
@@ -81,10 +85,10 @@ class Lease:
         stands_by = False
         while True:
             if await self._look():
+                ended = await self._find_ended()
                 now_s = clock.monotonic_s()
                 if rules.is_holder or (
-                    (self._takes_over or rules.takes_over_s <= now_s)
-                    and await self._write(rules.take())
+                    (self._takes_over or rules.takes_over_s <= now_s) and await self._take()
                 ):
                     break
             entry = rules.entry
@@ -99,6 +103,9 @@ class Lease:
             await self._pause(next_s)
         self._takes_over = False
         self.leader = None
+        if ended is not None and self._run_files is not None:
+            _log.info("the gateway that led has ended: its lease is not waited for")
+            await asyncio.to_thread(self._run_files.remove, ended)
         _log.info("this gateway leads", directory=self._directory, epoch=self._epoch)
         self._confirmed()
         self._holding = asyncio.ensure_future(self._hold())
@@ -131,8 +138,31 @@ class Lease:
             rules.dropped()
             write = rules.renew()
             released = write.wanted._replace(is_released=True, node=None)
-            await self._write(write._replace(wanted=released))
+            rules.is_holder = not await self._write(write._replace(wanted=released))
+        if self._run_files is not None:
+            if not rules.is_holder:
+                await asyncio.to_thread(self._run_files.remove, rules.holder)
+            # Where the filer has not answered, the file says that this gateway has ended.
+            self._run_files.unlock()
         rules.is_holder = False
+
+    async def _find_ended(self) -> bytes | None:
+        """Return the holder, if it is known for certain that it has ended."""
+        rules, run_files = self._rules, self._run_files
+        other = rules.may_have_ended()
+        if run_files is None or other is None:
+            return None
+        if not await asyncio.to_thread(run_files.has_ended, other.holder, other.boot_id):
+            return None
+        rules.ended(other.holder)
+        return other.holder
+
+    async def _take(self) -> bool:
+        """Try to become the holder; whether it has been done, for certain."""
+        rules = self._rules
+        if self._run_files is not None:
+            rules.boot_id = await asyncio.to_thread(self._run_files.lock, rules.holder)
+        return await self._write(rules.take())
 
     # --- the holder -------------------------------------------------------------------------------
 

@@ -42,6 +42,8 @@ class LeaseEntry(NamedTuple):
     """How clients reach the holder, once they can."""
     is_released: bool = False
     """Whether the holder has let go."""
+    boot_id: str = ""
+    """Of the run of the system in which the holder's end can be seen (`run_files`); "": in none."""
 
     @property
     def expected(self) -> Mapping[str, bytes]:
@@ -65,6 +67,7 @@ class LeaseEntry(NamedTuple):
             if self.node is None
             else {"id": self.node.node_id, "listeners": [*self.node.listeners.values()]},
             "is_released": self.is_released,
+            "boot_id": self.boot_id,
         }
         return Entry(NAME, content=json.dumps(fields).encode(), extended=self.expected)
 
@@ -92,6 +95,7 @@ class LeaseEntry(NamedTuple):
                 int(fields["lease_ms"]),
                 node,
                 bool(fields["is_released"]),
+                str(fields.get("boot_id", "")),
             )
         except (LookupError, TypeError, ValueError) as error:
             raise CorruptionError(f"{NAME} is not a lease of kgw: {error!r}") from error
@@ -116,6 +120,8 @@ class LeaseRules:
         self.lease_ms = lease_ms
         self.node: Node | None = None
         """How clients reach this gateway: comes with the next change."""
+        self.boot_id = ""
+        """Where others can see that this gateway has ended: comes with `take`."""
         self.entry: LeaseEntry | None = None
         """What is there, as far as is known."""
         self.is_holder = False
@@ -123,6 +129,7 @@ class LeaseRules:
         self.ends_s = float("-inf")
         """From then on it does not lead, unless it has been confirmed again."""
         self._seen_s = float("-inf")
+        self._ended: bytes | None = None
         self._pending: Write | None = None
         self._sent_s = 0.0
 
@@ -139,9 +146,20 @@ class LeaseRules:
     def takes_over_s(self) -> float:
         """When a stand-by may try, if it sees no change before."""
         entry = self.entry
-        if entry is None or entry.is_released:
+        if entry is None or entry.is_released or entry.holder == self._ended:
             return float("-inf")
         return self._seen_s + max(self.lease_ms, entry.lease_ms) / 1000
+
+    def may_have_ended(self) -> LeaseEntry | None:
+        """Return the entry, if another one is the holder and its end is seen somewhere."""
+        entry = self.entry
+        if entry is None or entry.is_released or self.is_holder or not entry.boot_id:
+            return None
+        return entry
+
+    def ended(self, holder: bytes) -> None:
+        """Take note that a holder's process has ended for certain: its lease is nobody's."""
+        self._ended = holder
 
     def saw(self, found: LeaseEntry | None, now_s: float) -> None:
         """Take what a look-up found that has been answered now."""
@@ -169,9 +187,10 @@ class LeaseRules:
         """Return the change by which this gateway becomes the holder."""
         before = self.entry
         epoch, change = (0, 0) if before is None else (before.epoch, before.change)
-        return self._pending or Write(
-            before, LeaseEntry(self.holder, epoch + 1, change + 1, self.lease_ms, self.node)
+        wanted = LeaseEntry(
+            self.holder, epoch + 1, change + 1, self.lease_ms, self.node, boot_id=self.boot_id
         )
+        return self._pending or Write(before, wanted)
 
     def renew(self, *, is_missing: bool = False) -> Write:
         """Return the holder's next change. `is_missing`: somebody has removed the entry."""

@@ -39,6 +39,9 @@ class SeaweedMqOptions(NamedTuple):
     """Partitions that are opened, created or closed side by side."""
     decoded_on_loop_bytes: int = 64 << 10
     """Larger chunks are verified in a thread."""
+    checkpoint_bytes: int = 128 << 20
+    """Bytes written, over all partitions, after which snapshots are asked for before their time: a
+    start after a kill reads as much again, and more where partitions are many."""
     close_s: float = 10.0
     """For how long a stop waits for the filer."""
     chain: ChainOptions = ChainOptions()

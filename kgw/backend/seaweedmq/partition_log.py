@@ -141,7 +141,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         if refusal is not None:
             return refused_append(refusal)
         size_bytes = sum(len(batch.buffer) for batch in batches)
-        if not self._shell.waiting.take(size_bytes):
+        if not self._shell.append_room.take(size_bytes):
             return refused_append(StorageError(self._shell.too_much_waits))
         submitted = _Submitted(list(batches), self._assign(batches), size_bytes)
         self._queue.append(submitted)
@@ -217,7 +217,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
             self._refused.append(submitted)
             self._refuse(stored.error)
             return
-        self._shell.waiting.give_back(submitted.size_bytes)
+        self._shell.append_room.give_back(submitted.size_bytes)
         self._show(submitted)
         submitted.finish()
         if self._refusal is not None:
@@ -228,12 +228,14 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         self._offsets.advance_durable(end_offset)
         encoded = submitted.encoded
         batches = submitted.batches if encoded is None else encoded.batches
+        size_bytes = sum(len(batch.buffer) for batch in batches)
         self._shell.cache.add([(self.tail, batch) for batch in batches])
         if self.on_advance is not None:
             try:
-                self.on_advance(end_offset, sum(len(batch.buffer) for batch in batches))
+                self.on_advance(end_offset, size_bytes)
             except Exception as error:  # noqa: BLE001 - whoever waits for the append is told
                 _log.error("told of an advance, it failed", error=error, partition=str(self.key))
+        self._shell.add_to_replay(size_bytes)
 
     def _refuse(self, error: Exception) -> None:
         """Refuse everything that is not stored: nothing behind a failure may be."""
@@ -254,7 +256,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         self._file_bytes = self._chain.files[-1].content_bytes if self._chain.files else 0
         refused.sort(key=lambda one: one.result.base_offset)
         for submitted in refused:
-            self._shell.waiting.give_back(submitted.size_bytes)
+            self._shell.append_room.give_back(submitted.size_bytes)
             submitted.error = error
         for submitted in refused:
             submitted.finish()
@@ -351,6 +353,8 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
     async def replay(self, from_offset: int) -> AsyncIterator[RecordBatch]:
         try:
             async for batch in self._reader.replay(from_offset, self._offsets.high_watermark):
+                # Of a kill before the first checkpoint, too, the next start need not read it all.
+                self._shell.add_to_replay(len(batch.buffer))
                 yield batch
         except CorruptionError as error:
             await self._report(error)

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from kgw.backend.hot_cache import HotCache
+from kgw.backend.seaweedmq.chain import Waiting
 from kgw.backend.seaweedmq.chunks import ChunkReader
 from kgw.backend.seaweedmq.room import Room
 from kgw.logs import EventLogger
@@ -46,32 +47,47 @@ class Shell:
         clock: Clock,
         options: SeaweedMqOptions,
         on_lost: Callable[[], None] = lambda: None,
+        on_much_to_replay: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_lost` is called when another gateway turns out to write a partition."""
+        """Say what is called, and when.
+
+        `on_lost` when another gateway turns out to write a partition, `on_much_to_replay` when the
+        next start would read much again, until `to_replay_bytes` is made less.
+        """
         self.on_lost = on_lost
+        self._on_much_to_replay = on_much_to_replay
+        self.to_replay_bytes = 0
+        """Appended or replayed, over all partitions, since snapshots were last asked for."""
         self.filer = filer
         self.clock = clock
         self.options = options
         self.cache = HotCache(options.cache_bytes)
         self.chunks = ChunkReader(options, self.run)
         self.room = FreshMemory()
-        self.waiting = Room(options.waiting_bytes)
+        self.append_room = Room(options.waiting_bytes)
         """For appends that SeaweedFS has not taken yet."""
+        self.waiting = Waiting()
         self.problems: dict[str, None] = {}
         self._threads = ThreadPoolExecutor(_THREADS, "kgw-seaweedmq")
         self._loaded: dict[int, tuple[Chain, ChainFile]] = {}
 
     @property
     def too_much_waits(self) -> str:
-        """Why no append is taken when there is no room in `waiting`."""
+        """Why no append is taken when there is no room for it."""
         return (
-            f"{self.waiting.used_bytes} bytes of all partitions wait for SeaweedFS; no more is "
+            f"{self.append_room.used_bytes} bytes of all partitions wait for SeaweedFS; no more is "
             "taken (kgw.seaweedmq.waiting.bytes)"
         )
 
     async def run(self, work: Callable[[], _Result]) -> _Result:
         """Have something done in a thread."""
         return await get_running_loop().run_in_executor(self._threads, work)
+
+    def add_to_replay(self, size_bytes: int) -> None:
+        """Count what a start after a kill would read again."""
+        self.to_replay_bytes += size_bytes
+        if self.to_replay_bytes >= self.options.checkpoint_bytes:
+            self._on_much_to_replay()
 
     async def load(self, chain: Chain, file: ChainFile) -> None:
         """Have a file's list of chunks at hand, and that of the one used longest ago no more."""

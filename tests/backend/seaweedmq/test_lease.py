@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import create_task
+from asyncio import create_task, to_thread, wait
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from kgw.backend.base import Leadership
 from kgw.backend.seaweedmq.filer import Entry
 from kgw.backend.seaweedmq.lease import Lease
+from kgw.backend.seaweedmq.run_files import RunFiles
 from kgw.config import Listener, Node
 from kgw.errors import DataDirectoryError
 from kgw.testing.clock import ManualClock
@@ -19,6 +20,7 @@ from tests.turns import turns
 if TYPE_CHECKING:
     from asyncio import Task
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 
@@ -257,3 +259,114 @@ async def test_a_standby_without_a_filer_waits(pair: Pair) -> None:
     pair.two.filer.is_away = False
     await pair.advance(30)
     assert (LEADING, STANDBY) == pair.leaderships
+
+
+# --- gateways of one machine ---
+
+
+class Machine:
+    """A machine with gateways, each with a process and a file system; one filer is shared."""
+
+    def __init__(self, clock: ManualClock, store: FilerStore, directory: Path) -> None:
+        self.clock, self.store, self.directory = clock, store, directory / "files"
+        self.directory.mkdir()
+        self.boot_id_file = directory / "boot_id"
+        self.boot_id_file.write_text("of all machines\n")
+        self.filers: list[MemoryFiler] = []
+
+    async def start(self, number: int) -> tuple[Lease, RunFiles]:
+        """Start a gateway and wait until it leads or stands by."""
+        self.filers.append(filer := MemoryFiler(self.store, self.clock))
+        await filer.open()
+        run_files = RunFiles(self.directory, self.boot_id_file)
+        lease = Lease(
+            filer,
+            self.clock,
+            DIRECTORY,
+            LEASE_MS,
+            holder=bytes([number]) * 16,
+            run_files=run_files,
+        )
+        acquiring = create_task(lease.acquire())
+        said: list[Leadership] = []
+        lease.on_change = lambda: said.append(lease.leadership)
+        while not said:
+            # It asks in a thread.
+            await to_thread(int)
+        if lease.leadership is STANDBY:
+            acquiring.cancel()
+        await wait([acquiring])
+        return lease, run_files
+
+    @property
+    def files(self) -> list[str]:
+        return [path.name for path in self.directory.iterdir()]
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """One with no gateway yet."""
+    return Machine(ManualClock(), FilerStore(), tmp_path)
+
+
+async def test_who_is_started_again_on_its_machine_does_not_wait(machine: Machine) -> None:
+    """However often: the lock of a process that was killed is free, and its file goes."""
+    for number in range(1, 4):
+        lease, run_files = await machine.start(number)
+        assert LEADING is lease.leadership
+        assert 1 == len(machine.files)
+        run_files.unlock()  # as the system does when a process ends
+
+
+async def test_a_live_gateway_of_the_same_machine_is_waited_for(machine: Machine) -> None:
+    """Its lock is taken; an orderly stop leaves no file."""
+    first, _ = await machine.start(1)
+    second, _ = await machine.start(2)
+    assert (LEADING, STANDBY) == (first.leadership, second.leadership)
+    await second.aclose()
+    await first.aclose()
+    assert [] == machine.files
+
+
+async def test_other_machines_conclude_nothing(machine: Machine, tmp_path: Path) -> None:
+    """Neither a clone, which has the same boot id, nor one whose locks nobody else sees."""
+    (tmp_path / "clone").mkdir()
+    clone = Machine(machine.clock, machine.store, tmp_path / "clone")
+    first, run_files = await machine.start(1)
+    second, _ = await clone.start(2)
+    assert (LEADING, STANDBY) == (first.leadership, second.leadership)
+    run_files.unlock()
+    clone.directory = machine.directory
+    clone.boot_id_file.write_text("of another")
+    third, _ = await clone.start(3)
+    assert STANDBY is third.leadership
+    for lease in (second, third, first):
+        await lease.aclose()
+
+
+@pytest.mark.parametrize("missing", ["directory", "boot_id_file"])
+async def test_where_no_file_can_be_locked_nothing_is_concluded(
+    machine: Machine, missing: str
+) -> None:
+    """The lease is taken, and waited for."""
+    setattr(machine, missing, machine.directory / "missing")
+    first, _ = await machine.start(1)
+    second, _ = await machine.start(2)
+    assert (LEADING, STANDBY) == (first.leadership, second.leadership)
+    await second.aclose()
+    await first.aclose()
+
+
+async def test_a_stop_without_a_filer_lets_the_next_start_begin_at_once(machine: Machine) -> None:
+    """The lease cannot be given back; the file says that its holder has ended."""
+    first, _ = await machine.start(1)
+    machine.filers[0].is_away = True
+    closing = create_task(first.aclose())
+    while not closing.done():
+        machine.clock.advance(1)
+        await turns(10)
+    await closing
+    second, _ = await machine.start(2)
+    assert LEADING is second.leadership
+    await second.aclose()
+    assert [] == machine.files

@@ -30,8 +30,16 @@ def taken(rules: LeaseRules, now_s: float = 0.0) -> LeaseEntry:
 def test_an_entry_is_what_it_was() -> None:
     """With and without an address."""
     for node in (None, NODE):
-        entry = LeaseEntry(b"holder", 7, 9, 10_000, node, is_released=node is None)
+        entry = LeaseEntry(b"holder", 7, 9, 10_000, node, is_released=node is None, boot_id="b")
         assert entry == LeaseEntry.decode(entry.encode())
+
+
+def test_an_entry_of_an_earlier_release_says_nothing_of_its_machine() -> None:
+    """So its lease is waited for."""
+    entry = LeaseEntry(b"holder", 7, 9, 10_000).encode()
+    earlier = entry._replace(content=entry.content.replace(b', "boot_id": ""', b""))
+    assert earlier != entry
+    assert LeaseEntry(b"holder", 7, 9, 10_000) == LeaseEntry.decode(earlier)
 
 
 @pytest.mark.parametrize(
@@ -80,6 +88,25 @@ def test_a_standby_waits_for_the_longer_lease() -> None:
     assert 66.0 == second.takes_over_s
     second.saw(entry._replace(change=9, is_released=True), 57.0)
     assert second.takes_over_s < 0
+
+
+def test_the_lease_of_a_holder_that_has_ended_is_not_waited_for() -> None:
+    """Its alone, and only where its end can be seen."""
+    first, second = LeaseRules(b"one", 10_000), LeaseRules(b"two", 10_000)
+    first.boot_id = "this"
+    entry = taken(first)
+    assert first.may_have_ended() is None
+    second.saw(entry._replace(boot_id=""), 50.0)
+    assert second.may_have_ended() is None
+    second.saw(entry._replace(change=2), 50.0)
+    assert entry._replace(change=2) == second.may_have_ended()
+    second.ended(b"one")
+    assert second.takes_over_s < 0
+    third = entry._replace(holder=b"three", epoch=2, change=3)
+    second.saw(third, 51.0)
+    assert 61.0 == second.takes_over_s
+    second.saw(third._replace(change=4, is_released=True), 52.0)
+    assert second.may_have_ended() is None
 
 
 def test_a_holder_that_sees_another_one_has_lost() -> None:
@@ -157,6 +184,13 @@ class Gateways(RuleBasedStateMachine):
             return
         rules.sending(write, now_s)
         self.on_their_way.append(OnItsWay(gateway, write))
+
+    @rule(gateway=st.integers(0, GATEWAYS - 1), told=st.integers(0, GATEWAYS - 1))
+    def kill(self, gateway: int, told: int) -> None:
+        """End a gateway, start it again, and let one know. What was sent may arrive still."""
+        rules = self.gateways[gateway]
+        self.gateways[gateway] = LeaseRules(rules.holder + b"+", rules.lease_ms)
+        self.gateways[told].ended(rules.holder)
 
     @rule(number=st.integers(0, 5), is_doubled=st.booleans())
     def deliver(self, number: int, is_doubled: bool) -> None:

@@ -429,6 +429,97 @@ async def test_a_damaged_snapshot_is_not_used() -> None:
         assert file_id not in cluster.store.chunks
 
 
+async def test_snapshots_come_for_what_was_written_too() -> None:
+    """In the background and one run at a time; what a start has replayed counts as well."""
+    async with Cluster(REFUSE_AT_ONCE._replace(checkpoint_bytes=10_000)) as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create()
+        begun: list[int] = []
+        may_go_on = asyncio.Event()
+
+        async def save() -> None:
+            begun.append(log.high_watermark)
+            await may_go_on.wait()
+
+        gateway.backend.before_checkpoint = save
+        await _append(log, [b"x" * 4_000] * 2)
+        await asyncio.sleep(0)
+        assert [] == begun
+        await _append(log, [b"x" * 4_000] * 7)
+        assert [3] == begun
+        may_go_on.set()
+        await _append(log, [b"x" * 4_000] * 2)
+        assert [3, 10] == begun
+
+        gateway = await cluster.gateway()
+        replayed = asyncio.Event()
+
+        async def note() -> None:
+            replayed.set()
+
+        gateway.backend.before_checkpoint = note
+        log = await gateway.log()
+        assert 11 == len([batch async for batch in log.replay(0)])
+        await replayed.wait()
+
+
+async def test_snapshots_that_fail_are_tried_again() -> None:
+    """Appends go on, and after as many bytes as before comes the next run; a stop ends one."""
+    async with Cluster(REFUSE_AT_ONCE._replace(checkpoint_bytes=1_000)) as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create()
+        outcomes = [StorageError("the filer is away"), None]
+        cancelled = asyncio.Event()
+
+        async def save() -> None:
+            error = outcomes.pop(0)
+            if error is not None:
+                raise error
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.set()
+
+        gateway.backend.before_checkpoint = save
+        await _append(log, [b"x" * 2_000] * 2)
+        await asyncio.sleep(0)
+        assert [] == outcomes
+        await gateway.backend.aclose()
+        assert cancelled.is_set()
+
+
+async def test_partitions_that_wait_for_the_filer_are_logged_together(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """One line every ten seconds, with how many they are, one of them and the reason."""
+
+    def said() -> list[int]:
+        records = [one for one in caplog.records if one.name.endswith("settling")]
+        caplog.clear()
+        return [record.__dict__["kgw_fields"]["chains"] for record in records]
+
+    async with Cluster(SeaweedMqOptions()) as cluster:
+        gateway = await cluster.gateway()
+        keys = [PartitionKey(KEY.topic_id, number) for number in range(10)]
+        logs = [await gateway.create(key) for key in keys]
+        gateway.filer.is_away = True
+        pending = [log.append([make_batch([b"a"])]) for log in logs]
+        for _ in range(19):
+            await turns(10)
+            cluster.clock.advance(1)
+        gateway.filer.is_away = False
+        await _until(lambda: all(one.is_done for one in pending), cluster.clock)
+        lines = said()
+        # Those that wait no more are not among the next ones.
+        cluster.clock.advance(20)
+        gateway.filer.is_away = True
+        again = logs[0].append([make_batch([b"b"])])
+        await turns(10)
+        gateway.filer.is_away = False
+        await _until(lambda: again.is_done, cluster.clock)
+        assert [1, 10, 1] == [*lines, *said()]
+
+
 # --- files ---------------------------------------------------------------------------------------
 
 

@@ -29,5 +29,14 @@ from kgw.backend.seaweedmq.chain.files import (
     NotWriterError,
     Payload,
 )
+from kgw.backend.seaweedmq.chain.settling import Waiting
 
-__all__ = ["Chain", "ChainFile", "ChainOptions", "ChunkNote", "NotWriterError", "Payload"]
+__all__ = [
+    "Chain",
+    "ChainFile",
+    "ChainOptions",
+    "ChunkNote",
+    "NotWriterError",
+    "Payload",
+    "Waiting",
+]

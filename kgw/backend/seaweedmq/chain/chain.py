@@ -16,7 +16,7 @@ from kgw.backend.seaweedmq.chain.files import (
     note_of,
 )
 from kgw.backend.seaweedmq.chain.marks import read_file, read_marks
-from kgw.backend.seaweedmq.chain.settling import NotStoredError, Settler
+from kgw.backend.seaweedmq.chain.settling import NotStoredError, Settler, Waiting
 from kgw.errors import CorruptionError, StorageError
 from kgw.logs import EventLogger
 
@@ -66,13 +66,16 @@ class Chain:
         *,
         options: ChainOptions = DEFAULT_OPTIONS,
         writer: bytes | None = None,
+        waiting: Waiting | None = None,
     ) -> Chain:
         """Make an empty chain with epoch 1, whose first file begins with its first append.
 
-        `writer` is a token that no other writer has; a random one unless it is given. Raises
-        EntryExistsError, StorageError when the filer could not be asked for `refuse_after_s`.
+        `writer` is a token that no other writer has; a random one unless it is given. Chains that
+        are given the same `waiting` share what is logged while they wait. Raises EntryExistsError,
+        StorageError when the filer could not be asked for `refuse_after_s`.
         """
-        settler, token, refuse_at_s = _begin(filer, clock, directory, identity, options, writer)
+        settler = Settler(filer, clock, directory, waiting)
+        token, refuse_at_s = _begin(clock, identity, options, writer)
         return cls(await taking_over.begin(settler, identity, token, detail, refuse_at_s), options)
 
     @classmethod
@@ -85,6 +88,7 @@ class Chain:
         *,
         options: ChainOptions = DEFAULT_OPTIONS,
         writer: bytes | None = None,
+        waiting: Waiting | None = None,
     ) -> Chain:
         """Become the writer: from the return on, nobody else's update is taken.
 
@@ -95,7 +99,8 @@ class Chain:
         StorageError when the filer could not be asked for `refuse_after_s`. It may be cancelled:
         then the old writer may have been put out, and the next one to take over begins anew.
         """
-        settler, token, refuse_at_s = _begin(filer, clock, directory, identity, options, writer)
+        settler = Settler(filer, clock, directory, waiting)
+        token, refuse_at_s = _begin(clock, identity, options, writer)
         return cls(await taking_over.take_over(settler, identity, token, refuse_at_s), options)
 
     @property
@@ -348,21 +353,12 @@ class Chain:
 
 
 def _begin(
-    filer: Filer,
-    clock: Clock,
-    directory: str,
-    identity: bytes,
-    options: ChainOptions,
-    writer: bytes | None,
-) -> tuple[Settler, bytes, float]:
+    clock: Clock, identity: bytes, options: ChainOptions, writer: bytes | None
+) -> tuple[bytes, float]:
     if not identity:
         raise ValueError("an empty identity would fit an absent one")
     token = token_bytes(8) if writer is None else writer
-    return (
-        Settler(filer, clock, directory),
-        token,
-        clock.monotonic_s() + options.refuse_after_s,
-    )
+    return token, clock.monotonic_s() + options.refuse_after_s
 
 
 def _grouped(payloads: Sequence[Payload], chunk_bytes: int) -> list[list[Payload]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
+from weakref import WeakSet
 
 from kgw.backend.seaweedmq.chain.marks import read_marks
 from kgw.backend.seaweedmq.chain.outcome import Verdict, judge
@@ -56,10 +57,39 @@ def pause_s(attempt: int) -> float:
     return float(min(_FIRST_PAUSE_S * 2 ** min(attempt - 1, 10), _LONGEST_PAUSE_S))
 
 
+class Waiting:
+    """Which of the chains of a gateway wait for SeaweedFS: one line of the log says it of all."""
+
+    def __init__(self) -> None:
+        self._settlers: WeakSet[Settler] = WeakSet()
+        self._quiet = QuietLog(_log)
+
+    def begin(self, settler: Settler) -> None:
+        """Say, now and then, what is in the way of one, and how many wait."""
+        self._settlers.add(settler)
+        self._quiet.warning(
+            "chains wait for SeaweedFS",
+            "waits",
+            settler.clock.monotonic_s(),
+            {
+                "chains": len(self._settlers),
+                "one_of_them": settler.directory,
+                "reason": settler.trouble,
+            },
+        )
+
+    def end(self, settler: Settler) -> None:
+        """Take note that one waits no more."""
+        self._settlers.discard(settler)
+
+
 class Settler:
     """Asks a filer about the entries of one directory, again and again where it must."""
 
-    def __init__(self, filer: Filer, clock: Clock, directory: str) -> None:
+    def __init__(
+        self, filer: Filer, clock: Clock, directory: str, waiting: Waiting | None = None
+    ) -> None:
+        """`waiting` is shared by those whose waiting is to be logged together."""
         self.filer = filer
         self.clock = clock
         self.directory = directory
@@ -67,7 +97,7 @@ class Settler:
         """What is in the way at present."""
         self._troubled_since_s = 0.0
         self._troubled_at_s = 0.0
-        self._quiet = QuietLog(_log)
+        self._waiting = waiting or Waiting()
 
     async def settle(self, change: Change, refuse_at_s: float) -> Outcome:
         """Make a change, and return when its outcome is known and cannot alter.
@@ -95,7 +125,7 @@ class Settler:
                 self.note(error)
                 is_refused = False
             else:
-                self.trouble = None
+                self._done()
                 return Outcome(Verdict.DONE, change.entry)
             if is_on_its_way or is_refused:
                 found = await self.look_up(change.entry.name)
@@ -104,6 +134,7 @@ class Settler:
                 if verdict is not Verdict.OPEN:
                     return Outcome(verdict, found)
             if not is_on_its_way and self.clock.monotonic_s() >= refuse_at_s:
+                self._waiting.end(self)
                 raise NotStoredError(f"{self.place(change.entry.name)}: {reason}") from reason
             await self.pause(attempt)
 
@@ -119,11 +150,12 @@ class Settler:
                 entry = await self.filer.look_up(self.directory, name)
             except FilerError as error:
                 if refuse_at_s is not None and self.clock.monotonic_s() >= refuse_at_s:
+                    self._waiting.end(self)
                     raise
                 self.note(error)
                 await self.pause(attempt)
             else:
-                self.trouble = None
+                self._done()
                 return entry
 
     async def pause(self, attempt: int) -> None:
@@ -143,16 +175,16 @@ class Settler:
             self._troubled_since_s = self.clock.monotonic_s()
         self._troubled_at_s = self.clock.monotonic_s()
         self.trouble = str(error)
-        self._quiet.warning(
-            "a chain waits for SeaweedFS",
-            "waits",
-            self.clock.monotonic_s(),
-            {"directory": self.directory, "reason": self.trouble},
-        )
+        self._waiting.begin(self)
 
     def place(self, name: str) -> str:
         """Return where an entry is, for messages."""
         return f"{self.directory}/{name}"
+
+    def _done(self) -> None:
+        if self.trouble is not None:
+            self.trouble = None
+            self._waiting.end(self)
 
     async def _send(self, change: Change) -> None:
         if change.before is None:

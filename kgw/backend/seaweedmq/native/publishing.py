@@ -103,7 +103,7 @@ class Publisher:
             return refused_append(
                 BrokerError(f"{self._topic}-{self._partition}: too much waits for the broker")
             )
-        if not self._shell.waiting.take(size_bytes):
+        if not self._shell.append_room.take(size_bytes):
             return refused_append(BrokerError(self._shell.too_much_waits))
         publication = Publication(batches)
         self._waiting_bytes += size_bytes
@@ -115,7 +115,7 @@ class Publisher:
 
     def _forget(self, publication: Publication) -> None:
         self._waiting_bytes -= publication.size_bytes
-        self._shell.waiting.give_back(publication.size_bytes)
+        self._shell.append_room.give_back(publication.size_bytes)
 
     async def _send(self) -> None:
         """Publish what waits, a batch after the other."""
