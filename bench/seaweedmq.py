@@ -46,11 +46,11 @@ def _rows(results: Results) -> Iterator[list[str]]:
             if not any(spreads):
                 continue
             cells = [
-                ""
+                ("" if name in scenario.servers else "takes no part")
                 if one is None
                 else f"{number(one.median, figure.decimals)} ({number(one.lowest, figure.decimals)}"
                 f" to {number(one.highest, figure.decimals)})"
-                for one in spreads
+                for name, one in zip(OVER_SEAWEEDFS, spreads, strict=True)
             ]
             ours, peer = spreads[0], spreads[OVER_SEAWEEDFS.index(UPSTREAM)]
             by_upstream = ""

@@ -33,11 +33,14 @@ UPSTREAM_PORT = 9093
 """What upstream's gateway tells clients, wherever it listens."""
 START_LIMIT_S = 60.0
 
+VOLUMES = {"master": ("-volumeSizeLimitMB=30000",)}
+"""SeaweedFS's default. The tests' volumes of 64 MB are full after one assignment of file ids."""
+
 
 class OverSeaweedfs(Server):
     """A gateway, and beneath it a SeaweedFS in its data directory, which is started with it."""
 
-    setup = Setup()
+    setup = Setup(flags=VOLUMES)
 
     def __init__(self, name: str, data_dir: Path) -> None:
         super().__init__(name, data_dir)
@@ -122,7 +125,7 @@ class KgwOverSeaweedfs(OverSeaweedfs):
 class UpstreamGateway(OverSeaweedfs):
     """`weed mq.kafka.gateway`, with the broker that it publishes to."""
 
-    setup = Setup(has_broker=True)
+    setup = Setup(has_broker=True, flags=VOLUMES)
 
     def __init__(self, name: str, data_dir: Path) -> None:
         super().__init__(name, data_dir)

@@ -1,7 +1,7 @@
 """Entries as the filer has them, and back.
 
 An update is sent for each append and names every chunk of its file: to make 256 message objects
-takes 0.5 ms, as much as the filer's whole answer. All but the last chunk of a file were encoded
+took 0.5 ms, as much as the filer's whole answer. All but the last chunk of a file were encoded
 for the update before, so their bytes are kept: 8 us instead.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FILES_KEPT = 2048
-"""Of how many files the encoded chunks are kept: 9 KB each when a file has 256."""
+"""Of how many files the encoded chunks are kept: 2 KB each when a file has 64."""
 
 _FILE_MODE = 0o644
 _DIRECTORY_MODE = 1 << 31 | 0o755
