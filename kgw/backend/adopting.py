@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.state.base import Change, DamagedRowsError
@@ -10,7 +11,7 @@ from kgw.state.kinds import BROKER_CONFIG, CLUSTER, TOPIC, TOPIC_CREATION, TOPIC
 from kgw.types import TopicId, TopicName, format_uuid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kgw.state.base import Row, StateStore
     from kgw.types import PartitionKey
@@ -27,10 +28,14 @@ class Adoptable(NamedTuple):
     topic: TopicName
     topic_id: TopicId
     partitions: tuple[int, ...]
-    """Those that have a directory. The topic gets one more than the highest of them; missing ones
-    come back empty."""
+    """Those that have a directory. The topic gets one more than the highest of them, or
+    `partition_count` if that is more; missing ones come back empty."""
     obstacle: str | None
     """Why it cannot be adopted as it is, such as another topic of this name."""
+    configs: Mapping[str, str] | None = None
+    """Its own settings; None where nothing tells them, and it comes back with the defaults."""
+    partition_count: int = 0
+    """Those that it had, as far as something tells."""
 
 
 class Adoption(NamedTuple):
@@ -42,9 +47,14 @@ class Adoption(NamedTuple):
 
 
 async def find_adoptable(
-    state: StateStore, stored: Iterable[tuple[TopicName, PartitionKey]]
+    state: StateStore,
+    stored: Iterable[tuple[TopicName, PartitionKey]],
+    rows: Mapping[TopicId, bytes] = MappingProxyType({}),
 ) -> list[Adoptable]:
-    """Return the topics with stored partitions that the state does not know, by name."""
+    """Return the topics with stored partitions that the state does not know, by name.
+
+    `rows` are those of topics, as far as they are kept beside the logs.
+    """
     known, _ = await _load(state, TOPIC)
     # The next start completes deletions, and takes back creations that nobody was told of.
     deletions, damaged_deletions = await _load(state, TOPIC_DELETION)
@@ -72,8 +82,23 @@ async def find_adoptable(
             obstacle = "several directories have its id: one is a copy"
         elif names.count(topic) > 1:
             obstacle = "several lost topics had this name"
-        found.append(Adoptable(topic, topic_id, tuple(sorted(partitions)), obstacle))
+        count, configs = _kept(rows.get(topic_id, b""), topic_id)
+        found.append(
+            Adoptable(topic, topic_id, tuple(sorted(partitions)), obstacle, configs, count)
+        )
     return found
+
+
+def _kept(row: bytes, topic_id: TopicId) -> tuple[int, Mapping[str, str] | None]:
+    """Return partition count and settings of a row; 0 and None of what is none of this topic."""
+    try:
+        fields = json.loads(row)
+        if fields["topic_id"] != format_uuid(topic_id):
+            return 0, None
+        configs = {str(name): str(text) for name, text in fields["configs"].items()}
+        return int(fields["partitions"]), configs
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return 0, None
 
 
 async def adopt_found(state: StateStore, found: Sequence[Adoptable]) -> Adoption:
@@ -109,7 +134,7 @@ def _row(one: Adoptable) -> bytes:
         {
             "name": one.topic,
             "topic_id": format_uuid(one.topic_id),
-            "partitions": max(one.partitions) + 1,
-            "configs": {},
+            "partitions": max(*one.partitions, one.partition_count - 1) + 1,
+            "configs": dict(one.configs or {}),
         }
     ).encode()

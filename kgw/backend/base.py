@@ -594,6 +594,13 @@ class Backend(ABC):
         A missing one is created empty and reported as a problem in `health`.
         """
 
+    def describe_topic(self, topic_id: TopicId, row: bytes) -> None:  # noqa: B027 - most do not
+        """Learn what the catalogue has stored of a topic: its row, whenever that has changed.
+
+        A backend may keep it beside the logs, behind, so that a topic whose row is lost comes back
+        with its settings. Nothing rests on it: the row is the truth.
+        """
+
     @abstractmethod
     async def delete_partition(self, key: PartitionKey) -> None:
         """Remove a log and its bytes. Appends in flight fail with StorageError."""

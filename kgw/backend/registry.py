@@ -49,7 +49,10 @@ def open_backend(config: Config, clock: Clock, metrics: Metrics | None = None) -
     for entry_point in entry_points(group=ENTRY_POINT_GROUP, name=name):
         backend: Backend = entry_point.load()(config, clock)
         return backend
-    raise DataDirectoryError(f"no backend is installed for kgw.backend={config.backend}")
+    raise DataDirectoryError(
+        f"no backend is installed for kgw.backend={config.backend}: embedded, memory or "
+        "seaweedmq://FILER:PORT/NAMESPACE is expected"
+    )
 
 
 def _seaweedmq(config: Config, clock: Clock, metrics: Metrics | None) -> Backend:

@@ -12,19 +12,20 @@ import click
 from kgw.backend.seaweedmq.address import SCHEME, parse_address
 from kgw.backend.seaweedmq.from_config import filer_channel
 from kgw.backend.seaweedmq.offline.examine import (
-    Finding,
     Setup,
-    Severity,
     examine,
     judge_version,
 )
+from kgw.backend.seaweedmq.offline.findings import Finding, Severity
 from kgw.cli.errors import ExitCode
 from kgw.cli.output import print_json
 from kgw.clock import SystemClock
+from kgw.errors import StorageError
 from kgw.metrics import Metrics
 from kgw.types import printable
 
 if TYPE_CHECKING:
+    from kgw.backend.seaweedmq.channel.channel import FilerChannel
     from kgw.config import Config
 
 _COLOURS = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.PROBLEM: "red"}
@@ -55,15 +56,71 @@ async def _examine(config: Config) -> list[Finding]:
     await filer.open()
     async with aclosing(filer):
         findings = [judge_version(filer.configuration.version)]
+        servers, default_replication = None, ""
+        try:
+            servers = await filer.volume_servers()
+            default_replication = await filer.default_replication()
+        except StorageError as error:
+            findings.append(
+                Finding(
+                    "masters",
+                    Severity.PROBLEM,
+                    f"they do not say which volume servers there are: {error}. Without "
+                    "a master no chunk gets a place: start it again",
+                )
+            )
         setup = Setup(
             address.namespace,
             config.seaweedmq_replication,
+            default_replication,
             config.seaweedmq_collection,
+            config.seaweedmq_disk_type,
             config.seaweedmq_fsync,
             bool(config.seaweedmq_security_file),
         )
-        probe = f"doctor-{uuid4().hex}"
-        return [
-            *findings,
-            *[one async for one in examine(filer, setup, probe, clock.monotonic_s())],
+        probe, now_s = f"doctor-{uuid4().hex}", clock.wall_ms() // 1000
+        findings += [
+            one async for one in examine(filer, setup, probe, now_s, clock.monotonic_s(), servers)
         ]
+        if config.seaweedmq_native:
+            findings += await _examine_native(config, filer)
+        return findings
+
+
+async def _examine_native(config: Config, filer: FilerChannel) -> list[Finding]:
+    """Return what is to be said of the topics that SMQ's broker leads."""
+    # Imported here: most have none of them.
+    from kgw.backend.seaweedmq.native.topics import ACKS_BROKER, LOSS, NativeOptions, NativeTopics
+    from kgw.backend.seaweedmq.options import SeaweedMqOptions
+    from kgw.backend.seaweedmq.shell import Shell
+
+    options = NativeOptions(
+        config.seaweedmq_native, config.seaweedmq_native_write, config.seaweedmq_acks
+    )
+    subject = "native topics"
+    shell = Shell(filer, SystemClock(), SeaweedMqOptions())
+    async with aclosing(shell):
+        native = NativeTopics(shell, options, None, lambda: None)
+        await native.refresh()
+        findings = [Finding(subject, Severity.WARNING, problem) for problem in shell.problems]
+    names = ", ".join(sorted(topic.name for topic in native.topics)) or "none"
+    findings.append(
+        Finding(
+            subject,
+            Severity.OK,
+            f"{names}; lost when the broker ends: {LOSS[options.acks]}",
+        )
+    )
+    if options.is_writable or options.acks == ACKS_BROKER:
+        brokers = await filer.nodes("broker")
+        findings.append(
+            Finding("broker", Severity.OK, ", ".join(sorted(brokers)))
+            if brokers
+            else Finding(
+                "broker",
+                Severity.PROBLEM,
+                "the masters know of none: start weed mq.broker, or read these topics alone "
+                "(kgw.seaweedmq.native.write=false, kgw.seaweedmq.acks=filer)",
+            )
+        )
+    return findings

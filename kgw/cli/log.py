@@ -205,10 +205,10 @@ def copy(ctx: click.Context, source: str, target: str, is_json: bool) -> None:
 def adopt(ctx: click.Context, data_dir: str, dry_run: bool, is_json: bool) -> None:
     """Bring topics back whose records are there and whose metadata is lost.
 
-    They come back with the settings that new topics have. Damaged rows that keep the server from
-    starting and can be done without are removed: the cluster's id, which is made anew, settings
-    that were changed live, and notes of creations and deletions under way. Exits with 1 when a
-    topic cannot be brought back as it is.
+    From a SeaweedFS they come back with their settings, from a data directory with those that new
+    topics have. Damaged rows that keep the server from starting and can be done without are
+    removed: the cluster's id, which is made anew, settings that were changed live, and notes of
+    creations and deletions under way. Exits with 1 when a topic cannot be brought back as it is.
     """
     with _readable(data_dir):
         found, dropped = _adopt(data_dir, is_dry_run=dry_run)
@@ -223,6 +223,7 @@ def adopt(ctx: click.Context, data_dir: str, dry_run: bool, is_json: bool) -> No
                 "partitions": list(one.partitions),
                 "adopted": not dry_run and one.obstacle is None,
                 "obstacle": one.obstacle,
+                "settings": one.configs,
             }
             for one in found
         ],

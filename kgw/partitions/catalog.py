@@ -212,6 +212,8 @@ class TopicCatalog:
             topic = Topic(topic_row.name, topic_row.topic_id, topic_row.partitions, config)
             keys_here[topic] = self._keys_here(topic_row)
             self._add(topic)
+            # Not as the topic has it: settings that this version leaves out are kept.
+            self._backend.describe_topic(topic.topic_id, topic_row.encode())
             self._partition_count += topic.partition_count
         if wait_s is not None:
             # Imported here to keep start-up fast.
@@ -459,6 +461,7 @@ class TopicCatalog:
                 config = self._config
                 await take_turns(topic.configure(TopicConfig(own, config), self._config_share()))
             self._add(topic)
+            self._backend.describe_topic(topic.topic_id, row.encode())
             return topic
 
     async def _delete(self, topic: Topic) -> None:
@@ -507,6 +510,7 @@ class TopicCatalog:
                 await take_turns(topic.configure_logs(added.values(), self._config_share()))
             topic.partition_count = partition_count
             topic.partitions = {**topic.partitions, **added}
+            self._backend.describe_topic(topic.topic_id, row.encode())
             self.encoded.forget(topic)
 
     async def _configure(self, topic: Topic, change: ConfigChange) -> None:
@@ -516,6 +520,7 @@ class TopicCatalog:
             config = TopicConfig(own, self._config)
             row = topic.row()._replace(configs=config.own_texts())
             await self._backend.state.apply([Change(TOPIC, row.key, row.encode())])
+            self._backend.describe_topic(topic.topic_id, row.encode())
             config = TopicConfig(own, self._config)
             await take_turns(topic.configure(config, self._config_share()))
 

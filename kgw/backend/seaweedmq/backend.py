@@ -19,6 +19,7 @@ from kgw.backend.seaweedmq.options import SeaweedMqOptions
 from kgw.backend.seaweedmq.partition_log import SeaweedMqPartitionLog
 from kgw.backend.seaweedmq.shell import Shell
 from kgw.backend.seaweedmq.strangers import look_at_conf, look_at_partition
+from kgw.backend.seaweedmq.topic_rows import TopicRows
 from kgw.backend.seaweedmq.topics import TopicDirectories, twins
 from kgw.clock import SystemClock
 from kgw.errors import DataDirectoryError, ErrorCode, KafkaError, KgwError, StorageError
@@ -101,6 +102,7 @@ class SeaweedMqBackend(Backend):
         # Set by `open`.
         self._shell: Shell
         self._topics: TopicDirectories
+        self._topic_rows: TopicRows
         self._slots: Semaphore
 
     # --- opening and closing ---------------------------------------------------------------------
@@ -136,8 +138,10 @@ class SeaweedMqBackend(Backend):
                 self._native = self._make_native(self._shell, self._foreign_topics_changed)
                 opened.push_async_callback(self._native.aclose)
                 await self._native.open()
+            self._topics = TopicDirectories(self._filer, self._namespace)
+            self._topic_rows = TopicRows(self._topics)
+            opened.push_async_callback(self._topic_rows.aclose)
             self._opened = opened.pop_all()
-        self._topics = TopicDirectories(self._filer, self._namespace)
         self._slots = Semaphore(self._options.open_at_once)
         self._unclaimed = ()
         self._is_open = True
@@ -216,8 +220,11 @@ class SeaweedMqBackend(Backend):
             self._lease.doubt()
 
     def _leadership_changed(self) -> None:
-        if self.leadership is Leadership.LOST and self.mirror is not None:
-            self.mirror.stop()
+        if self.leadership is Leadership.LOST:
+            if self.mirror is not None:
+                self.mirror.stop()
+            if self._is_open:
+                self._topic_rows.stop()
         if self.on_leadership is not None:
             self.on_leadership()
 
@@ -372,6 +379,9 @@ class SeaweedMqBackend(Backend):
             raise
         return log
 
+    def describe_topic(self, topic_id: TopicId, row: bytes) -> None:
+        self._topic_rows.note(topic_id, row)
+
     async def delete_partition(self, key: PartitionKey) -> None:
         self._check_open()
         log = self._partitions.pop(key, None)
@@ -396,6 +406,7 @@ class SeaweedMqBackend(Backend):
             if topic_id not in claimed and not others
         )
         self._note_strangers({**self._strangers, self._topics.root: twins(places)})
+        self._topic_rows.begin()
 
     async def checkpoint(self) -> None:
         """See whether others have been at what is ours. Nothing has to be bounded.
@@ -403,6 +414,7 @@ class SeaweedMqBackend(Backend):
         What an append has written is all that an opening reads.
         """
         self._check_open()
+        self._topic_rows.begin()
         self._note_strangers(await self._look_for_strangers())
 
     def _save_snapshots_soon(self) -> None:

@@ -2,6 +2,9 @@
 
 Each creation of a topic has a version directory of its own, made exclusively, with the topic's id
 among its attributes. It is found by listing; a namesake has another id and so other directories.
+
+Another attribute of it is the topic's row as the state has it, so that the files alone tell a
+topic's settings. The listing brings it, so that a start sees without a call which ones are old.
 """
 
 from __future__ import annotations
@@ -10,7 +13,13 @@ from asyncio import Lock
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kgw.backend.seaweedmq.filer import Entry, EntryExistsError, FilerError
+from kgw.backend.seaweedmq.filer import (
+    ConditionFailedError,
+    Entry,
+    EntryExistsError,
+    EntryMissingError,
+    FilerError,
+)
 from kgw.backend.seaweedmq.topic_conf import (
     TOPIC_CONF,
     parse_partition_name,
@@ -29,6 +38,7 @@ if TYPE_CHECKING:
 
 _TOPIC_ID: Final = "kgw-topic-id"
 _CREATED: Final = "kgw-created-s"
+_ROW: Final = "kgw-topic-row"
 _ATTEMPTS: Final = 100
 """Seconds that a name is looked for in: other creations of the same topic have taken the others."""
 
@@ -48,6 +58,8 @@ class TopicPlace(NamedTuple):
     name: str
     """Of the version directory."""
     created_s: int
+    row: bytes = b""
+    """The topic's row, as it was last written here; b"" when it never was."""
 
     @property
     def directory(self) -> str:
@@ -137,17 +149,29 @@ class TopicDirectories:
         first_s = max(now_s, self._latest_s.get(topic, 0) + 1)
         for created_s in range(first_s, first_s + _ATTEMPTS):
             place = TopicPlace(topic, parent, version_name(created_s), created_s)
-            attributes = {
-                _TOPIC_ID: format_uuid(topic_id).encode(),
-                _CREATED: b"%d" % created_s,
-            }
-            entry = Entry(place.name, is_directory=True, extended=attributes)
             try:
-                await self._filer.create(parent, entry)
+                await self._filer.create(parent, _entry(topic_id, place))
             except EntryExistsError:
                 continue
             return place
         raise StorageError(f"topic {topic!r}: no name is free for its directory in {parent}")
+
+    async def write_row(self, topic_id: TopicId, row: bytes) -> None:
+        """Keep a topic's row with its directory, unless it is there or the topic is gone.
+
+        Raises FilerError.
+        """
+        places = self._places.get(topic_id, [])
+        # Where several have its id, nobody knows which is the topic's.
+        if len(places) != 1 or places[0].row == row:
+            return
+        place = places[0]._replace(row=row)
+        with suppress(EntryMissingError, ConditionFailedError):
+            entry = _entry(topic_id, place)
+            expected = {_TOPIC_ID: entry.extended[_TOPIC_ID]}
+            await self._filer.update(place.parent, entry, expected)
+            if self._places.get(topic_id) == places:
+                self._places[topic_id] = [place]
 
     async def partitions(self, place: TopicPlace) -> list[int]:
         """Return the partitions that have directories. Raises FilerError."""
@@ -253,6 +277,17 @@ def is_ours(version: Entry) -> bool:
     return _TOPIC_ID in version.extended
 
 
+def _entry(topic_id: TopicId, place: TopicPlace) -> Entry:
+    """Return what is to be there of a version directory."""
+    attributes = {
+        _TOPIC_ID: format_uuid(topic_id).encode(),
+        _CREATED: b"%d" % place.created_s,
+    }
+    if place.row:
+        attributes[_ROW] = place.row
+    return Entry(place.name, is_directory=True, extended=attributes)
+
+
 def _read_place(topic: TopicName, parent: str, entry: Entry) -> tuple[TopicId, TopicPlace] | None:
     """Return what a version directory of ours says; None of all others."""
     try:
@@ -260,4 +295,5 @@ def _read_place(topic: TopicName, parent: str, entry: Entry) -> tuple[TopicId, T
         created_s = int(entry.extended[_CREATED])
     except (KeyError, ValueError):
         return None
-    return topic_id, TopicPlace(topic, parent, entry.name, created_s)
+    row = entry.extended.get(_ROW, b"")
+    return topic_id, TopicPlace(topic, parent, entry.name, created_s, row)

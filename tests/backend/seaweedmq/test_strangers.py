@@ -9,7 +9,8 @@ from kgw.backend.seaweedmq.backend import SeaweedMqBackend
 from kgw.backend.seaweedmq.chain.leader import LEADER
 from kgw.backend.seaweedmq.filer import Entry
 from kgw.backend.seaweedmq.offline.check import check_partition
-from kgw.backend.seaweedmq.offline.examine import Setup, Severity, examine
+from kgw.backend.seaweedmq.offline.examine import Setup, examine
+from kgw.backend.seaweedmq.offline.findings import Severity
 from kgw.backend.seaweedmq.partition_log import SeaweedMqPartitionLog
 from kgw.backend.seaweedmq.topic_conf import TOPIC_CONF
 from kgw.errors import CorruptionError
@@ -26,7 +27,7 @@ import pytest
 
 KEY = PartitionKey(TopicId(b"0123456789abcdef"), 0)
 TOPIC = TopicName("orders")
-SETUP = Setup("kafka", "", "", is_synced=True, is_secured=True)
+SETUP = Setup("kafka", "", "", "", "", is_synced=True, is_secured=True)
 
 
 class Ours:
@@ -95,7 +96,7 @@ async def test_a_leader_entry_that_is_gone_stops_its_partition(ours: Ours) -> No
     await backend.open()
     with pytest.raises(CorruptionError, match=f"{directory}/{LEADER}: it is gone"):
         await backend.open_partition(KEY, TOPIC, LogSettings())
-    found = [one async for one in examine(ours.filer, SETUP, "probe", 0.0)]
+    found = [one async for one in examine(ours.filer, SETUP, "probe", 0, 0.0, None)]
     assert [(Severity.PROBLEM, True)] == [
         (one.severity, f"{LEADER}: it is gone" in one.detail)
         for one in found
@@ -125,7 +126,7 @@ async def test_a_copy_of_a_topics_directory_is_named(ours: Ours) -> None:
             await backend.open_partition(KEY, TOPIC, LogSettings())
     await backend.forget_others()
     assert [problem] == list(backend.health.problems)
-    found = [one async for one in examine(ours.filer, SETUP, "probe", 0.0)]
+    found = [one async for one in examine(ours.filer, SETUP, "probe", 0, 0.0, None)]
     assert problem in [one.detail for one in found if one.severity is Severity.PROBLEM]
     await ours.filer.delete(parent, copy.name, is_recursive=True)
     assert 3 == (await backend.open_partition(KEY, TOPIC, LogSettings())).high_watermark

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from grpc import ssl_channel_credentials
 from grpc.aio import AioRpcError, insecure_channel, secure_channel
@@ -15,6 +15,7 @@ from kgw.backend.seaweedmq.channel.statuses import (
     deletion_error,
     trouble_at_start,
 )
+from kgw.backend.seaweedmq.channel.topology import volume_servers_of
 from kgw.backend.seaweedmq.channel.volumes import Volumes
 from kgw.backend.seaweedmq.filer import EntryMissingError, Filer, FilerError
 from kgw.backend.seaweedmq.protos import filer_pb2, filer_pb2_grpc, master_pb2, master_pb2_grpc
@@ -24,10 +25,12 @@ from kgw.logs import EventLogger
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
+    from google.protobuf.message import Message
     from grpc.aio import Channel
 
     from kgw.backend.seaweedmq.channel.calls import Deadline
     from kgw.backend.seaweedmq.channel.options import ChannelOptions
+    from kgw.backend.seaweedmq.channel.topology import VolumeServer
     from kgw.backend.seaweedmq.filer import Chunk, Entry
     from kgw.clock import Clock
     from kgw.metrics import Metrics
@@ -119,21 +122,47 @@ class FilerChannel(Filer):
 
         Raises FilerError.
         """
+        request = master_pb2.ListClusterNodesRequest(
+            client_type=kind, filer_group=self.configuration.filer_group
+        )
+        answer: master_pb2.ListClusterNodesResponse = await self._ask_masters(
+            "list_nodes", "ListClusterNodes", request, deadline_s
+        )
+        return [node.address for node in answer.cluster_nodes]
+
+    async def volume_servers(self) -> list[VolumeServer]:
+        """Return the volume servers that are connected to the masters. Raises FilerError."""
+        request = master_pb2.VolumeListRequest()
+        answer: master_pb2.VolumeListResponse = await self._ask_masters(
+            "list_volumes", "VolumeList", request
+        )
+        return volume_servers_of(answer)
+
+    async def default_replication(self) -> str:
+        """Return the replication of whoever asks for none. Raises FilerError."""
+        if self.configuration.replication:
+            return self.configuration.replication
+        request = master_pb2.GetMasterConfigurationRequest()
+        answer: master_pb2.GetMasterConfigurationResponse = await self._ask_masters(
+            "master_configuration", "GetMasterConfiguration", request
+        )
+        # "" is what a master has that was told nothing: one copy.
+        return answer.default_replication or "000"
+
+    async def _ask_masters(
+        self, call: str, method: str, request: Message, deadline_s: float | None = None
+    ) -> Any:
+        """Return a master's answer, of the first one that gives any. Raises FilerError."""
         masters = list(self.configuration.masters)
 
-        async def attempt(deadline: Deadline) -> list[str]:
+        async def attempt(deadline: Deadline) -> Any:
             masters.append(masters.pop(0))
             async with self.connect(grpc_target(masters[-1])) as channel:
-                with statuses(f"ListClusterNodes at {masters[-1]}", is_change=False):
-                    answer = await master_pb2_grpc.SeaweedStub(channel).ListClusterNodes(
-                        master_pb2.ListClusterNodesRequest(
-                            client_type=kind, filer_group=self.configuration.filer_group
-                        ),
-                        timeout=deadline.one_try_s(),
-                    )
-            return [node.address for node in answer.cluster_nodes]
+                with statuses(f"{method} at {masters[-1]}", is_change=False):
+                    ask = getattr(master_pb2_grpc.SeaweedStub(channel), method)
+                    return await ask(request, timeout=deadline.one_try_s())
 
-        return await self._calls.until_done("list_nodes", attempt, deadline_s)
+        return await self._calls.until_done(call, attempt, deadline_s)
 
     # --- entries ---
 

@@ -103,11 +103,15 @@ def trouble_at_start(address: str, target: str, code: StatusCode, details: str |
             f"{place}: TLS fails; is it on at both ends, with certificates of one CA? ({details})"
         )
     if "Connection refused" in details:
-        return f"{place}: nothing listens there ({details})"
+        return (
+            f"{place}: nothing listens there; is the filer up, and its gRPC port 10000 above the "
+            "one given? If not, give host:port.grpcport "
+            f"({details})"
+        )
     if code is StatusCode.DEADLINE_EXCEEDED:
         return f"{place}: no answer in time"
     if code is not StatusCode.UNAVAILABLE:
         return f"{place}: {code.name}: {details}"
     if "resol" in details:
-        return f"{place}: the host is unknown ({details})"
+        return f"{place}: the host is unknown; give the filer's name or address ({details})"
     return f"{place}: the connection fails or ends; does the filer want TLS? ({details})"

@@ -1,7 +1,7 @@
 """Bringing topics back whose rows are lost: what `kgw log adopt` runs on a namespace.
 
-The directory of a topic has its id among its attributes, so that a lost state loses no records.
-Settings of the topic are lost with it; it comes back with the defaults.
+The directory of a topic has its id and its row among its attributes, so that a lost state loses
+neither records nor settings.
 """
 
 from __future__ import annotations
@@ -17,34 +17,36 @@ from kgw.types import PartitionKey
 if TYPE_CHECKING:
     from kgw.backend.adopting import Adoptable, Adoption
     from kgw.backend.seaweedmq.offline.opening import Namespace
-    from kgw.types import TopicName
+    from kgw.state.base import StateStore
 
 
 async def find_in(namespace: Namespace) -> list[Adoptable]:
     """Return the topics that could be adopted, by name. Raises DamagedStateError, FilerError."""
-    stored = await _stored(namespace)
     state = namespace.state()
     await state.open()
     async with aclosing(state):
-        return await find_adoptable(state, stored)
+        return await _find(namespace, state)
 
 
 async def adopt(namespace: Namespace) -> Adoption:
     """Give every topic without an obstacle its row back. Raises as `find_in`."""
-    stored = await _stored(namespace)
     state = namespace.state()
     await state.open()
     async with aclosing(state):
-        return await adopt_found(state, await find_adoptable(state, stored))
+        return await adopt_found(state, await _find(namespace, state))
 
 
-async def _stored(namespace: Namespace) -> list[tuple[TopicName, PartitionKey]]:
-    """Return the partitions that have a leader entry; others never got so far."""
+async def _find(namespace: Namespace, state: StateStore) -> list[Adoptable]:
     directories = TopicDirectories(namespace.filer, namespace.name)
-    return [
+    places = await directories.list_all()
+    # A partition without a leader entry never got so far that anybody was told of it.
+    stored = [
         (place.topic, PartitionKey(topic_id, partition))
-        for topic_id, places in (await directories.list_all()).items()
-        for place in places
+        for topic_id, found in places.items()
+        for place in found
         for partition in await directories.partitions(place)
         if await namespace.filer.look_up(place.partition(partition), LEADER) is not None
     ]
+    # Of a topic with several directories nothing is adopted.
+    rows = {topic_id: found[0].row for topic_id, found in places.items()}
+    return await find_adoptable(state, stored, rows)

@@ -3,42 +3,29 @@
 from __future__ import annotations
 
 import re
-from enum import StrEnum
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.seaweedmq.backend import private_directory
 from kgw.backend.seaweedmq.chain.leader import LEADER
 from kgw.backend.seaweedmq.fence import check_fence, other_filers
 from kgw.backend.seaweedmq.lease_rules import NAME, LeaseEntry
+from kgw.backend.seaweedmq.offline.findings import Finding, Severity
+from kgw.backend.seaweedmq.offline.opening import state_directory
+from kgw.backend.seaweedmq.offline.replication import judge_copies, judge_volume_servers
 from kgw.backend.seaweedmq.offline.views import LogView
 from kgw.backend.seaweedmq.topics import TopicDirectories, twins
 from kgw.errors import CorruptionError, DataDirectoryError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
-    from kgw.backend.seaweedmq.filer import Filer
+    from kgw.backend.seaweedmq.channel.topology import VolumeServer
+    from kgw.backend.seaweedmq.filer import Entry, Filer
 
 _LEAST_VERSION: Final = (4, 48)
 _VERSION: Final = re.compile(r"\b(\d+)\.(\d+)")
 _PROBE: Final = b"kgw doctor"
-
-
-class Severity(StrEnum):
-    """How much a finding matters."""
-
-    OK = "ok"
-    WARNING = "warning"
-    PROBLEM = "problem"
-
-
-class Finding(NamedTuple):
-    """One thing that was looked at."""
-
-    subject: str
-    severity: Severity
-    detail: str
-    """What was found, and what to do about it."""
 
 
 class Setup(NamedTuple):
@@ -47,9 +34,17 @@ class Setup(NamedTuple):
     namespace: str
     replication: str
     """"" for what the filer does by itself."""
+    default_replication: str
+    """What that is; "" where nobody says it."""
     collection: str
+    disk_type: str
     is_synced: bool
     is_secured: bool
+
+    @property
+    def asked_replication(self) -> str:
+        """By which new volumes are made."""
+        return self.replication or self.default_replication
 
 
 def judge_version(text: str) -> Finding:
@@ -72,7 +67,6 @@ def judge_version(text: str) -> Finding:
 
 def judge_setup(setup: Setup) -> list[Finding]:
     """Return what is to be said of how chunks are stored, and of encryption."""
-    copies = setup.replication or "as the filer has it by itself"
     synced = (
         Finding(
             "fsync",
@@ -99,28 +93,91 @@ def judge_setup(setup: Setup) -> list[Finding]:
             "the network is not trusted",
         )
     )
-    placed = f"replication {copies}; collection {setup.collection or 'as the filer has it'}"
-    return [Finding("replication", Severity.OK, placed), synced, secured]
+    return [_placed(setup), synced, secured]
 
 
-async def examine(filer: Filer, setup: Setup, probe: str, now_s: float) -> AsyncIterator[Finding]:
+def _placed(setup: Setup) -> Finding:
+    asked = setup.replication or f"{setup.default_replication or 'unknown'} (SeaweedFS's default)"
+    placed = f"{asked}; collection {setup.collection or 'as the filer has it'}"
+    if setup.asked_replication.strip("0") or not setup.asked_replication:
+        return Finding("replication", Severity.OK, placed)
+    return Finding(
+        "replication",
+        Severity.WARNING,
+        f"{placed}: each chunk is on one disk, and lost with it. Have kgw.seaweedmq.replication "
+        "ask for copies, as in 001",
+    )
+
+
+def judge_lease(lease: LeaseEntry, renewed_s: int, now_s: int) -> Finding:
+    """Return what is to be said of a lease that was renewed then, by the holder's wall clock."""
+    node = "at an unknown address"
+    if lease.node is not None:
+        places = (f"{one.host}:{one.port}" for one in lease.node.listeners.values())
+        node = f"node {lease.node.node_id} at {', '.join(places)}"
+    since = f"{datetime.fromtimestamp(renewed_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    ages = f"{max(0, now_s - renewed_s)} s ago"
+    counted = f"epoch {lease.epoch}, {lease.change} changes"
+    if lease.is_released:
+        return Finding(
+            "lease",
+            Severity.OK,
+            f"nobody serves the namespace: the gateway {node} let go of it at {since}, {ages}; "
+            f"{counted}",
+        )
+    held = f"the gateway {node} holds it, for {lease.lease_ms} ms at a time"
+    if now_s - renewed_s > lease.lease_ms / 1000:
+        return Finding(
+            "lease",
+            Severity.WARNING,
+            f"{held}, and renewed it last at {since}, {ages}: it was killed, or cannot reach the "
+            "filer, or its clock is wrong. A stand-by takes over by itself; with none, start the "
+            f"gateway again; {counted}",
+        )
+    return Finding("lease", Severity.OK, f"{held}; renewed {ages}; {counted}")
+
+
+async def examine(
+    filer: Filer,
+    setup: Setup,
+    probe: str,
+    now_s: int,
+    monotonic_s: float,
+    servers: Sequence[VolumeServer] | None,
+) -> AsyncIterator[Finding]:
     """Yield what is found of an open filer. `probe` is a name that nobody else has.
 
-    `now_s` is by the monotonic clock.
-    Raises FilerError when it does not answer any more.
+    The time is now by the wall clock and by the monotonic one. `servers` are the volume servers,
+    None when the masters do not tell. Raises FilerError when the filer does not answer any more.
     """
     for finding in judge_setup(setup):
         yield finding
-    yield await _filers(filer, now_s)
+    yield await _filers(filer, monotonic_s)
     yield await _fence(filer, setup.namespace, probe)
+    # Before what may take long.
+    yield await _lease(filer, setup.namespace, now_s)
+    if servers is not None:
+        yield judge_volume_servers(servers, setup.asked_replication, setup.disk_type)
     yield await _volumes(filer)
-    yield await _lease(filer, setup.namespace)
-    async for finding in _topics(filer, setup.namespace):
+    volumes: set[int] = set()
+    state = state_directory(setup.namespace)
+    for directory in (state, f"{state}-snapshots"):
+        async for entry in filer.list_entries(directory):
+            volumes |= _volumes_of(entry)
+    async for finding in _topics(filer, setup.namespace, volumes):
         yield finding
+    if servers is not None:
+        for finding in judge_copies(volumes, servers, setup.asked_replication):
+            yield finding
 
 
-async def _filers(filer: Filer, now_s: float) -> Finding:
-    problem = await other_filers(filer, now_s)
+def _volumes_of(entry: Entry) -> set[int]:
+    """Return the volumes that have the chunks of a file: a file id is `volume,needle`."""
+    return {int(chunk.file_id.partition(",")[0]) for chunk in entry.chunks}
+
+
+async def _filers(filer: Filer, monotonic_s: float) -> Finding:
+    problem = await other_filers(filer, monotonic_s)
     if problem is not None:
         return Finding("filers", Severity.PROBLEM, problem)
     return Finding("filers", Severity.OK, "no other filer is known")
@@ -154,7 +211,7 @@ async def _volumes(filer: Filer) -> Finding:
     return Finding("volumes", Severity.OK, "a chunk was stored, read and removed")
 
 
-async def _lease(filer: Filer, namespace: str) -> Finding:
+async def _lease(filer: Filer, namespace: str, now_s: int) -> Finding:
     entry = await filer.look_up(private_directory(namespace), NAME)
     if entry is None:
         return Finding("lease", Severity.OK, "no gateway has ever served the namespace")
@@ -162,19 +219,11 @@ async def _lease(filer: Filer, namespace: str) -> Finding:
         lease = LeaseEntry.decode(entry)
     except CorruptionError as error:
         return Finding("lease", Severity.PROBLEM, f"{private_directory(namespace)}/{error}")
-    node = "at an unknown address"
-    if lease.node is not None:
-        places = (f"{one.host}:{one.port}" for one in lease.node.listeners.values())
-        node = f"node {lease.node.node_id} at {', '.join(places)}"
-    state = "has let go" if lease.is_released else f"holds it, for {lease.lease_ms} ms at a time"
-    return Finding(
-        "lease",
-        Severity.OK,
-        f"the gateway {node} {state}: epoch {lease.epoch}, {lease.change} changes",
-    )
+    return judge_lease(lease, entry.modified_s, now_s)
 
 
-async def _topics(filer: Filer, namespace: str) -> AsyncIterator[Finding]:
+async def _topics(filer: Filer, namespace: str, volumes: set[int]) -> AsyncIterator[Finding]:
+    """Look at every partition, and collect the volumes that have the files that are read."""
     directories = TopicDirectories(filer, namespace)
     found = await directories.list_all()
     for detail in twins(found):
@@ -198,14 +247,23 @@ async def _topics(filer: Filer, namespace: str) -> AsyncIterator[Finding]:
                     "finished, or all was removed",
                 )
                 continue
-            async for entry in filer.list_entries(directory, chunks=False):
-                if not (
-                    entry.is_directory or entry.name.endswith(".offset") or entry.name in view.names
-                ):
-                    yield Finding(
-                        "partition",
-                        Severity.WARNING,
-                        f"{directory}/{entry.name} is named by no list and not read: SMQ's broker "
-                        "has written to a topic of kgw",
-                    )
+            unnamed: list[str] = []
+            async for entry in filer.list_entries(directory):
+                if entry.is_directory:
+                    continue
+                if entry.name.endswith(".offset") or entry.name in view.names:
+                    volumes |= _volumes_of(entry)
+                else:
+                    unnamed.append(entry.name)
+            if unnamed and (again := await LogView.open(filer, directory)) is not None:
+                # A gateway has named them meanwhile.
+                unnamed = [name for name in unnamed if name not in again.names]
+            for name in unnamed:
+                yield Finding(
+                    "partition",
+                    Severity.WARNING,
+                    f"{directory}/{name} is named by no list and not read: SMQ's broker has "
+                    "written to a topic of kgw. Its records are not part of the topic: move the "
+                    "file away",
+                )
     yield Finding("topics", Severity.OK, f"{len(places)} topics with {partitions} partitions")

@@ -72,6 +72,18 @@ async def test_a_filer_says_which_filers_there_are(seaweedfs: Cluster) -> None:
         assert address.startswith(seaweedfs.address("filer"))
 
 
+async def test_the_masters_say_which_volume_servers_there_are(seaweedfs: Cluster) -> None:
+    """With room for volumes, and the volume that has a chunk."""
+    async with opened(seaweedfs) as channel:
+        chunk = await channel.upload([b"chunk"])
+        volume = int(chunk.file_id.partition(",")[0])
+        (server,) = await channel.volume_servers()
+        assert seaweedfs.address("volume") == server.address
+        assert 0 < server.free_volumes["hdd"] < server.max_volumes["hdd"]
+        assert "000" == server.replications.get(volume, "000")
+        assert "000" == await channel.default_replication()
+
+
 async def test_a_filer_that_was_killed_is_found_again(new_seaweedfs: NewSeaweedfs) -> None:
     """While it is away a change is refused for certain, and a look-up waits for it."""
     cluster = new_seaweedfs()
