@@ -50,7 +50,7 @@ async def damage_chunks(site: Site) -> None:
                 if f"{place}/{entry.name}" not in gateway.log():
                     site.report.fail(f"{how}: nothing names {place}/{entry.name}")
                 await client.produce(TOPIC, partition, batch(b"behind"))
-        records = read_topic(gateway.bootstrap, TOPIC, PARTITIONS)[PARTITIONS - 1][2]
+        records = read_topic(gateway.bootstrap, TOPIC, range(PARTITIONS))[PARTITIONS - 1][2]
         if [value for _, value in records] != [b"%d" % number for number in range(RECORDS)]:
             site.report.fail(f"the partition beside them has {records}")
         site.report.count("read_beside", len(records))

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from kgw.testing.process import SERVE
 from tests.campaigns.broken_seaweedmq_serve import Bug, command
 from tests.campaigns.history import AnomalyKind
-from tests.campaigns.seaweedfs_proxy import FAULTS, Fate, SeaweedfsProxy
+from tests.campaigns.request_fates import FAULTS
+from tests.campaigns.seaweedfs_proxy import SeaweedfsProxy
 from tests.campaigns.seaweedmq_damage import HOW, damage_chunks
 from tests.campaigns.seaweedmq_load import Load
 from tests.campaigns.seaweedmq_site import a_site, killed_in_the_end
@@ -156,20 +157,20 @@ def disturb(
     """Drop, delay and double requests and answers."""
     (running,) = (gateway for gateway in gateways if gateway.running)
     deadline = time.monotonic() + 10 * size.faulty_s
-    while proxy.counts.total() < size.faults and time.monotonic() < deadline:
-        proxy.rate = random.choice([0.02, 0.1, 0.3])
+    while proxy.network.counts.total() < size.faults and time.monotonic() < deadline:
+        proxy.network.rate = random.choice([0.02, 0.1, 0.3])
         time.sleep(size.faulty_s / 10)
-        proxy.rate = 0
+        proxy.network.rate = 0
         time.sleep(size.faulty_s / 30)
         if running.ended:
             site.report.fail(f"the gateway has ended: {running.log()[-2_000:]}")
             break
     load.ask_bounds()
     for fate in FAULTS:
-        found = sum(count for what, count in proxy.counts.items() if what.endswith(f" {fate}"))
+        found = sum(count for what, count in proxy.network.counts.items() if what.endswith(f" {fate}"))
         site.report.count(fate, found)
         site.report.count("faults", found)
-    for what, count in proxy.counts.items():
+    for what, count in proxy.network.counts.items():
         if what.startswith(("UpdateEntry", "chunk")):
             site.report.count(what.split()[0] + "_faults", count)
     return running
@@ -207,9 +208,9 @@ def run_broken(seed: int, bug: Bug) -> Report:
                 return report
             with Load(broken.bootstrap, seed) as load:
                 proxy.faults = BROKEN_BY.get(bug, FAULTS)
-                proxy.rate = 0.4 if bug in BROKEN_BY else 0
+                proxy.network.rate = 0.4 if bug in BROKEN_BY else 0
                 time.sleep(CONTROL_S)
-                proxy.rate = 0
+                proxy.network.rate = 0
                 broken.kill()
                 sound.port = broken.port
                 if site.restart(sound):

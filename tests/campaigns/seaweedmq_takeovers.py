@@ -89,7 +89,7 @@ async def _wake(
             else:
                 report.fail(f"{ACKNOWLEDGED}, partition {partition}: {outcome}")
         await _write(to_new, written, f"{number}-after", range(PARTITIONS))
-    stored = await asyncio.to_thread(read_topic, new.bootstrap, TOPIC, PARTITIONS)
+    stored = await asyncio.to_thread(read_topic, new.bootstrap, TOPIC, range(PARTITIONS))
     for partition, (_, _, found) in stored.items():
         report.count("woken_read", len(found))
         if found != written[partition]:

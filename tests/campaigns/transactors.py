@@ -24,7 +24,7 @@ from tests.campaigns.history import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from random import Random
 
     from confluent_kafka import Message
@@ -217,8 +217,8 @@ class Transactor(threading.Thread):
 
 def read_final(bootstrap: str) -> dict[int, FinalLog]:
     """Read the topic as readers of all and of committed records do."""
-    everything = read_topic(bootstrap, TOPIC, PARTITIONS)
-    committed = read_topic(bootstrap, TOPIC, PARTITIONS, "read_committed")
+    everything = read_topic(bootstrap, TOPIC, range(PARTITIONS))
+    committed = read_topic(bootstrap, TOPIC, range(PARTITIONS), "read_committed")
     return {
         number: FinalLog(low, high, records, committed[number][2], committed[number][1])
         for number, (low, high, records) in everything.items()
@@ -226,7 +226,7 @@ def read_final(bootstrap: str) -> dict[int, FinalLog]:
 
 
 def read_topic(
-    bootstrap: str, topic: str, partitions: int, isolation: str = "read_uncommitted"
+    bootstrap: str, topic: str, partitions: Iterable[int], isolation: str = "read_uncommitted"
 ) -> dict[int, tuple[int, int, list[tuple[int, bytes]]]]:
     """Return where each partition begins and ends, and its records; raises KafkaException."""
     consumer = Consumer(
@@ -241,7 +241,7 @@ def read_topic(
         logger=_SILENT,
     )
     found: dict[int, tuple[int, int, list[tuple[int, bytes]]]] = {}
-    for number in range(partitions):
+    for number in partitions:
         low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=20)
         found[number] = (low, high, [])
     consumer.assign([TopicPartition(topic, number, low) for number, (low, *_) in found.items()])
