@@ -122,9 +122,7 @@ class Trap(Generic[AnswerT]):
         self._overtaken: Counter[str] = Counter()
         self._over: set[str] = set()
 
-    async def deliver(
-        self, place: str, send: Callable[[], Awaitable[AnswerT]]
-    ) -> AnswerT | None:
+    async def deliver(self, place: str, send: Callable[[], Awaitable[AnswerT]]) -> AnswerT | None:
         """Send a change of a place, or not; None when its client loses its connection."""
         if place in self._over:
             return None

@@ -103,9 +103,7 @@ class _Rounds:
             for number, partition in enumerate(self._partitions):
                 self._report.count("acknowledged", len(partition.acknowledged))
                 try:
-                    stored = await asyncio.to_thread(
-                        read_topic, gateway.bootstrap, TOPIC, [number]
-                    )
+                    stored = await asyncio.to_thread(read_topic, gateway.bootstrap, TOPIC, [number])
                     found = stored[number][2]
                 except KafkaException as error:
                     self._report.fail(f"{LOST}: partition {number} cannot be read: {error}")
