@@ -23,6 +23,8 @@ RECORDS_PER_S = 1_000
 TRANSACTORS = 2
 STEP_S = 0.002
 ANSWERED_S = 120.0
+EMPTY_POLLS = 600
+"""A reader of many small files waits for a while before the first record comes."""
 
 
 class Load:
@@ -123,7 +125,7 @@ class Load:
         for number, reason in self.clients.fatal.items():
             report.fail(f"producer {number} gave up: {reason}")
         try:
-            final = self.clients.read_final()
+            final = self.clients.read_final(EMPTY_POLLS)
             transactional = transactors.read_final(self._bootstrap)
         except KafkaException as error:
             report.fail(f"the final logs cannot be read: {error}")
@@ -150,7 +152,7 @@ class Load:
         """Read it all by another gateway: it must be the same, to the byte."""
         try:
             again = {
-                **self.clients.read_final(),
+                **self.clients.read_final(EMPTY_POLLS),
                 **{-1 - n: log for n, log in transactors.read_final(self._bootstrap).items()},
             }
         except KafkaException as error:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from kgw.backend.seaweedmq.channel.channel import FilerChannel
+from kgw.backend.seaweedmq.channel.options import ChannelOptions
+from kgw.clock import SystemClock
+from kgw.metrics import Metrics
 from kgw.testing.process import SERVE, GatewayProcess
 from tests.seaweedfs.cluster import Cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
     from tests.campaigns.support import Report
     from tests.seaweedfs.cluster import Setup
@@ -60,6 +64,8 @@ def a_site(report: Report, setup: Setup | None = None) -> Iterator[Site]:
         directory = Path(name)
         with Cluster(directory / "seaweedfs", setup).running() as cluster:
             yield Site(directory, cluster, report)
+            if report.failure_count:
+                print(cluster.last_words(), flush=True)
 
 
 @contextmanager
@@ -71,3 +77,24 @@ def killed_in_the_end(*gateways: GatewayProcess) -> Iterator[None]:
         for gateway in gateways:
             if gateway.running:
                 gateway.kill()
+
+
+@asynccontextmanager
+async def open_filer(site: Site) -> AsyncIterator[FilerChannel]:
+    """Look at what is there without a gateway."""
+    filer = FilerChannel(ChannelOptions(site.cluster.address("filer")), SystemClock(), Metrics())
+    await filer.open()
+    try:
+        yield filer
+    finally:
+        await filer.aclose()
+
+
+async def partition_places(
+    filer: FilerChannel, of_namespace: str, topic: str
+) -> AsyncIterator[str]:
+    """Yield the directory of each partition of a topic."""
+    place = f"/topics/{of_namespace}/{topic}"
+    (version,) = [one.name async for one in filer.list_entries(place) if one.name[0] == "v"]
+    async for partition in filer.list_entries(f"{place}/{version}"):
+        yield f"{place}/{version}/{partition.name}"
