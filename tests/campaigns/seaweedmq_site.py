@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
 from kgw.backend.seaweedmq.channel.channel import FilerChannel
@@ -59,13 +60,14 @@ class Site:
 
 @contextmanager
 def a_site(report: Report, setup: Setup | None = None) -> Iterator[Site]:
-    """Start a SeaweedFS, and kill it in the end."""
-    with TemporaryDirectory(prefix="kgw-") as name:
-        directory = Path(name)
-        with Cluster(directory / "seaweedfs", setup).running() as cluster:
-            yield Site(directory, cluster, report)
-            if report.failure_count:
-                print(cluster.last_words(), flush=True)
+    """Start a SeaweedFS, and kill it in the end. What a failed run leaves is kept."""
+    directory = Path(mkdtemp(prefix="kgw-"))
+    report.kept = directory
+    with Cluster(directory / "seaweedfs", setup).running() as cluster:
+        yield Site(directory, cluster, report)
+    if not report.failure_count:
+        report.kept = None
+        rmtree(directory)
 
 
 @contextmanager
