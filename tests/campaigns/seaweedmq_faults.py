@@ -119,10 +119,11 @@ def kill_parts(
     for _number in range(size.cluster_kills):
         for part in PARTS:
             _work_on(random)
-            for name in part:
-                site.cluster.kill(name)
-            time.sleep(random.uniform(0, 0.5))
-            site.cluster.start(*part)
+            with site.striking:
+                for name in part:
+                    site.cluster.kill(name)
+                time.sleep(random.uniform(0, 0.5))
+                site.cluster.start(*part)
             site.report.count(f"{'+'.join(part)}_kills")
             if running.ended:
                 site.report.fail(f"the gateway has ended: {running.log()[-2_000:]}")

@@ -66,14 +66,15 @@ class _Partition:
 class _Rounds:
     """Gateways, one after the other, over one topic, each killed when a trap has sprung."""
 
-    def __init__(self, report: Report, proxy: SeaweedfsProxy, partitions: int) -> None:
+    def __init__(self, site: Site, report: Report, proxy: SeaweedfsProxy, partitions: int) -> None:
+        self._site = site
         self._report = report
         self._proxy = proxy
         self._partitions = [_Partition() for _ in range(partitions)]
 
     async def run(self, name: str, gateway: GatewayProcess, fate: Fate) -> None:
         """Start a gateway, strike one update of each partition, and kill the gateway."""
-        await asyncio.to_thread(gateway.start, 60)
+        await asyncio.to_thread(self._site.start, gateway)
         every = range(len(self._partitions))
         try:
             async with AsyncClient([(gateway.host, gateway.port)]) as client:
@@ -98,7 +99,7 @@ class _Rounds:
 
     async def judge(self, gateway: GatewayProcess) -> None:
         """Start a gateway and compare what it has with what was said."""
-        await asyncio.to_thread(gateway.start, 60)
+        await asyncio.to_thread(self._site.start, gateway)
         try:
             for number, partition in enumerate(self._partitions):
                 self._report.count("acknowledged", len(partition.acknowledged))
@@ -138,7 +139,7 @@ async def _run_rounds(
     broken = () if bug is None else (command(bug, "--take-over"),)
     writing, reading = site.gateway(url, *broken), site.gateway(url)
     fates = FATES if bug is None else (FOUND_BY[bug],)
-    campaign = _Rounds(report, proxy, PARTITIONS if bug is None else CONTROL_PARTITIONS)
+    campaign = _Rounds(site, report, proxy, PARTITIONS if bug is None else CONTROL_PARTITIONS)
     with killed_in_the_end(writing, reading):
         try:
             for number in range(rounds):

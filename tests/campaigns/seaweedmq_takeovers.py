@@ -56,7 +56,7 @@ async def wake_old_gateways(site: Site, rounds: int, bug: Bug = Bug.DEAF) -> Non
     written: Records = {number: [] for number in range(PARTITIONS)}
     old = site.gateway(url, commands[0])
     try:
-        await asyncio.to_thread(old.start, 60)
+        await asyncio.to_thread(site.start, old)
         async with AsyncClient([(old.host, old.port)]) as client:
             await AdminClient(client).create_topic(TOPIC, partitions=PARTITIONS)
         for number in range(rounds):
@@ -85,7 +85,7 @@ async def _wake(
         await to_old.topic(TOPIC)
         await _write(to_old, written, f"{number}-before", range(PARTITIONS))
         os.kill(old.pid, signal.SIGSTOP)
-        await asyncio.to_thread(new.start, 60)
+        await asyncio.to_thread(site.start, new)
         report.count("take_overs")
         to_new = await stack.enter_async_context(AsyncClient([(new.host, new.port)]))
         await to_new.topic(TOPIC)
