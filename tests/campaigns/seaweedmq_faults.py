@@ -48,16 +48,16 @@ def run_kills(seed: int, size: Size) -> Report:
     report = Report("seaweedmq-faults", seed)
     with a_site(report) as site, SeaweedfsProxy(site.cluster, random) as proxy:
         url = proxy.url("kafka")
-        gateway = site.gateway(url)
+        gateway = hasty = site.gateway(url)
         patient = site.gateway(url, SERVE)
-        with killed_in_the_end(gateway, patient):
+        with killed_in_the_end(hasty, patient):
             if not site.restart(gateway):
                 return report
             patient.port = gateway.port
             with Load(gateway.bootstrap, seed) as load:
                 for step in (kill_gateways, kill_parts, disturb):
                     began_s = time.monotonic()
-                    gateway = step(site, load, (gateway, patient), size, random, proxy)
+                    gateway = step(site, load, (hasty, patient), size, random, proxy)
                     report.count(f"{step.__name__}_s", round(time.monotonic() - began_s))
                     if report.failure_count:
                         return report

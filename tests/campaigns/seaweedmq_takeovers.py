@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 TOPIC: Final = "woken"
 PARTITIONS: Final = 16
 ROLLED: Final = "rolled"
-SEGMENT_BYTES: Final = 2_048
-"""Of the files that are rolled: a few appends each."""
+SEGMENT_BYTES: Final = 8_192
+"""Of the files that are rolled: some dozens of appends each."""
 ROLLING_S: Final = 600.0
 ACKNOWLEDGED: Final = "a gateway that was replaced has acknowledged a record"
 
@@ -152,7 +152,6 @@ def roll_beside_take_overs(site: Site, seed: int, rolls: int) -> None:
                 time.sleep(random.uniform(0, 0.5))
                 old.kill()
                 old, new = new, old
-                load.ask_bounds()
                 begun = asyncio.run(_begun_within(site, windows))
             report.count("rolling_take_overs", len(windows))
             report.count("rolls_beside_take_overs", begun)
