@@ -78,7 +78,7 @@ class SeaweedfsProxy:
                 ("grpc.max_send_message_length", -1),
                 ("grpc.enable_retries", 0),
                 ("grpc.initial_reconnect_backoff_ms", 100),
-                ("grpc.min_reconnect_backoff_ms", 100),
+                ("grpc.min_reconnect_backoff_ms", 10_000),
                 ("grpc.max_reconnect_backoff_ms", 500),
             ],
         )
