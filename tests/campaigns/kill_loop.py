@@ -210,8 +210,11 @@ class Clients:
             low, high = self._bounds_asker.get_watermark_offsets(partition, timeout=20)
             self._events.append(Bounds(number, low, high, -1))
 
-    def read_final(self) -> dict[int, FinalLog]:
-        """Read every partition from its start to its end with a fresh consumer."""
+    def read_final(self, empty_polls: int = EMPTY_POLLS) -> dict[int, FinalLog]:
+        """Read every partition from its start to its end with a fresh consumer.
+
+        A partition is over, too, when so many polls in a row have brought nothing.
+        """
         consumer = self._consumer("final")
         bounds = [
             consumer.get_watermark_offsets(TopicPartition(TOPIC, number), timeout=20)
@@ -220,12 +223,11 @@ class Clients:
         consumer.assign([TopicPartition(TOPIC, n, low) for n, (low, _) in enumerate(bounds)])
         records: list[list[tuple[int, bytes]]] = [[] for _ in bounds]
         unread = {number for number, (low, high) in enumerate(bounds) if low < high}
-        deadline = time.monotonic() + 60
-        empty_polls = 0
+        in_vain = 0
         # A relaxed partition may end with offsets that it has left out.
-        while unread and empty_polls < EMPTY_POLLS and time.monotonic() < deadline:
+        while unread and in_vain < empty_polls:
             messages = consumer.consume(1_000, 0.2)
-            empty_polls = 0 if messages else empty_polls + 1
+            in_vain = 0 if messages else in_vain + 1
             for message in messages:
                 if message.error() is None:
                     number, offset = message.partition(), message.offset()

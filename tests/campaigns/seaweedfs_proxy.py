@@ -9,48 +9,27 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import Counter
-from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 import grpc
 from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
 from kgw.backend.seaweedmq.protos import filer_pb2
+from tests.campaigns.request_fates import Network, Trap
 from tests.seaweedfs.cluster import GRPC_ABOVE, HOST, Setup, free_ports
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator
     from random import Random
 
+    from tests.campaigns.request_fates import Fate
     from tests.seaweedfs.cluster import Cluster
 
-ResultT = TypeVar("ResultT")
+_Answer: TypeAlias = bytes | grpc.aio.AioRpcError
 
 _CALL_S: Final = 10.0
-_LATE_S: Final = 1.5
-"""A delay is up to so long."""
 _STREAMED: Final = "/ListEntries"
 _CHANGES: Final = ("/CreateEntry", "/UpdateEntry", "/DeleteEntry")
-
-
-class Fate(StrEnum):
-    """What becomes of a request and its answer."""
-
-    PASSED = "passed"
-    REQUEST_DROPPED = "request_dropped"
-    ANSWER_DROPPED = "answer_dropped"
-    REQUEST_DELAYED = "request_delayed"
-    ANSWER_DELAYED = "answer_delayed"
-    REQUEST_LATE = "request_late"
-    """The client is told that its connection has ended, and then the request arrives."""
-    DOUBLED = "doubled"
-    """It arrives twice at once; the client gets the answer to the second."""
-    REPEATED = "repeated"
-    """It arrives a second time, when it has been answered."""
-
-
-FAULTS: Final = tuple(fate for fate in Fate if fate is not Fate.PASSED)
 
 
 class SeaweedfsProxy:
@@ -58,23 +37,27 @@ class SeaweedfsProxy:
 
     def __init__(self, cluster: Cluster, random: Random) -> None:
         """Stand before the filer and the volume server of a cluster. It begins without faults."""
-        self.counts: Counter[str] = Counter()
-        """Faults, as "update_entry answer_dropped" and "chunk doubled"."""
-        self.rate = 0.0
-        """How many of a request's fates are faults."""
-        self.faults: tuple[Fate, ...] = FAULTS
-        """Those that it may have."""
+        self.network = Network(random)
+        """What becomes of requests to the filer, but for lists, and of those for chunks."""
+        self._trap: Trap[_Answer] | None = None
         self._cluster = cluster
-        self._random = random
         ports = free_ports(Setup())
         self._filer_port, self._volume_port = ports["filer"], ports["volume"]
-        self._late: set[asyncio.Task[object]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
     def url(self, of_namespace: str) -> str:
         """Return a backend's address for a namespace of SeaweedMQ."""
         return f"seaweedmq://{HOST}:{self._filer_port}/{of_namespace}"
+
+    def trap(self, fate: Fate, places: int) -> Trap[_Answer]:
+        """Lay a trap for updates of so many partitions' log files, and return it."""
+        self._trap = Trap(fate, places, lambda answer: isinstance(answer, bytes))
+        return self._trap
+
+    def untrap(self) -> None:
+        """Let updates pass again."""
+        self._trap = None
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -95,7 +78,7 @@ class SeaweedfsProxy:
                 ("grpc.max_send_message_length", -1),
                 ("grpc.enable_retries", 0),
                 ("grpc.initial_reconnect_backoff_ms", 100),
-                ("grpc.min_reconnect_backoff_ms", 100),
+                ("grpc.min_reconnect_backoff_ms", 10_000),
                 ("grpc.max_reconnect_backoff_ms", 500),
             ],
         )
@@ -113,49 +96,9 @@ class SeaweedfsProxy:
     async def _end(self) -> None:
         await self._server.stop(None)
         await self._runner.cleanup()
-        if self._late:
-            await asyncio.wait(self._late, timeout=2 * _LATE_S)
+        await self.network.arrived()
         await self._http.close()
         await self._channel.close()
-
-    # --- what becomes of a request ---
-
-    def _fate(self, what: str) -> Fate:
-        if self._random.random() >= self.rate:
-            return Fate.PASSED
-        fate = self._random.choice(self.faults)
-        self.counts[f"{what} {fate}"] += 1
-        return fate
-
-    async def _deliver(self, what: str, send: Callable[[], Awaitable[ResultT]]) -> ResultT | None:
-        """Send a request and return what its client gets; None when that loses its connection."""
-        fate = self._fate(what)
-        delay_s = self._random.uniform(0.02, _LATE_S)
-        if fate is Fate.REQUEST_DROPPED:
-            return None
-        if fate is Fate.REQUEST_LATE:
-            self._later(delay_s, send)
-            return None
-        if fate is Fate.REQUEST_DELAYED:
-            await asyncio.sleep(delay_s)
-        if fate is Fate.DOUBLED:
-            _, answer = await asyncio.gather(send(), send())
-            return answer
-        answer = await send()
-        if fate is Fate.REPEATED:
-            self._later(delay_s, send)
-        if fate is Fate.ANSWER_DELAYED:
-            await asyncio.sleep(delay_s)
-        return None if fate is Fate.ANSWER_DROPPED else answer
-
-    def _later(self, delay_s: float, send: Callable[[], Awaitable[object]]) -> None:
-        async def arrive() -> None:
-            await asyncio.sleep(delay_s)
-            await send()
-
-        task = asyncio.ensure_future(arrive())
-        self._late.add(task)
-        task.add_done_callback(self._late.discard)
 
     # --- the filer ---
 
@@ -168,15 +111,21 @@ class SeaweedfsProxy:
         """Pass on a call with one answer."""
         pass_on = self._channel.unary_unary(method)
 
-        async def send() -> bytes | grpc.aio.AioRpcError:
+        async def send() -> _Answer:
             try:
                 answer: bytes = await pass_on(request, timeout=_CALL_S)
             except grpc.aio.AioRpcError as error:
                 return error
             return answer
 
-        what = method.rpartition("/")[2]
-        answer = await self._deliver(what if method.endswith(_CHANGES) else "look_up", send)
+        trap, place = self._trap, ""
+        if trap is not None and method.endswith("/UpdateEntry"):
+            place = _place_of_records(request)
+        if trap is not None and place:
+            answer = await trap.deliver(place, send)
+        else:
+            what = method.rpartition("/")[2] if method.endswith(_CHANGES) else "look_up"
+            answer = await self.network.deliver(what, send)
         if isinstance(answer, bytes):
             return self._with_volumes_here(method, answer)
         if answer is None:
@@ -247,13 +196,21 @@ class SeaweedfsProxy:
             except (ClientError, OSError):
                 return None
 
-        answer = await self._deliver("chunk", send)
+        answer = await self.network.deliver("chunk", send)
         if answer is None:
             # Ends the connection; the client sees no answer.
             assert request.transport is not None
             request.transport.abort()
             return web.Response(status=502)
         return answer
+
+
+def _place_of_records(request: bytes) -> str:
+    """Return the file of a partition that an update is of; "" for the state, a lease, a list."""
+    update = filer_pb2.UpdateEntryRequest.FromString(request)
+    entry = filer_pb2.Entry.FromString(update.entry)
+    is_of_records = entry.chunks and not update.directory.startswith("/topics/.")
+    return f"{update.directory}/{entry.name}" if is_of_records else ""
 
 
 class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc] # it has no types

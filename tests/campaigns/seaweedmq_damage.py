@@ -5,12 +5,9 @@ from __future__ import annotations
 import urllib.request
 from typing import TYPE_CHECKING, Final
 
-from kgw.backend.seaweedmq.channel.channel import FilerChannel
-from kgw.backend.seaweedmq.channel.options import ChannelOptions
 from kgw.client import AdminClient, AsyncClient
-from kgw.clock import SystemClock
 from kgw.errors import ErrorCode
-from kgw.metrics import Metrics
+from tests.campaigns.seaweedmq_site import open_filer, partition_places
 from tests.campaigns.transactors import read_topic
 from tests.handlers.support import batch
 
@@ -18,6 +15,7 @@ if TYPE_CHECKING:
     from kgw.backend.seaweedmq.filer import Chunk, Entry
     from tests.campaigns.seaweedmq_site import Site
 
+NAMESPACE: Final = "damaged"
 TOPIC: Final = "damaged"
 PARTITIONS: Final = 3
 RECORDS: Final = 6
@@ -26,7 +24,7 @@ HOW: Final = ("removed", "altered")
 
 async def damage_chunks(site: Site) -> None:
     """Remove a chunk of one partition and alter one of another; a third one is left alone."""
-    url = site.cluster.url("damaged")
+    url = site.cluster.url(NAMESPACE)
     gateway = site.gateway(url)
     gateway.start(60)
     try:
@@ -50,7 +48,7 @@ async def damage_chunks(site: Site) -> None:
                 if f"{place}/{entry.name}" not in gateway.log():
                     site.report.fail(f"{how}: nothing names {place}/{entry.name}")
                 await client.produce(TOPIC, partition, batch(b"behind"))
-        records = read_topic(gateway.bootstrap, TOPIC, PARTITIONS)[PARTITIONS - 1][2]
+        records = read_topic(gateway.bootstrap, TOPIC, range(PARTITIONS))[PARTITIONS - 1][2]
         if [value for _, value in records] != [b"%d" % number for number in range(RECORDS)]:
             site.report.fail(f"the partition beside them has {records}")
         site.report.count("read_beside", len(records))
@@ -76,19 +74,13 @@ async def _must_be_refused(site: Site, client: AsyncClient, partition: int, how:
 
 async def _files(site: Site) -> list[tuple[str, Entry]]:
     """Return the file of each partition, with where it is."""
-    filer = FilerChannel(ChannelOptions(site.cluster.address("filer")), SystemClock(), Metrics())
-    await filer.open()
-    try:
-        topic = f"/topics/damaged/{TOPIC}"
-        (version,) = [one.name async for one in filer.list_entries(topic) if one.name[0] == "v"]
-        found = []
-        async for partition in filer.list_entries(f"{topic}/{version}"):
-            place = f"{topic}/{version}/{partition.name}"
-            (file,) = [one async for one in filer.list_entries(place) if one.chunks]
-            found.append((place, file))
-        return found
-    finally:
-        await filer.aclose()
+    async with open_filer(site) as filer:
+        return [
+            (place, entry)
+            async for place in partition_places(filer, NAMESPACE, TOPIC)
+            async for entry in filer.list_entries(place)
+            if entry.chunks
+        ]
 
 
 def _damage(site: Site, chunk: Chunk, how: str) -> None:

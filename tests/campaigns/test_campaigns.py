@@ -26,6 +26,10 @@ from tests.campaigns import (
     power_loss,
     rebalance_time,
     retries,
+    seaweedmq_faults,
+    seaweedmq_late,
+    seaweedmq_outages,
+    seaweedmq_takeovers,
     slow_disk,
     torn_tail,
     transaction_kills,
@@ -33,12 +37,26 @@ from tests.campaigns import (
 )
 from tests.campaigns.client_process import have_clients
 from tests.campaigns.traces import have_strace
+from tests.seaweedfs.binary import NoWeedError, weed
 
 SEED = 20_261
+
+
+def have_seaweedfs() -> bool:
+    """Whether the program is there."""
+    try:
+        weed()
+    except NoWeedError:
+        return False
+    return True
+
 
 # In continuous integration it is there, or the tests fail.
 needs_strace = pytest.mark.skipif(
     not os.environ.get("CI") and not have_strace(), reason="needs strace to record system calls"
+)
+needs_seaweedfs = pytest.mark.skipif(
+    not os.environ.get("CI") and not have_seaweedfs(), reason="needs SeaweedFS"
 )
 needs_clients = pytest.mark.skipif(
     os.environ.get("INTEROP_CLIENTS") != "required" and not have_clients(churn.EAGER),
@@ -136,6 +154,11 @@ class TestShort:
     def test_group_kills(self) -> None:
         """A kill in any state of a group loses no commit and disturbs no member."""
         group_kills.run(SEED, full=False).conclude()
+
+    @needs_seaweedfs
+    def test_seaweedmq_faults(self) -> None:
+        """Whatever is killed, and however the network lies, SeaweedFS has what was answered."""
+        seaweedmq_faults.run(SEED, full=False).conclude()
 
     @pytest.mark.interop
     @needs_clients
@@ -238,6 +261,26 @@ class TestFull:
     def test_zombies(self) -> None:
         """1,000 attempts in-process and 200 over sockets."""
         zombies.run(SEED, full=True).conclude()
+
+    @needs_seaweedfs
+    def test_seaweedmq_faults(self) -> None:
+        """100 kills of gateways, 60 of SeaweedFS's processes, 5,000 faults between them."""
+        seaweedmq_faults.run(SEED, full=True).conclude()
+
+    @needs_seaweedfs
+    def test_seaweedmq_late(self) -> None:
+        """320 updates each that are late, lost or never answered, right before a kill."""
+        seaweedmq_late.run(SEED, full=True).conclude()
+
+    @needs_seaweedfs
+    def test_seaweedmq_takeovers(self) -> None:
+        """500 rolls while another takes over, 512 appends of gateways that wake too late."""
+        seaweedmq_takeovers.run(SEED, full=True).conclude()
+
+    @needs_seaweedfs
+    def test_seaweedmq_outages(self) -> None:
+        """A minute without a filer, volumes without room, chunks lost and altered."""
+        seaweedmq_outages.run(SEED, full=True).conclude()
 
     def test_churn(self) -> None:
         """500 events among five groups of four client libraries."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -24,7 +25,7 @@ from tests.campaigns.history import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from random import Random
 
     from confluent_kafka import Message
@@ -38,6 +39,8 @@ RECORDS: Final = 5
 ABORTED_ONE_IN: Final = 6
 PATIENCE_S: Final = 30.0
 """For how long a transaction's end is asked for; then nobody knows how it ended."""
+HUNG_S: Final = 60.0
+"""A call that takes longer has been lost by the client library: none may by its own limit."""
 CALL_S: Final = 5.0
 READ_S: Final = 60.0
 
@@ -72,10 +75,22 @@ class _Sending(NamedTuple):
         self.answers.append(message.offset() if error is None else None)
 
 
+@dataclass(slots=True)
+class _Transaction:
+    """One that is not noted yet."""
+
+    name: str
+    offset: int
+    sendings: list[_Sending] = field(default_factory=list)
+    sends_offset: bool = False
+    outcome: Outcome = Outcome.INFO
+
+
 class Transactor(threading.Thread):
     """One producer with a transactional id."""
 
-    def __init__(self, bootstrap: str, name: str, random: Random) -> None:
+    def __init__(self, bootstrap: str, name: str, random: Random, first: int = 0) -> None:
+        """Take where to begin to count transactions: no two of an id have the same number."""
         super().__init__(name=name, daemon=True)
         self.events: list[Event] = []
         self.committed = 0
@@ -89,12 +104,31 @@ class Transactor(threading.Thread):
         self._servers = bootstrap
         self._random = random
         self._is_over = threading.Event()
-        self._number = 0
+        self._number = first
+        self._since_s = time.monotonic()
+        self._open: _Transaction | None = None
+        self._noting = threading.Lock()
 
     def end(self) -> None:
-        """Let it finish its transaction, and wait for that."""
+        """Let it finish its transaction, and wait for that, or until it must be said to hang."""
         self._is_over.set()
-        self.join(2 * PATIENCE_S)
+        while self.is_alive() and not self.is_hung:
+            self.join(0.2)
+        self._note()
+
+    @property
+    def is_hung(self) -> bool:
+        """Whether a call of the library has taken longer than any may."""
+        return self.is_alive() and time.monotonic() - self._since_s > HUNG_S
+
+    def replace(self) -> Transactor:
+        """Return another one with the same id, for one that hangs.
+
+        What this one has sent is noted: nobody knows what becomes of it. It notes nothing more.
+        """
+        self._is_over.set()
+        self._note()
+        return Transactor(self._servers, self.name, self._random, self._number)
 
     def run(self) -> None:
         """Send transactions until it is told to end."""
@@ -105,9 +139,10 @@ class Transactor(threading.Thread):
                 while not self._is_over.is_set():
                     self._transaction(producer, asker)
                     self._ask(asker)
-            except KafkaException as error:
+            except (KafkaException, SystemError) as error:
+                # The library raises SystemError for a fatal one that a call-back has met.
                 self.renewed += 1
-                self.trouble.append(str(error))
+                self.trouble.append(str(error.__cause__ or error))
         asker.close()
 
     def _begin_anew(self) -> Producer:
@@ -125,27 +160,25 @@ class Transactor(threading.Thread):
 
     def _transaction(self, producer: Producer, asker: Consumer) -> None:
         self._number += 1
-        name = f"{self.name}-{self._number}"
-        offset = self._number
-        sendings: list[_Sending] = []
-        sends_offset, outcome = False, Outcome.INFO
+        one = self._open = _Transaction(f"{self.name}-{self._number}", self._number)
         aborts = self._random.randrange(ABORTED_ONE_IN) == 0
         try:
             producer.begin_transaction()
             for number in range(self._random.randint(1, RECORDS)):
                 partition = self._random.randrange(PARTITIONS)
-                sending = _Sending(partition, f"{name}-{number}".encode(), [])
-                sendings.append(sending)
+                sending = _Sending(partition, f"{one.name}-{number}".encode(), [])
+                one.sendings.append(sending)
                 producer.produce(
                     TOPIC, sending.value, partition=partition, on_delivery=sending.delivered
                 )
+            self._since_s = time.monotonic()
             producer.flush(CALL_S)
-            sends_offset = True
+            one.sends_offset = True
             try:
                 self._insist(
                     producer,
                     lambda: producer.send_offsets_to_transaction(
-                        [TopicPartition(TOPIC, 0, offset)],
+                        [TopicPartition(TOPIC, 0, one.offset)],
                         asker.consumer_group_metadata(),
                         CALL_S,
                     ),
@@ -158,22 +191,19 @@ class Transactor(threading.Thread):
                 aborts = True
             if aborts:
                 self._insist(producer, lambda: producer.abort_transaction(CALL_S))
-            outcome = Outcome.FAIL if aborts else Outcome.OK
+            one.outcome = Outcome.FAIL if aborts else Outcome.OK
             self.committed += not aborts
             self.aborted += aborts
         finally:
-            self._note(name, offset, sendings, outcome, sends_offset=sends_offset)
+            self._note()
 
-    def _note(
-        self,
-        name: str,
-        offset: int,
-        sendings: list[_Sending],
-        outcome: Outcome,
-        *,
-        sends_offset: bool,
-    ) -> None:
-        for sending in sendings:
+    def _note(self) -> None:
+        """Note the transaction that is open, once."""
+        with self._noting:
+            one, self._open = self._open, None
+        if one is None:
+            return
+        for sending in one.sendings:
             landed = sending.answers[0] if sending.answers else None
             self.events.append(
                 Send(
@@ -182,16 +212,17 @@ class Transactor(threading.Thread):
                     sending.value,
                     Outcome.INFO if landed is None else Outcome.OK,
                     landed,
-                    name,
+                    one.name,
                 )
             )
-        if sends_offset:
-            how = Outcome.OK if outcome is Outcome.OK else Outcome.INFO
-            self.events.append(Commit(self.name, self.name, 0, offset, how, name))
-        self.events.append(TransactionEnd(self.name, name, outcome))
+        if one.sends_offset:
+            how = Outcome.OK if one.outcome is Outcome.OK else Outcome.INFO
+            self.events.append(Commit(self.name, self.name, 0, one.offset, how, one.name))
+        self.events.append(TransactionEnd(self.name, one.name, one.outcome))
 
     def _ask(self, asker: Consumer) -> None:
         """Ask where the group is; an answer that does not come says nothing."""
+        self._since_s = time.monotonic()
         try:
             (found,) = asker.committed([TopicPartition(TOPIC, 0)], CALL_S)
         except KafkaException:
@@ -203,6 +234,7 @@ class Transactor(threading.Thread):
         """Call again what the client says can be called again, for a while."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
+            self._since_s = time.monotonic()
             try:
                 call()
             except KafkaException as error:
@@ -217,8 +249,8 @@ class Transactor(threading.Thread):
 
 def read_final(bootstrap: str) -> dict[int, FinalLog]:
     """Read the topic as readers of all and of committed records do."""
-    everything = read_topic(bootstrap, TOPIC, PARTITIONS)
-    committed = read_topic(bootstrap, TOPIC, PARTITIONS, "read_committed")
+    everything = read_topic(bootstrap, TOPIC, range(PARTITIONS))
+    committed = read_topic(bootstrap, TOPIC, range(PARTITIONS), "read_committed")
     return {
         number: FinalLog(low, high, records, committed[number][2], committed[number][1])
         for number, (low, high, records) in everything.items()
@@ -226,7 +258,7 @@ def read_final(bootstrap: str) -> dict[int, FinalLog]:
 
 
 def read_topic(
-    bootstrap: str, topic: str, partitions: int, isolation: str = "read_uncommitted"
+    bootstrap: str, topic: str, partitions: Iterable[int], isolation: str = "read_uncommitted"
 ) -> dict[int, tuple[int, int, list[tuple[int, bytes]]]]:
     """Return where each partition begins and ends, and its records; raises KafkaException."""
     consumer = Consumer(
@@ -241,7 +273,7 @@ def read_topic(
         logger=_SILENT,
     )
     found: dict[int, tuple[int, int, list[tuple[int, bytes]]]] = {}
-    for number in range(partitions):
+    for number in partitions:
         low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=20)
         found[number] = (low, high, [])
     consumer.assign([TopicPartition(topic, number, low) for number, (low, *_) in found.items()])

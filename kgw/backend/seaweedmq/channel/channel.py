@@ -53,7 +53,8 @@ _GRPC_OPTIONS = [
     ("grpc.keepalive_timeout_ms", 10_000),
     # The default goes up to two minutes, long after a restarted filer is there again.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    # For how long a filer may take to greet: it may be busy, or far away. gRPC has no other name.
+    ("grpc.min_reconnect_backoff_ms", 10_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
 ]
 

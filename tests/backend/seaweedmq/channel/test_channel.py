@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,6 +101,31 @@ async def test_a_filer_says_what_it_is() -> None:
     """Its version is known once the channel is open."""
     async with opened() as parts:
         assert "4.48" == parts.channel.configuration.version
+
+
+@pytest.mark.slow
+async def test_a_filer_may_take_its_time_to_greet() -> None:
+    """A busy or distant filer that greets after half a second is none that fails."""
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.5)
+        with suppress(OSError):
+            from_filer, to_filer = await asyncio.open_connection(HOST, filer.port)
+            await asyncio.gather(_pass_on(reader, to_filer), _pass_on(from_filer, writer))
+
+    async with ScriptedFiler() as filer:
+        server = await asyncio.start_server(relay, HOST, 0)
+        port = server.sockets[0].getsockname()[1]
+        channel = FilerChannel(ChannelOptions(f"{HOST}:8888.{port}"), HastyClock(), Metrics())
+        await channel.open()
+        await channel.aclose()
+        server.close()
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while piece := await reader.read(65_536):
+        writer.write(piece)
+    writer.close()
 
 
 async def test_a_port_where_nothing_listens_is_named() -> None:
