@@ -429,6 +429,12 @@ class SeaweedMqBackend(Backend):
             problems += found
         if stuck:
             problems.append(f"{stuck} partitions have waited for the filer for over {_STUCK_S} s")
+        problems += [
+            f"{log.directory} lists {log.file_count} files, and at {self._options.most_files} no "
+            "append is taken: they are not joined, and the log says why"
+            for log in self._partitions.values()
+            if log.file_count > self._options.many_files
+        ]
         if self.state.failure is not None:
             problems.append(self.state.failure)
         is_writable = self.state.failure is None and (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import get_running_loop
+from asyncio import Lock, get_running_loop
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -53,6 +53,8 @@ class Shell:
         self.options = options
         self.cache = HotCache(options.cache_bytes)
         self.chunks = ChunkReader(options, self.run)
+        self.joining = Lock()
+        """One partition's files are joined at a time: they are in memory meanwhile."""
         self.room = FreshMemory()
         self.problems: dict[str, None] = {}
         self._threads = ThreadPoolExecutor(_THREADS, "kgw-seaweedmq")
