@@ -247,7 +247,8 @@ async def test_compaction_and_retention_go_on_beside_it() -> None:
         await log.drop_before(9)
         await _append(log, range(200, 400))
         await _rest(log)
-        assert _expected(400)[9:] == await contents(log)
+        # Records without a key do not outlive a compaction.
+        assert _expected(400)[28:] == await contents(log)
         assert len(await _segments(log)) <= 3 * FACTOR
 
 
