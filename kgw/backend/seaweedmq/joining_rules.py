@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
-    from kgw.backend.seaweedmq.chain import ChainFile
+    from kgw.backend.seaweedmq.chain.files import ChainFile
 
 FACTOR: Final = 8
 MOST_FILES: Final = 64

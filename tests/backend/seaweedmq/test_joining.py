@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -42,7 +42,7 @@ def _files(sizes: Sequence[int], begun_ms: Sequence[int] | None = None) -> list[
     ]
 
 
-def _found(files: Sequence[ChainFile], now_ms: int = 0, **bounds: object) -> list[int]:
+def _found(files: Sequence[ChainFile], now_ms: int = 0, **bounds: Any) -> list[int]:
     run = find_run(files, Bounds(64 * MB)._replace(**bounds), now_ms)
     return [int(file.name) for file in run]
 
