@@ -195,7 +195,7 @@ async def test_a_kill_in_mid_join_loses_nothing(kind: CallKind, *, is_delivered:
         killed = await cluster.gateway()
         log = await killed.create()
         count = 4 * (FACTOR + 1) + 1
-        # With the file behind the ninth (sizes differ a little) the join begins, which has all steps before it.
+        # With the file behind the ninth the join begins: sizes differ a little.
         await _append(log, range(count))
         killed.filer.hold_all(kind)
         for _ in range(2_000):
