@@ -484,6 +484,12 @@ class SeaweedMqBackend(Backend):
             problems.append(
                 f"{stuck} partitions have waited for SeaweedFS for over {_STUCK_S:.0f} s: {why}"
             )
+        problems += [
+            f"{log.directory} lists {log.file_count} files, and at {self._options.most_files} no "
+            "append is taken: they are not joined, and the log says why"
+            for log in self._partitions.values()
+            if log.file_count > self._options.many_files
+        ]
         if self.state.failure is not None:
             problems.append(self.state.failure)
         is_writable = self.state.failure is None and (

@@ -37,11 +37,29 @@ class LogFiles:
         self.shell = shell
         self.reader = LogReader(key, chain, shell)
         self._changing = Lock()
+        self._held_end = 0
 
     @property
     def sealed(self) -> Sequence[ChainFile]:
         """The files that nothing is appended to any more."""
         return self.chain.files[:-1]
+
+    @property
+    def held_end(self) -> int:
+        """Files that begin below it are a run's, which writes them anew: they are not joined."""
+        return self._held_end
+
+    async def hold(self, is_source: Callable[[ChainFile], bool]) -> list[ChainFile]:
+        """Return the sealed files that a run works on. None is joined until `release`."""
+        async with self._changing:
+            sources = [file for file in self.sealed if is_source(file)]
+            if sources:
+                self._held_end = sources[-1].end_offset
+            return sources
+
+    def release(self) -> None:
+        """Let files be joined again."""
+        self._held_end = 0
 
     async def save(self, change: Callable[[PartitionDetail], PartitionDetail]) -> None:
         """Keep another detail, durably. Raises StorageError."""
@@ -66,12 +84,14 @@ class LogFiles:
         self,
         sources: Sequence[ChainFile],
         payloads: Sequence[Payload],
-        change: Callable[[PartitionDetail], PartitionDetail],
+        change: Callable[[PartitionDetail], PartitionDetail] = lambda detail: detail,
+        *,
+        is_join: bool = False,
     ) -> None:
         """Put one file with these payloads in the place of sealed ones that follow each other.
 
-        What is written is read again before anything is removed. Raises FilesChangedError,
-        StorageError.
+        What is written is read again before anything is removed. A join leaves alone what a run
+        holds. Raises FilesChangedError, StorageError.
         """
         chain = self.chain
         written = await chain.write_file(payloads, sources[0].begun_ms)
@@ -79,6 +99,8 @@ class LogFiles:
             await self._compare(written, payloads)
             async with self._changing:
                 first = self._place_of(sources)
+                if is_join and sources[0].base_offset < self._held_end:
+                    raise FilesChangedError
                 detail = change(self.detail)
                 await chain.replace_files(first, len(sources), [written], detail.encode())
                 self.detail = detail
@@ -90,14 +112,17 @@ class LogFiles:
 
     async def _compare(self, written: ChainFile, payloads: Sequence[Payload]) -> None:
         """Raise CorruptionError unless a file holds these payloads, one after the other."""
-        pieces = [piece for payload in payloads for piece in payload.pieces]
-        data = b"".join(
-            [await self.chain.read(written, number) for number in range(len(written.chunks))]
-        )
-        if data != b"".join(pieces):
-            raise CorruptionError(
-                f"{self.chain.directory}/{written.name} cannot be read as it was written"
-            )
+        pieces = (piece for payload in payloads for piece in payload.pieces if len(piece))
+        for number in range(len(written.chunks)):
+            data = memoryview(await self.chain.read(written, number))
+            while data:
+                # A chunk holds whole payloads, and so whole pieces.
+                piece = next(pieces, b"")
+                if not len(piece) or data[: len(piece)] != piece:
+                    raise CorruptionError(
+                        f"{self.chain.directory}/{written.name} cannot be read as it was written"
+                    )
+                data = data[len(piece) :]
 
     def _place_of(self, sources: Sequence[ChainFile]) -> int:
         files = self.chain.files

@@ -35,6 +35,11 @@ class SeaweedMqOptions(NamedTuple):
     chunks whole, retention removes whole files and compaction holds one in memory."""
     file_ms: int = 3_600_000
     """How long a file is appended to."""
+    many_files: int = 5_000
+    """A partition with more is named in health: its leader entry is written anew with each."""
+    most_files: int = 100_000
+    """A partition with so many takes no appends until they are joined or removed: its leader entry
+    is 8 MB then, and each change of it takes most of a second."""
     open_at_once: int = 64
     """Partitions that are opened, created or closed side by side."""
     decoded_on_loop_bytes: int = 64 << 10

@@ -18,6 +18,7 @@ from kgw.backend.base import (
 from kgw.backend.hot_cache import CachedTail
 from kgw.backend.managed_log import ManagedLog
 from kgw.backend.seaweedmq.chain import Payload
+from kgw.backend.seaweedmq.joining import Joiner
 from kgw.backend.seaweedmq.layouts import Encoded, Layout, encode, largest_timestamp_ms
 from kgw.backend.seaweedmq.snapshots import load_snapshot, save_snapshot
 from kgw.completion import until_done
@@ -83,6 +84,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         self._in_flight: deque[_Submitted] = deque()
         self._refused: list[_Submitted] = []
         self._refusal: Exception | None = None
+        self._joiner = Joiner(files)
         self._last_ts_ns = files.detail.last_ts_ns
         # Of the file that the next append goes into. The chain may have begun another by itself:
         # then one is begun earlier than it must be.
@@ -116,6 +118,11 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         return {file.name for file in self._chain.files[:-1]}
 
     @property
+    def file_count(self) -> int:
+        """How many files its leader entry lists."""
+        return len(self._chain.files)
+
+    @property
     def stuck_s(self) -> float:
         """For how long the oldest append has waited for SeaweedFS, or appends have been refused."""
         since_s = self._chain.waiting_since_s
@@ -138,6 +145,12 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
     def append(self, batches: Sequence[RecordBatch]) -> Append:
         # What is submitted before a failure is settled would stand behind what is not there.
         refusal = self._failure or self._refusal or self._chain.failure
+        if refusal is None and self.file_count >= self._shell.options.most_files:
+            self._joiner.look()
+            refusal = StorageError(
+                f"{self._chain.directory} lists {self.file_count} files: no append is taken until "
+                "some are joined or removed"
+            )
         if refusal is not None:
             return refused_append(refusal)
         size_bytes = sum(len(batch.buffer) for batch in batches)
@@ -220,6 +233,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         self._shell.append_room.give_back(submitted.size_bytes)
         self._show(submitted)
         submitted.finish()
+        self._joiner.look()
         if self._refusal is not None:
             self._give_up()
 
@@ -281,11 +295,13 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         """
         ending = ensure_future(self._end(is_orderly=is_orderly))
         timer = self._shell.clock.call_at(deadline_s, ending.cancel)
+        self._joiner.stop()
         try:
             await wait([ending])
         finally:
             timer.cancel()
             await self._chain.aclose(deadline_s)
+            await self._joiner.aclose()
         if ending.cancelled():
             raise StorageError(f"partition {self.key}: the filer has not answered in time")
         await ending

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from kgw.backend.base import HOT_BATCHES, ReadResult
 from kgw.backend.seaweedmq.chunks import ChunkPlace
 from kgw.backend.seaweedmq.filer import FilerError
 from kgw.backend.seaweedmq.layouts import decode
+from kgw.backend.seaweedmq.state.in_order import in_order
 from kgw.errors import CorruptionError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 
     from kgw.backend.seaweedmq.chain import Chain, ChainFile
     from kgw.backend.seaweedmq.layouts import DecodedChunk
@@ -28,6 +29,16 @@ _JOIN_ABOVE: Final = 16
 """Many small buffers cost a response more than copying them together once."""
 _ATTEMPTS: Final = 8
 """How often a read begins anew because files were removed or rewritten meanwhile."""
+_READS_AT_ONCE: Final = 4
+"""Of chunks that are to be written anew."""
+
+
+class VerifiedChunk(NamedTuple):
+    """A chunk of a sealed file, of which nothing is damaged."""
+
+    place: ChunkPlace
+    data: bytes
+    decoded: DecodedChunk
 
 
 class FilesChangedError(Exception):
@@ -193,7 +204,7 @@ class LogReader:
                         best = batch
         return best
 
-    async def chunks_of(self, file: ChainFile) -> AsyncIterator[DecodedChunk]:
+    async def chunks_of(self, file: ChainFile) -> AsyncGenerator[VerifiedChunk]:
         """Yield the chunks of a sealed file, past the cache.
 
         Raises FilesChangedError when it is removed or rewritten meanwhile, CorruptionError,
@@ -202,21 +213,26 @@ class LogReader:
         places = await self._places(file)
         if places is None:
             raise FilesChangedError
-        for place in places:
-            try:
-                with self._explained(place):
-                    await self._chain.load(file)
-                    data = await self._chain.read(file, place.number)
-            except StorageError:
-                if self._number_of(file) is None:
-                    raise FilesChangedError from None
-                raise
-            decoded = await self._shell.run(
-                partial(decode, data, place.base_offset, place.end_offset)
-            )
-            if decoded.damages:
-                raise self._damaged(place, decoded, decoded.damages[0].start_offset)
-            yield decoded
+        calls = (self._verified(place) for place in places)
+        async with aclosing(in_order(calls, _READS_AT_ONCE)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    async def _verified(self, place: ChunkPlace) -> VerifiedChunk:
+        try:
+            with self._explained(place):
+                await self._chain.load(place.file)
+                data = await self._chain.read(place.file, place.number)
+        except StorageError:
+            if self._number_of(place.file) is None:
+                raise FilesChangedError from None
+            raise
+        work = partial(decode, data, place.base_offset, place.end_offset)
+        is_small = len(data) <= self._shell.options.decoded_on_loop_bytes
+        decoded = work() if is_small else await self._shell.run(work)
+        if decoded.damages:
+            raise self._damaged(place, decoded, decoded.damages[0].start_offset)
+        return VerifiedChunk(place, data, decoded)
 
     async def last_chunk(self) -> DecodedChunk | None:
         """Return the last chunk of the log; None when there is none. Raises as `read`."""

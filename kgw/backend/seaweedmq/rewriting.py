@@ -85,8 +85,9 @@ class _Run:
         """Return a file's batches, verified."""
         batches: list[_Timed] = []
         async for chunk in self._files.reader.chunks_of(file):
-            batches += map(_Timed, chunk.times_ns, chunk.batches)
-            size_bytes = sum(len(batch.buffer) for batch in chunk.batches)
+            decoded = chunk.decoded
+            batches += map(_Timed, decoded.times_ns, decoded.batches)
+            size_bytes = sum(len(batch.buffer) for batch in decoded.batches)
             self._bytes_read += size_bytes
             await self._moved(size_bytes)
         return batches
@@ -136,6 +137,8 @@ class CompactionRun(_Run):
                 continue
             except RecordError as error:
                 raise CorruptionError(f"partition {self._files.key}: {error}") from error
+            finally:
+                self._files.release()
         raise StorageError(
             f"partition {self._files.key}: files are dropped faster than they are compacted"
         )
@@ -143,7 +146,7 @@ class CompactionRun(_Run):
     async def _attempt(self) -> CompactionReport:
         files, job = self._files, self._job
         start_offset = max(files.detail.compacted_end, files.detail.log_start_offset)
-        sources = [file for file in files.sealed if file.base_offset < job.upper_bound]
+        sources = await files.hold(lambda file: file.base_offset < job.upper_bound)
         if not sources:
             return CompactionReport(start_offset, True, 0, 0, 0, 0, 0, 0, 0, 0)
         aborted = AbortedBatches(job.aborted)
@@ -237,9 +240,15 @@ class RecompressionRun(_Run):
 
     async def run(self) -> RecompressionReport:
         """Run as `Segmented.recompress`. In layout `records` nothing is compressed."""
+        try:
+            return await self._run()
+        finally:
+            self._files.release()
+
+    async def _run(self) -> RecompressionReport:
         files, job = self._files, self._job
         done_end = max(files.detail.recompressed.end_offset, files.detail.log_start_offset)
-        sources = [file for file in files.sealed if done_end < file.end_offset <= job.upper_bound]
+        sources = await files.hold(lambda file: done_end < file.end_offset <= job.upper_bound)
         exchanged = bytes_before = bytes_after = tried = 0
         failures: list[str] = []
         if sources:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import get_running_loop
+from asyncio import Lock, get_running_loop
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -63,6 +63,8 @@ class Shell:
         self.options = options
         self.cache = HotCache(options.cache_bytes)
         self.chunks = ChunkReader(options, self.run)
+        self.joining = Lock()
+        """One partition's files are joined at a time: they are in memory meanwhile."""
         self.room = FreshMemory()
         self.append_room = Room(options.waiting_bytes)
         """For appends that SeaweedFS has not taken yet."""

@@ -188,25 +188,27 @@ class ChainOfWriters(RuleBasedStateMachine):
             )
             self.start(writer, chain.drop_files(1, b"dropped"))
 
-    @rule(which=st.integers(0, 3))
-    def replace(self, which: int) -> None:
-        """Put another file with the same entries in the place of the first one."""
+    @rule(which=st.integers(0, 3), count=st.integers(1, 3))
+    def replace(self, which: int, count: int) -> None:
+        """Put one file with the same entries in the place of the first ones."""
         writer, chain = self.writing(which)
         if chain is not None and len(chain.files) > 1:
-            self.start(writer, self.rewritten(chain))
+            self.start(writer, self.rewritten(chain, count))
 
-    async def rewritten(self, chain: Chain) -> None:
-        first = chain.files[0]
-        await chain.load(first)
-        numbers = [
-            int(data[place : place + ENTRY_BYTES])
-            for data in [await chain.read(first, number) for number in range(len(first.chunks))]
-            for place in range(0, len(data), ENTRY_BYTES)
-        ]
+    async def rewritten(self, chain: Chain, count: int) -> None:
+        sources = chain.files[: min(count, len(chain.files) - 1)]
+        numbers: list[int] = []
+        for file in sources:
+            await chain.load(file)
+            numbers += [
+                int(data[place : place + ENTRY_BYTES])
+                for data in [await chain.read(file, number) for number in range(len(file.chunks))]
+                for place in range(0, len(data), ENTRY_BYTES)
+            ]
         payloads = [payload(number, self.offsets[number]) for number in numbers]
-        written = await chain.write_file(payloads, first.begun_ms)
-        if first is chain.files[0]:
-            await chain.replace_files(0, 1, [written], b"replaced")
+        written = await chain.write_file(payloads, sources[0].begun_ms)
+        if list(chain.files[: len(sources)]) == list(sources) and len(sources) < len(chain.files):
+            await chain.replace_files(0, len(sources), [written], b"replaced")
         else:
             await chain.discard_files([written])
 

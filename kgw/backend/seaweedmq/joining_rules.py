@@ -1,0 +1,77 @@
+"""Which neighbouring files of a partition become one. Pure.
+
+A run of files is joined when it weighs at least `FACTOR` times as much as the heaviest of them. So
+each byte that is written again comes into a file that is `FACTOR` times as heavy as the one it was
+in, or more: from a file of 20 KB to one of 64 MB it is written four times. And what is left cannot
+be many: of equal files fewer than `FACTOR`, of those next to heavier ones again fewer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Sequence
+
+    from kgw.backend.seaweedmq.chain.files import ChainFile
+
+FACTOR: Final = 8
+MOST_FILES: Final = 64
+"""In one run: the lists of chunks of so many files are read for it."""
+_ENTRY_BYTES: Final = 4 << 10
+"""What a file weighs however little it holds: files are joined for the sake of their number."""
+_SPAN_MS: Final = 3_600_000
+_AGE_BY_SPAN: Final = 8
+
+
+class Bounds(NamedTuple):
+    """What a joined file must keep to."""
+
+    file_bytes: int
+    start_offset: int = 0
+    """Files that begin below it stay as they are: something else is about to write them anew."""
+    borders: tuple[int, ...] = ()
+    """Offsets at which a file has to end that ends there now: what was done below them, by
+    compaction say, was done to whole files."""
+    left_alone: Container[str] = ()
+    """Names of files that cannot be read."""
+
+
+def find_run(files: Sequence[ChainFile], bounds: Bounds, now_ms: int) -> Sequence[ChainFile]:
+    """Return the first neighbours that are worth joining, as many as may be; none where none are.
+
+    `files` are a chain's, the active one last, which is never among them. A joined file covers no
+    more time than an hour or an eighth of its age: retention removes whole files, and so comes late
+    by an eighth at most.
+    """
+    sealed = len(files) - 1
+    for first in range(sealed):
+        if files[first].base_offset < bounds.start_offset:
+            continue
+        size_bytes = weight = heaviest = found = 0
+        for number in range(first, min(first + MOST_FILES, sealed)):
+            file = files[number]
+            size_bytes += file.size_bytes
+            if (
+                size_bytes > bounds.file_bytes
+                or file.name in bounds.left_alone
+                or (number > first and _is_between(bounds.borders, files[number - 1], file))
+                or not _may_span(files[first].begun_ms, files[number + 1].begun_ms, now_ms)
+            ):
+                break
+            own = file.size_bytes + _ENTRY_BYTES
+            weight += own
+            heaviest = max(heaviest, own)
+            if size_bytes and weight >= FACTOR * heaviest:
+                found = number + 1
+        if found:
+            return files[first:found]
+    return ()
+
+
+def _is_between(borders: Sequence[int], before: ChainFile, file: ChainFile) -> bool:
+    return any(before.end_offset <= border <= file.base_offset for border in borders)
+
+
+def _may_span(begun_ms: int, ended_ms: int, now_ms: int) -> bool:
+    return ended_ms - begun_ms <= max(_SPAN_MS, (now_ms - ended_ms) // _AGE_BY_SPAN)
