@@ -40,8 +40,6 @@ func settings() *sarama.Config {
 	config.Producer.RequiredAcks = sarama.WaitForAll
 	config.Producer.Partitioner = sarama.NewManualPartitioner
 	config.Producer.MaxMessageBytes = 1_048_588
-	// The default of three tries, 100 ms apart, is over before a server has been restarted.
-	config.Producer.Retry.Max = 100
 	config.Consumer.Return.Errors = true
 	return config
 }
@@ -51,6 +49,16 @@ func isolation(operation loop.Operation) sarama.IsolationLevel {
 		return sarama.ReadCommitted
 	}
 	return sarama.ReadUncommitted
+}
+
+// producing are those of a producer that is to live through a restart of the server.
+func producing() *sarama.Config {
+	config := settings()
+	// The default of three tries, 100 ms apart, is over before a server has been restarted.
+	config.Producer.Retry.Max = 100
+	// It looks for the leader with tries of their own, 250 ms apart: three would be over, too.
+	config.Metadata.Retry.Max = 40
+	return config
 }
 
 // administer makes an admin client for one call.
@@ -81,7 +89,7 @@ func nullable(data *[]byte) sarama.Encoder {
 }
 
 func produce(operation loop.Operation) (loop.Answer, error) {
-	config := settings()
+	config := producing()
 	config.Producer.Compression = codecs[operation.Codec]
 	config.Producer.Idempotent = operation.Idempotent
 	// One request in flight: what sarama asks for when idempotent, and what keeps the order otherwise.

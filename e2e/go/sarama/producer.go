@@ -20,7 +20,7 @@ type producer struct {
 func openProducer(
 	operation loop.Operation, reads members.Member,
 ) (transactions.Producer, error) {
-	config := settings()
+	config := producing()
 	config.Producer.Idempotent = true
 	config.Producer.Transaction.ID = operation.TransactionalID
 	config.Producer.Transaction.Timeout = time.Duration(operation.TimeoutMs) * time.Millisecond

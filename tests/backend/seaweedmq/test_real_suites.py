@@ -10,6 +10,7 @@ from kgw.backend.seaweedmq.backend import SeaweedMqBackend
 from kgw.backend.seaweedmq.channel.channel import FilerChannel
 from kgw.backend.seaweedmq.channel.options import ChannelOptions
 from kgw.backend.seaweedmq.filer import FilerError
+from kgw.backend.seaweedmq.layouts import Layout
 from kgw.clock import SystemClock
 from kgw.metrics import Metrics
 from kgw.state.memory import MemoryStateStore
@@ -17,6 +18,7 @@ from kgw.testing.backend_faults_suite import FailedAppendSuite, UncleanStopSuite
 from kgw.testing.backend_suite import BackendSuite
 from kgw.testing.segmented_suite import SegmentedSuite
 from tests.backend.seaweedmq.gateways import REFUSE_AT_ONCE
+from tests.backend.seaweedmq.records_suite import RecordsSuite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,9 +47,12 @@ class _Channel(FilerChannel):
 class TestSeaweedMqBackend(BackendSuite, SegmentedSuite, FailedAppendSuite, UncleanStopSuite):
     """Each test has a namespace of its own."""
 
+    # Nothing is cached, so that every read reaches the filer.
+    options = REFUSE_AT_ONCE._replace(cache_bytes=0, chunk_cache_bytes=0)
+
     @pytest.fixture(autouse=True)
     def started(self, seaweedfs: Cluster) -> None:
-        """Say where the filer is; nothing is cached, so that every read reaches it."""
+        """Say where the filer is."""
         self._address = seaweedfs.address("filer")
         self._states: dict[Path, MemoryStateStore] = {}
         self._channels: dict[Backend, _Channel] = {}
@@ -57,8 +62,7 @@ class TestSeaweedMqBackend(BackendSuite, SegmentedSuite, FailedAppendSuite, Uncl
         clock = SystemClock()
         channel = _Channel(ChannelOptions(self._address), clock, Metrics())
         state = self._states.setdefault(directory, MemoryStateStore())
-        options = REFUSE_AT_ONCE._replace(cache_bytes=0, chunk_cache_bytes=0)
-        backend = SeaweedMqBackend(channel, directory.name, state, options, clock)
+        backend = SeaweedMqBackend(channel, directory.name, state, self.options, clock)
         self._channels[backend] = channel
         return backend
 
@@ -70,3 +74,10 @@ class TestSeaweedMqBackend(BackendSuite, SegmentedSuite, FailedAppendSuite, Uncl
         """Let go, and note nothing."""
         assert isinstance(backend, SeaweedMqBackend)
         await backend.abandon()
+
+
+@pytest.mark.full
+class TestRecords(RecordsSuite, TestSeaweedMqBackend):
+    """One record an entry; over a filer in memory in the short run."""
+
+    options = TestSeaweedMqBackend.options._replace(layout=Layout.RECORDS)

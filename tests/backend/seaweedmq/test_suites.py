@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from kgw.backend.base import RecompressionJob
 from kgw.backend.seaweedmq.backend import SeaweedMqBackend
 from kgw.backend.seaweedmq.chain import ChainOptions
 from kgw.backend.seaweedmq.layouts import Layout
@@ -12,9 +11,9 @@ from kgw.backend.seaweedmq.options import SeaweedMqOptions
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.backend_faults_suite import FailedAppendSuite, UncleanStopSuite
 from kgw.testing.backend_suite import BackendSuite
-from kgw.testing.batches import make_batch
 from kgw.testing.filer import CallKind, FilerStore, MemoryFiler
 from kgw.testing.segmented_suite import SegmentedSuite
+from tests.backend.seaweedmq.records_suite import RecordsSuite
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,17 +67,7 @@ class TestWithoutMemory(TestSeaweedMqBackend):
     )
 
 
-class TestRecords(TestSeaweedMqBackend):
-    """One record an entry, and batches made of them again."""
+class TestRecords(RecordsSuite, TestSeaweedMqBackend):
+    """One record an entry."""
 
     options = OPTIONS._replace(cache_bytes=0, layout=Layout.RECORDS)
-
-    async def test_recompression_changes_nothing_that_is_told(self, tmp_path: Path) -> None:
-        """Nor anything else: entries that others read hold no compressed records."""
-        async with self.segmented(tmp_path) as log:
-            for number in range(16):
-                await log.append([make_batch([b"%d" % number * 100])])
-            segments = await log.segments()
-            report = await log.recompress(RecompressionJob(upper_bound=1 << 40, level=3))
-            assert (len(segments) - 1, 0) == (report.segments, report.segments_exchanged)
-            assert segments == await log.segments()

@@ -98,7 +98,8 @@ def trouble_at_start(address: str, target: str, code: StatusCode, details: str |
             f"{place}: that is an HTTP port; give host:port of the filer's HTTP, "
             "or host:port.grpcport"
         )
-    if "handshake" in details.lower():
+    # A "tcp handshaker shutdown" is a connection that ended, or took too long on a busy machine.
+    if "tls handshake" in details.lower() or "ssl" in details.lower():
         return (
             f"{place}: TLS fails; is it on at both ends, with certificates of one CA? ({details})"
         )
