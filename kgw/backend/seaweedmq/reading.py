@@ -29,6 +29,8 @@ _JOIN_ABOVE: Final = 16
 """Many small buffers cost a response more than copying them together once."""
 _ATTEMPTS: Final = 8
 """How often a read begins anew because files were removed or rewritten meanwhile."""
+_CHUNKS_OF_A_READ: Final = 128
+"""Where each chunk is a small append, a read that went on to its bytes would take seconds."""
 _READS_AT_ONCE: Final = 4
 """Of chunks that are to be written anew."""
 
@@ -64,14 +66,18 @@ class LogReader:
         next_offset = offset
         is_cut = False
         goes_on = offset == self._read_end
-        while next_offset < upper_bound:
+        chunks_left = _CHUNKS_OF_A_READ
+        while next_offset < upper_bound and chunks_left:
             place = None
             try:
                 place = await self._find(next_offset)
                 if place is None or place.base_offset > next_offset:
                     break
-                await self._fetch_ahead(place, max_bytes - size_bytes, upper_bound, goes_on=goes_on)
+                await self._fetch_ahead(
+                    place, max_bytes - size_bytes, upper_bound, chunks_left, goes_on=goes_on
+                )
                 decoded = await self._get(place)
+                chunks_left -= 1
             except StorageError:
                 if buffers:
                     break
@@ -103,6 +109,7 @@ class LogReader:
                     raise self._damaged(place, decoded, next_offset)
                 break
         self._read_end = next_offset
+        is_cut = is_cut or (not chunks_left and next_offset < upper_bound)
         count = len(buffers)
         if count > _JOIN_ABOVE:
             buffers = [b"".join(buffers)]
@@ -115,7 +122,7 @@ class LogReader:
             place = await self._find(next_offset)
             if place is None:
                 return
-            await self._fetch_ahead(place, 0, upper_bound, goes_on=True)
+            await self._fetch_ahead(place, 0, upper_bound, 1, goes_on=True)
             decoded = await self._get_again(place)
             if decoded is None:
                 continue
@@ -321,14 +328,21 @@ class LogReader:
         return [self._place(file, number) for number in range(len(file.chunks))]
 
     async def _fetch_ahead(
-        self, place: ChunkPlace, max_bytes: int, upper_bound: int, *, goes_on: bool
+        self,
+        place: ChunkPlace,
+        max_bytes: int,
+        upper_bound: int,
+        most_chunks: int,
+        *,
+        goes_on: bool,
     ) -> None:
         """Have the chunks fetched that the same read needs, and those that the next one will."""
         chain, chunks = self._chain, self._shell.chunks
         file, number = place.file, place.number
         needed_bytes = max_bytes - place.chunk.size_bytes
+        needed = most_chunks - 1
         ahead = self._shell.options.read_ahead_chunks if goes_on else 0
-        while needed_bytes > 0 or ahead > 0:
+        while (needed_bytes > 0 and needed > 0) or ahead > 0:
             number += 1
             if number >= len(file.chunks):
                 following = self._behind(file)
@@ -347,8 +361,9 @@ class LogReader:
                 return
             if not chunks.want(chain, following_place):
                 return
-            if needed_bytes > 0:
+            if needed_bytes > 0 and needed > 0:
                 needed_bytes -= following_place.chunk.size_bytes
+                needed -= 1
             else:
                 ahead -= 1
 

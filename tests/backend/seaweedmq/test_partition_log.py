@@ -710,6 +710,22 @@ async def test_a_reader_goes_on_where_files_were_rewritten_meanwhile() -> None:
         assert cluster.store.named_chunks == set(cluster.store.chunks)
 
 
+async def test_a_read_of_many_small_chunks_is_cut() -> None:
+    """It says that there is more, and the next one goes on; each chunk is fetched once."""
+    async with Cluster(COLD) as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create()
+        await _append(log, [b"v%d" % number for number in range(300)])
+        begun = gateway.filer.count(CallKind.READ_CHUNK)
+        counts, next_offset = [], 0
+        while next_offset < 300:
+            result = await log.read(next_offset, UNBOUNDED_BYTES, 300)
+            counts.append((result.batches, result.is_cut))
+            next_offset = result.next_offset
+        assert [(128, True), (128, True), (44, False)] == counts
+        assert 300 == gateway.filer.count(CallKind.READ_CHUNK) - begun
+
+
 async def test_retention_may_be_quicker_than_compaction() -> None:
     """What was dropped is not put back, and the rest is compacted all the same."""
     async with Cluster(COLD) as cluster:
