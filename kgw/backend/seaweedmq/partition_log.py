@@ -410,8 +410,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
             return
         if offset > self._offsets.high_watermark:
             raise ValueError(f"log start cannot be {offset}, above {self._offsets.high_watermark}")
-        await self._files.drop_before(offset)
-        self._offsets.raise_log_start(offset)
+        await self._files.drop_before(offset, self._offsets.raise_log_start)
 
     @property
     def compacted_end(self) -> int:

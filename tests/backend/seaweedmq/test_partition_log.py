@@ -70,6 +70,29 @@ def _chunks(cluster: Cluster) -> list[Chunk]:
     return [chunk for file in _files(cluster) for chunk in file.chunks]
 
 
+async def test_a_retention_that_is_cancelled_is_noted_before_the_end() -> None:
+    """The filer does it all the same: a stop must not write the old log start back."""
+    async with Cluster(COLD) as cluster:
+        gateway = await cluster.gateway()
+        log = await _twelve_of_one_key(gateway)
+        gateway.filer.hold_all(CallKind.UPDATE)
+        dropping = asyncio.ensure_future(log.drop_before(7))
+        await turns()
+        dropping.cancel()
+        await turns()
+        closing = asyncio.ensure_future(gateway.backend.aclose())
+        await turns()
+        gateway.filer.hold_all()
+        gateway.filer.held[0].answer()
+        await closing
+        assert dropping.cancelled()
+        taken = await (await cluster.gateway()).log()
+        assert isinstance(taken, SeaweedMqPartitionLog)
+        first = (await taken.segments())[0]
+        assert 7 == taken.log_start_offset == log.log_start_offset
+        assert first.base_offset <= 7 < first.end_offset
+
+
 async def test_what_gathers_is_one_chunk() -> None:
     """One upload and one update, however many appends wait for the one before."""
     async with Cluster() as cluster:
