@@ -134,7 +134,7 @@ class Settler:
                 if verdict is not Verdict.OPEN:
                     return Outcome(verdict, found)
             if not is_on_its_way and self.clock.monotonic_s() >= refuse_at_s:
-                self._waiting.end(self)
+                self.give_up()
                 raise NotStoredError(f"{self.place(change.entry.name)}: {reason}") from reason
             await self.pause(attempt)
 
@@ -150,7 +150,7 @@ class Settler:
                 entry = await self.filer.look_up(self.directory, name)
             except FilerError as error:
                 if refuse_at_s is not None and self.clock.monotonic_s() >= refuse_at_s:
-                    self._waiting.end(self)
+                    self.give_up()
                     raise
                 self.note(error)
                 await self.pause(attempt)
@@ -176,6 +176,10 @@ class Settler:
         self._troubled_at_s = self.clock.monotonic_s()
         self.trouble = str(error)
         self._waiting.begin(self)
+
+    def give_up(self) -> None:
+        """Take note that nothing waits any more, whatever is in the way."""
+        self._waiting.end(self)
 
     def place(self, name: str) -> str:
         """Return where an entry is, for messages."""
