@@ -343,7 +343,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
     def read_hot(self, offset: int, max_bytes: int, upper_bound: int) -> ReadResult | None:
         if offset >= upper_bound or offset >= self._offsets.high_watermark:
             return ReadResult([], 0, offset)
-        return self.tail.read(self._shell.room, offset, max_bytes, upper_bound)
+        return self.tail.read(self._shell.answer_memory, offset, max_bytes, upper_bound)
 
     async def read(
         self, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool = True

@@ -16,7 +16,7 @@ from kgw.backend.seaweedmq.chain.files import (
     note_of,
 )
 from kgw.backend.seaweedmq.chain.marks import read_file, read_marks
-from kgw.backend.seaweedmq.chain.settling import NotStoredError, Settler, Waiting
+from kgw.backend.seaweedmq.chain.settling import NotStoredError, Settler, TroubledChains
 from kgw.errors import CorruptionError, StorageError
 from kgw.logs import EventLogger
 
@@ -68,15 +68,15 @@ class Chain:
         *,
         options: ChainOptions = DEFAULT_OPTIONS,
         writer: bytes | None = None,
-        waiting: Waiting | None = None,
+        troubled: TroubledChains | None = None,
     ) -> Chain:
         """Make an empty chain with epoch 1, whose first file begins with its first append.
 
         `writer` is a token that no other writer has; a random one unless it is given. Chains that
-        are given the same `waiting` share what is logged while they wait. Raises EntryExistsError,
+        are given the same `troubled` share what is logged while they wait. Raises EntryExistsError,
         StorageError when the filer could not be asked for `refuse_after_s`.
         """
-        settler = Settler(filer, clock, directory, waiting)
+        settler = Settler(filer, clock, directory, troubled)
         token, refuse_at_s = _begin(clock, identity, options, writer)
         return cls(await taking_over.begin(settler, identity, token, detail, refuse_at_s), options)
 
@@ -90,7 +90,7 @@ class Chain:
         *,
         options: ChainOptions = DEFAULT_OPTIONS,
         writer: bytes | None = None,
-        waiting: Waiting | None = None,
+        troubled: TroubledChains | None = None,
     ) -> Chain:
         """Become the writer: from the return on, nobody else's update is taken.
 
@@ -101,7 +101,7 @@ class Chain:
         StorageError when the filer could not be asked for `refuse_after_s`. It may be cancelled:
         then the old writer may have been put out, and the next one to take over begins anew.
         """
-        settler = Settler(filer, clock, directory, waiting)
+        settler = Settler(filer, clock, directory, troubled)
         token, refuse_at_s = _begin(clock, identity, options, writer)
         return cls(await taking_over.take_over(settler, identity, token, refuse_at_s), options)
 
