@@ -328,7 +328,7 @@ class SeaweedMqBackend(Backend):
                 _identity(key),
                 detail.encode(),
                 options=self._options.chain,
-                waiting=self._shell.waiting,
+                troubled=self._shell.troubled_chains,
             )
         except EntryExistsError:
             # Of a creation whose answer did not come.
@@ -364,7 +364,7 @@ class SeaweedMqBackend(Backend):
             directory,
             _identity(key),
             options=self._options.chain,
-            waiting=self._shell.waiting,
+            troubled=self._shell.troubled_chains,
         )
         try:
             found = decode_detail(chain.detail)
@@ -473,16 +473,16 @@ class SeaweedMqBackend(Backend):
     def health(self) -> Health:
         if not self._is_open:
             return Health(writable=False)
-        waiting = [log for log in self._partitions.values() if log.stuck_s > _STUCK_S]
-        stuck = len(waiting)
+        stuck = [log for log in self._partitions.values() if log.stuck_s > _STUCK_S]
         lost = sum(1 for log in self._partitions.values() if log.has_failed)
         problems = list(self._shell.problems)
         for found in self._strangers.values():
             problems += found
         if stuck:
-            why = next((log.trouble for log in waiting if log.trouble), "no answer")
+            why = next((log.trouble for log in stuck if log.trouble), "no answer")
             problems.append(
-                f"{stuck} partitions have waited for SeaweedFS for over {_STUCK_S:.0f} s: {why}"
+                f"{len(stuck)} partitions have waited for SeaweedFS for over {_STUCK_S:.0f} s: "
+                f"{why}"
             )
         problems += [
             f"{log.directory} lists {log.file_count} files, and at {self._options.most_files} no "
@@ -493,7 +493,7 @@ class SeaweedMqBackend(Backend):
         if self.state.failure is not None:
             problems.append(self.state.failure)
         is_writable = self.state.failure is None and (
-            not self._partitions or stuck + lost < len(self._partitions)
+            not self._partitions or len(stuck) + lost < len(self._partitions)
         )
         return Health(is_writable, (*problems, *self._unclaimed), len(self._unclaimed))
 

@@ -7,9 +7,10 @@ leaves the log as it was.
 
 from __future__ import annotations
 
-from asyncio import CancelledError, Task, ensure_future
-from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING
+from asyncio import Task, ensure_future, wait
+from contextlib import aclosing
+from math import inf
+from typing import TYPE_CHECKING, Final
 
 from kgw.backend.seaweedmq.chain import Payload
 from kgw.backend.seaweedmq.joining_rules import Bounds, find_run
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
     from kgw.backend.seaweedmq.chain import ChainFile
     from kgw.backend.seaweedmq.log_files import LogFiles
 
+_RETRY_S: Final = 60.0
+"""After that, what could not be joined is tried again."""
+_DAMAGED_S: Final = 600.0
+"""For so long a damaged file is not read again; a volume may have been on its way elsewhere."""
+
 _log = EventLogger(__name__)
 
 
@@ -35,16 +41,32 @@ class Joiner:
         self._seen: ChainFile | None = None
         """The active file at the last look: what can be joined has changed when there is
         another."""
-        self._left_alone: set[str] = set()
+        self._look_again_s = inf
+        """From then on, by the monotonic clock, no other file needs to have begun."""
+        self._left_alone: dict[str, float] = {}
+        """Files that could not be read, and until when they are not tried again."""
         self._is_closed = False
         self._quiet = QuietLog(_log)
 
-    def look(self) -> None:
-        """Begin to join files, if there are some and another file has begun since the last look."""
+    def look(self, *, anew: bool = False) -> None:
+        """Begin to join files, if there are some and another file has begun since the last look.
+
+        None needs to have begun `anew`, and a while after something could not be joined.
+        """
         files = self._files.chain.files
-        if self._task is not None or self._is_closed or not files or files[-1] is self._seen:
+        if self._task is not None or self._is_closed or not files:
+            return
+        now_s = self._files.shell.clock.monotonic_s()
+        if not anew and files[-1] is self._seen and now_s < self._look_again_s:
             return
         self._seen = files[-1]
+        self._look_again_s = inf
+        names = {file.name for file in files}
+        self._left_alone = {
+            name: until_s
+            for name, until_s in self._left_alone.items()
+            if name in names and now_s < until_s
+        }
         if self._next_run():
             self._task = ensure_future(self._join_all())
             self._task.add_done_callback(self._ended)
@@ -58,8 +80,8 @@ class Joiner:
     async def aclose(self) -> None:
         """Wait until what was given up has ended: after the chain, which knows for how long."""
         if self._task is not None:
-            with suppress(CancelledError):
-                await self._task
+            # Whoever closes may be cancelled itself.
+            await wait([self._task])
 
     def _next_run(self) -> Sequence[ChainFile]:
         files = self._files
@@ -73,7 +95,7 @@ class Joiner:
             limit_bytes,
             files.held_end,
             (detail.compacted_end, detail.recompressed.end_offset),
-            self._left_alone,
+            self._left_alone.keys(),
         )
         return find_run(files.chain.files, bounds, shell.clock.wall_ms())
 
@@ -87,10 +109,12 @@ class Joiner:
                 try:
                     await self._join(sources)
                 except FilesChangedError:
-                    # Whoever came first goes on; the next file is another occasion.
+                    # Whoever came first goes on.
+                    self._look_again_s = self._files.shell.clock.monotonic_s() + _RETRY_S
                     return
                 except StorageError as error:
                     self._complain(str(error))
+                    self._look_again_s = self._files.shell.clock.monotonic_s() + _RETRY_S
                     return
 
     async def _join(self, sources: Sequence[ChainFile]) -> None:
@@ -98,10 +122,19 @@ class Joiner:
         for file in sources:
             try:
                 payloads += await self._payloads(file)
-            except CorruptionError as error:
-                # It stays, and so do those on both sides of it.
-                self._left_alone.add(file.name)
-                self._files.shell.report(str(error))
+            except StorageError as error:
+                # Another writer may have removed it, and then this one joins no more.
+                await self._files.chain.check_is_writer()
+                # It stays; those on both sides of it are joined without it.
+                is_damaged = isinstance(error, CorruptionError)
+                until_s = self._files.shell.clock.monotonic_s()
+                until_s += _DAMAGED_S if is_damaged else _RETRY_S
+                self._left_alone[file.name] = until_s
+                self._look_again_s = min(self._look_again_s, until_s)
+                if is_damaged:
+                    self._files.shell.report(str(error))
+                else:
+                    self._complain(str(error))
                 return
         await self._files.replace(sources, payloads, is_join=True)
         _log.debug(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import Lock
+from asyncio import Lock, ensure_future, shield
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ from kgw.backend.seaweedmq.reading import FilesChangedError, LogReader
 from kgw.errors import CorruptionError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from kgw.backend.base import LogSettings
     from kgw.backend.seaweedmq.chain import Chain, ChainFile, Payload
@@ -63,15 +63,25 @@ class LogFiles:
 
     async def save(self, change: Callable[[PartitionDetail], PartitionDetail]) -> None:
         """Keep another detail, durably. Raises StorageError."""
-        async with self._changing:
+
+        async def save() -> None:
             detail = change(self.detail)
             if detail != self.detail:
                 await self.chain.save_detail(detail.encode())
                 self.detail = detail
 
-    async def drop_before(self, offset: int) -> None:
-        """Let the log begin there, and remove the files that end by then. Raises StorageError."""
-        async with self._changing:
+        await self._change(save)
+
+    async def drop_before(self, offset: int, then: Callable[[int], object]) -> None:
+        """Let the log begin there, and remove the files that end by then.
+
+        `then` is told the offset once the log begins there, even if nobody waits for it any more.
+        Raises StorageError.
+        """
+
+        async def drop() -> None:
+            if offset <= self.detail.log_start_offset:
+                return
             detail = self.detail.raised(offset)
             count = sum(1 for file in self.chain.files[1:] if file.base_offset <= offset)
             if count:
@@ -79,6 +89,9 @@ class LogFiles:
             else:
                 await self.chain.save_detail(detail.encode())
             self.detail = detail
+            then(offset)
+
+        await self._change(drop)
 
     async def replace(
         self,
@@ -94,21 +107,39 @@ class LogFiles:
         holds. Raises FilesChangedError, StorageError.
         """
         chain = self.chain
+
+        async def replace() -> None:
+            first = self._place_of(sources)
+            if is_join and sources[0].base_offset < self._held_end:
+                raise FilesChangedError
+            detail = change(self.detail)
+            await chain.replace_files(first, len(sources), [written], detail.encode())
+            self.detail = detail
+
         written = await chain.write_file(payloads, sources[0].begun_ms)
         try:
             await self._compare(written, payloads)
-            async with self._changing:
-                first = self._place_of(sources)
-                if is_join and sources[0].base_offset < self._held_end:
-                    raise FilesChangedError
-                detail = change(self.detail)
-                await chain.replace_files(first, len(sources), [written], detail.encode())
-                self.detail = detail
+            await self._change(replace)
         except BaseException:
             # If it was named all the same, this writer has lost the chain.
             with suppress(StorageError):
                 await chain.discard_files([written])
             raise
+
+    async def _change(self, change: Callable[[], Coroutine[None, None, None]]) -> None:
+        """Have a change made and noted, once it is its turn, even if who asked is cancelled.
+
+        The chain finishes it all the same: the next one must not begin from what was before.
+        """
+
+        async def make() -> None:
+            try:
+                await change()
+            finally:
+                self._changing.release()
+
+        await self._changing.acquire()
+        await shield(ensure_future(make()))
 
     async def _compare(self, written: ChainFile, payloads: Sequence[Payload]) -> None:
         """Raise CorruptionError unless a file holds these payloads, one after the other."""

@@ -29,7 +29,7 @@ class SeaweedMqOptions(NamedTuple):
     read_ahead_chunks: int = 4
     """Chunks that are fetched before a reader asks for them, once it reads on where it ended."""
     loaded_files: int = 256
-    """Sealed files whose lists of chunks are kept, over all partitions: up to 15 KB each."""
+    """Sealed files whose lists of chunks are kept, over all partitions: up to 4 KB each."""
     file_bytes: int = 64 << 20
     """The most in a log file, whatever segment.bytes says: each append writes the file's list of
     chunks whole, retention removes whole files and compaction holds one in memory."""

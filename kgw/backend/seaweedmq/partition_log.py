@@ -17,7 +17,7 @@ from kgw.backend.base import (
 )
 from kgw.backend.hot_cache import CachedTail
 from kgw.backend.managed_log import ManagedLog
-from kgw.backend.seaweedmq.chain import Payload
+from kgw.backend.seaweedmq.chain import NotWriterError, Payload
 from kgw.backend.seaweedmq.joining import Joiner
 from kgw.backend.seaweedmq.layouts import Encoded, Layout, encode, largest_timestamp_ms
 from kgw.backend.seaweedmq.snapshots import load_snapshot, save_snapshot
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
         RecompressionReport,
         Snapshot,
     )
-    from kgw.backend.seaweedmq.chain import NotWriterError
     from kgw.backend.seaweedmq.log_files import LogFiles
     from kgw.completion import Completion
     from kgw.records.batch import RecordBatch
@@ -156,7 +155,11 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         size_bytes = sum(len(batch.buffer) for batch in batches)
         if not self._shell.append_room.take(size_bytes):
             return refused_append(StorageError(self._shell.too_much_waits))
-        submitted = _Submitted(list(batches), self._assign(batches), size_bytes)
+        try:
+            submitted = _Submitted(list(batches), self._assign(batches), size_bytes)
+        except BaseException:
+            self._shell.append_room.give_back(size_bytes)
+            raise
         self._queue.append(submitted)
         if self._busy is None:
             self._hand_over()
@@ -174,7 +177,11 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
                 ):
                     self._busy = ensure_future(self._encode_in_thread(submitted))
                     return
-                submitted.encoded = self._encoding(submitted)()
+                try:
+                    submitted.encoded = self._encoding(submitted)()
+                except Exception as error:  # noqa: BLE001 - whoever waits for an append is told
+                    self._refuse(error)
+                    return
             encoded = submitted.encoded
             if self._is_file_full(encoded):
                 # Refused, it fails what is behind it as well.
@@ -336,7 +343,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
     def read_hot(self, offset: int, max_bytes: int, upper_bound: int) -> ReadResult | None:
         if offset >= upper_bound or offset >= self._offsets.high_watermark:
             return ReadResult([], 0, offset)
-        return self.tail.read(self._shell.room, offset, max_bytes, upper_bound)
+        return self.tail.read(self._shell.answer_memory, offset, max_bytes, upper_bound)
 
     async def read(
         self, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool = True
@@ -400,7 +407,13 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
 
     async def _report(self, error: CorruptionError) -> None:
         """Say what is damaged. Raises NotWriterError where nothing is: another has removed it."""
-        await self._chain.check_is_writer()
+        try:
+            await self._chain.check_is_writer()
+        except NotWriterError:
+            raise
+        except StorageError as unknown:
+            # Nobody knows whether it is another's doing: it is damage as far as it is known.
+            _log.debug("the writer is not known", error=unknown)
         self._shell.report(str(error))
 
     # --- the list of files -----------------------------------------------------------------------
@@ -410,8 +423,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
             return
         if offset > self._offsets.high_watermark:
             raise ValueError(f"log start cannot be {offset}, above {self._offsets.high_watermark}")
-        await self._files.drop_before(offset)
-        self._offsets.raise_log_start(offset)
+        await self._files.drop_before(offset, self._offsets.raise_log_start)
 
     @property
     def compacted_end(self) -> int:
@@ -447,17 +459,26 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         from kgw.backend.seaweedmq.rewriting import CompactionRun
 
         async with self._rewriting:
-            report = await self._reporting(CompactionRun(self._files, self._layout, job).run())
+            run = CompactionRun(self._files, self._layout, job)
+            report = await self._reporting(self._joining_after(run.run()))
         if not job.is_dry_run:
             self.tail.forget_below(report.compacted_end)
         return report
+
+    async def _joining_after(self, run: Awaitable[FoundT]) -> FoundT:
+        """Look for files to join once a run holds none any more."""
+        try:
+            return await run
+        finally:
+            self._joiner.look(anew=True)
 
     async def recompress(self, job: RecompressionJob) -> RecompressionReport:
         # Imported here to keep start-up fast.
         from kgw.backend.seaweedmq.rewriting import RecompressionRun
 
         async with self._rewriting:
-            report = await self._reporting(RecompressionRun(self._files, self._layout, job).run())
+            run = RecompressionRun(self._files, self._layout, job)
+            report = await self._reporting(self._joining_after(run.run()))
         self.tail.forget_below(report.recompressed_end)
         return report
 

@@ -44,7 +44,10 @@ class VerifiedChunk(NamedTuple):
 
 
 class FilesChangedError(Exception):
-    """Files that were to be replaced have been dropped meanwhile. Nothing was changed."""
+    """Files that were to be replaced have been dropped meanwhile, or a run holds them.
+
+    Nothing was changed.
+    """
 
 
 class LogReader:

@@ -7,6 +7,7 @@ that is killed leaves the log with whole files rewritten: each takes its place i
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -84,12 +85,13 @@ class _Run:
     async def _read(self, file: ChainFile) -> list[_Timed]:
         """Return a file's batches, verified."""
         batches: list[_Timed] = []
-        async for chunk in self._files.reader.chunks_of(file):
-            decoded = chunk.decoded
-            batches += map(_Timed, decoded.times_ns, decoded.batches)
-            size_bytes = sum(len(batch.buffer) for batch in decoded.batches)
-            self._bytes_read += size_bytes
-            await self._moved(size_bytes)
+        async with aclosing(self._files.reader.chunks_of(file)) as chunks:
+            async for chunk in chunks:
+                decoded = chunk.decoded
+                batches += map(_Timed, decoded.times_ns, decoded.batches)
+                size_bytes = sum(len(batch.buffer) for batch in decoded.batches)
+                self._bytes_read += size_bytes
+                await self._moved(size_bytes)
         return batches
 
     def _payloads(self, batches: Sequence[_Timed]) -> list[Payload]:
@@ -228,7 +230,7 @@ class CompactionRun(_Run):
             return
         payloads = await self._files.shell.run(partial(self._payloads, output.batches))
         await self._moved(output.size_bytes)
-        await self._files.replace(output.sources, payloads, lambda detail: detail)
+        await self._files.replace(output.sources, payloads)
 
 
 class RecompressionRun(_Run):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncio import get_running_loop
 from collections import deque
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ class Room:
                     self.give_back(size_bytes)
                 else:
                     # Whoever comes behind it may have waited for it alone.
-                    self._waiting.remove((size_bytes, granted))
+                    with suppress(ValueError):  # its turn came after it was cancelled
+                        self._waiting.remove((size_bytes, granted))
                     self.give_back(0)
                 raise
         try:

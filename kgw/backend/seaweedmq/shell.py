@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from kgw.backend.hot_cache import HotCache
-from kgw.backend.seaweedmq.chain import Waiting
+from kgw.backend.seaweedmq.chain import TroubledChains
 from kgw.backend.seaweedmq.chunks import ChunkReader
 from kgw.backend.seaweedmq.room import Room
 from kgw.logs import EventLogger
@@ -65,10 +65,10 @@ class Shell:
         self.chunks = ChunkReader(options, self.run)
         self.joining = Lock()
         """One partition's files are joined at a time: they are in memory meanwhile."""
-        self.room = FreshMemory()
+        self.answer_memory = FreshMemory()
         self.append_room = Room(options.waiting_bytes)
         """For appends that SeaweedFS has not taken yet."""
-        self.waiting = Waiting()
+        self.troubled_chains = TroubledChains()
         self.problems: dict[str, None] = {}
         self._threads = ThreadPoolExecutor(_THREADS, "kgw-seaweedmq")
         self._loaded: dict[int, tuple[Chain, ChainFile]] = {}

@@ -372,6 +372,7 @@ async def test_first_files_are_dropped_with_a_detail_in_one_change() -> None:
     """Then they are removed, with their chunks; never the active one."""
     world, filer, chain = await begun(SMALL, entries=7)
     await chain.drop_files(2, b"starts at 6")
+    await turns()
     assert [CallKind.UPDATE, CallKind.DELETE, CallKind.DELETE] == [
         call.kind for call in filer.calls
     ]
@@ -383,15 +384,34 @@ async def test_first_files_are_dropped_with_a_detail_in_one_change() -> None:
     assert (b"starts at 6", 6, 7) == (other.detail, other.files[0].base_offset, other.end_offset)
 
 
+async def test_nobody_waits_until_files_are_removed() -> None:
+    """A filer that takes long over it keeps no change waiting; the end waits for it."""
+    world, filer, chain = await begun(SMALL, entries=10)
+    filer.hold_all(CallKind.DELETE)
+    await chain.drop_files(1, b"")
+    await chain.drop_files(1, b"")
+    await turns()
+    assert 1 == len(filer.held)
+    closing = asyncio.ensure_future(chain.aclose())
+    for number in range(2):
+        await turns()
+        assert not closing.done()
+        filer.held[number].answer()
+    await closing
+    assert 3 == len(world.store.directories[DIRECTORY])
+
+
 async def test_what_could_not_be_removed_is_with_the_next_files() -> None:
     """Also by another writer: the leader entry knows them."""
     world, filer, chain = await begun(SMALL, entries=7)
     first = chain.files[0].name
     filer.fail_next(CallKind.DELETE)
     await chain.drop_files(1, b"")
+    await turns()
     assert first in world.store.directories[DIRECTORY]
     other = await world.take_over(await world.filer())
     await other.drop_files(1, b"")
+    await turns()
     assert {LEADER, other.files[0].name} == set(world.store.directories[DIRECTORY])
     await other.save_detail(b"")
     filer.calls.clear()
@@ -428,6 +448,7 @@ async def test_a_replacement_that_does_not_come_leaves_nothing() -> None:
     await chain.aclose(world.clock.monotonic_s())
     other = await world.take_over(await world.filer())
     await other.drop_files(1, b"")
+    await turns()
     assert 2 == len(world.store.directories[DIRECTORY])
     assert world.store.named_chunks == set(world.store.chunks)
     assert [3] == await world.numbers()
@@ -617,6 +638,7 @@ async def test_a_sealed_file_that_is_gone_or_changed_is_damage() -> None:
     with pytest.raises(CorruptionError, match=first.name):
         await chain.load(first)
     await chain.drop_files(1, b"")
+    await turns()
     with pytest.raises(StorageError, match="not part of the chain"):
         await chain.load(first)
     world.store.delete(DIRECTORY, second.name, is_recursive=False)

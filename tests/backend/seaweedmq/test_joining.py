@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from kgw.backend.base import CompactionJob, LogSettings, PartitionLog, Segmented
 from kgw.backend.seaweedmq.chain import ChainFile, ChainOptions
 from kgw.backend.seaweedmq.chain.leader import LEADER
+from kgw.backend.seaweedmq.filer import FilerError
 from kgw.backend.seaweedmq.joining_rules import FACTOR, MOST_FILES, Bounds, find_run
 from kgw.errors import ErrorCode, StorageError
 from kgw.records.batch import split_batches
@@ -24,6 +25,8 @@ from tests.backend.seaweedmq.gateways import REFUSE_AT_ONCE, Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from kgw.backend.seaweedmq.filer import Chunk
 
 SMALL = REFUSE_AT_ONCE._replace(
     chain=ChainOptions(file_chunks=4, refuse_after_s=0), cache_bytes=0, chunk_cache_bytes=0
@@ -231,6 +234,41 @@ async def test_a_file_that_cannot_be_read_stays_as_it_is() -> None:
         )
         cluster.store.chunks[chunk] = lost
         assert _expected(200) == await contents(log)
+
+
+@pytest.mark.parametrize(
+    ("away", "joined"), [(0, [(0, 4), (4, 36), (36, 37)]), (17, [(0, 36), (36, 38)])]
+)
+async def test_a_file_that_is_out_of_reach_is_tried_again_later(
+    monkeypatch: pytest.MonkeyPatch, away: int, joined: list[tuple[int, int]]
+) -> None:
+    """Those beside it are joined at once; later, no file has to begin for it."""
+    async with Cluster(SMALL) as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create()
+        await _append(log, range(24))
+        chunk_away = list(cluster.store.chunks)[away]
+        read_chunk = gateway.filer.read_chunk
+
+        async def read(chunk: Chunk, start: int, size_bytes: int) -> bytes:
+            if chunk.file_id == chunk_away:
+                raise FilerError("the volume server does not answer")
+            return await read_chunk(chunk, start, size_bytes)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(gateway.filer, "read_chunk", read)
+            await _append(log, range(24, 37))
+            await _rest(log)
+        assert not gateway.backend.health.problems
+        if not away:
+            assert joined == await _segments(log)
+            return
+        assert 10 == len(await _segments(log))
+        cluster.clock.advance(61)
+        await _append(log, range(37, 38))
+        await _rest(log)
+        assert joined == await _segments(log)
+        assert _expected(38) == await contents(log)
 
 
 async def test_compaction_and_retention_go_on_beside_it() -> None:

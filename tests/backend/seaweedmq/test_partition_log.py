@@ -70,6 +70,60 @@ def _chunks(cluster: Cluster) -> list[Chunk]:
     return [chunk for file in _files(cluster) for chunk in file.chunks]
 
 
+async def test_a_retention_that_is_cancelled_is_noted_before_the_end() -> None:
+    """The filer does it all the same: a stop must not write the old log start back."""
+    async with Cluster(COLD) as cluster:
+        gateway = await cluster.gateway()
+        log = await _twelve_of_one_key(gateway)
+        gateway.filer.hold_all(CallKind.UPDATE)
+        dropping = asyncio.ensure_future(log.drop_before(7))
+        await turns()
+        dropping.cancel()
+        await turns()
+        closing = asyncio.ensure_future(gateway.backend.aclose())
+        await turns()
+        gateway.filer.hold_all()
+        gateway.filer.held[0].answer()
+        await closing
+        assert dropping.cancelled()
+        taken = await (await cluster.gateway()).log()
+        assert isinstance(taken, SeaweedMqPartitionLog)
+        first = (await taken.segments())[0]
+        assert 7 == taken.log_start_offset == log.log_start_offset
+        assert first.base_offset <= 7 < first.end_offset
+
+
+async def test_what_cannot_be_encoded_is_refused_and_keeps_no_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nor does it stand in the way of what comes next."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    async with Cluster(COLD._replace(waiting_bytes=100)) as cluster:
+        log = await (await cluster.gateway()).create()
+        for _ in range(3):
+            with monkeypatch.context() as patch:
+                patch.setattr("kgw.backend.seaweedmq.partition_log.encode", fail)
+                with pytest.raises(RuntimeError, match="a bug"):
+                    await log.append([make_batch([b"x"])])
+        assert 0 == (await log.append([make_batch([b"x"])])).base_offset
+
+
+async def test_damage_is_named_where_nobody_says_who_writes() -> None:
+    """The filer is asked whether another has removed the file; without it, it is damage."""
+    async with Cluster(COLD._replace(chunk_cache_bytes=0)) as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create()
+        await _append(log, [b"gone"])
+        cluster.store.chunks.clear()
+        gateway.filer.fail_next(CallKind.LOOK_UP)
+        with pytest.raises(CorruptionError):
+            await contents(log)
+        assert any("cannot be read" in one for one in gateway.backend.health.problems)
+
+
 async def test_what_gathers_is_one_chunk() -> None:
     """One upload and one update, however many appends wait for the one before."""
     async with Cluster() as cluster:

@@ -63,3 +63,16 @@ async def test_who_waits_no_more_keeps_nothing(is_granted: bool) -> None:
     waiting[1].cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
     assert 0 == room.used_bytes
+
+
+async def test_who_is_cancelled_just_before_its_turn_ends_as_cancelled() -> None:
+    """It is not in the line any more when it hears of it."""
+    room = Room(10)
+    assert room.take(10)
+    waiting = asyncio.ensure_future(_hold(room, 9, asyncio.Event()))
+    await turns()
+    waiting.cancel()
+    room.give_back(10)
+    await turns()
+    assert waiting.cancelled()
+    assert 0 == room.used_bytes

@@ -29,7 +29,7 @@ from kgw.backend.seaweedmq.chain.files import (
     NotWriterError,
     Payload,
 )
-from kgw.backend.seaweedmq.chain.settling import Waiting
+from kgw.backend.seaweedmq.chain.settling import TroubledChains
 
 __all__ = [
     "Chain",
@@ -38,5 +38,5 @@ __all__ = [
     "ChunkNote",
     "NotWriterError",
     "Payload",
-    "Waiting",
+    "TroubledChains",
 ]

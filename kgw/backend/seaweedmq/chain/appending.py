@@ -204,6 +204,7 @@ class Appender:
                 is_first = self._entering is None and self._uploaded is None
                 if is_first and self._clock.monotonic_s() >= self._refuse_at_s(group):
                     place = self._ledger.settler.directory
+                    self._ledger.settler.give_up()
                     self._refuse(NotStoredError(f"{place}: nothing could be uploaded: {error}"))
                 else:
                     await self._ledger.settler.pause(attempt)

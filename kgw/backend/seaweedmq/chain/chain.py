@@ -16,7 +16,7 @@ from kgw.backend.seaweedmq.chain.files import (
     note_of,
 )
 from kgw.backend.seaweedmq.chain.marks import read_file, read_marks
-from kgw.backend.seaweedmq.chain.settling import NotStoredError, Settler, Waiting
+from kgw.backend.seaweedmq.chain.settling import NotStoredError, Settler, TroubledChains
 from kgw.errors import CorruptionError, StorageError
 from kgw.logs import EventLogger
 
@@ -54,6 +54,8 @@ class Chain:
         self._options = options
         self._appender = Appender(ledger, options, self._failed)
         self._changes: set[asyncio.Task[object]] = set()
+        self._removal: asyncio.Task[None] | None = None
+        self._is_removal_due = False
 
     @classmethod
     async def create(
@@ -66,15 +68,15 @@ class Chain:
         *,
         options: ChainOptions = DEFAULT_OPTIONS,
         writer: bytes | None = None,
-        waiting: Waiting | None = None,
+        troubled: TroubledChains | None = None,
     ) -> Chain:
         """Make an empty chain with epoch 1, whose first file begins with its first append.
 
         `writer` is a token that no other writer has; a random one unless it is given. Chains that
-        are given the same `waiting` share what is logged while they wait. Raises EntryExistsError,
+        are given the same `troubled` share what is logged while they wait. Raises EntryExistsError,
         StorageError when the filer could not be asked for `refuse_after_s`.
         """
-        settler = Settler(filer, clock, directory, waiting)
+        settler = Settler(filer, clock, directory, troubled)
         token, refuse_at_s = _begin(clock, identity, options, writer)
         return cls(await taking_over.begin(settler, identity, token, detail, refuse_at_s), options)
 
@@ -88,7 +90,7 @@ class Chain:
         *,
         options: ChainOptions = DEFAULT_OPTIONS,
         writer: bytes | None = None,
-        waiting: Waiting | None = None,
+        troubled: TroubledChains | None = None,
     ) -> Chain:
         """Become the writer: from the return on, nobody else's update is taken.
 
@@ -99,7 +101,7 @@ class Chain:
         StorageError when the filer could not be asked for `refuse_after_s`. It may be cancelled:
         then the old writer may have been put out, and the next one to take over begins anew.
         """
-        settler = Settler(filer, clock, directory, waiting)
+        settler = Settler(filer, clock, directory, troubled)
         token, refuse_at_s = _begin(clock, identity, options, writer)
         return cls(await taking_over.take_over(settler, identity, token, refuse_at_s), options)
 
@@ -192,10 +194,10 @@ class Chain:
         )
 
     async def drop_files(self, count: int, detail: bytes) -> None:
-        """Forget the first files, with a new detail in the same change; then remove them.
+        """Forget the first files, with a new detail in the same change.
 
-        What cannot be removed is, with the next files. Raises ValueError when the active file is
-        among them: roll first. Raises NotWriterError.
+        They are removed afterwards: nobody waits for it. What cannot be is, with the next files.
+        Raises ValueError when the active file is among them: roll first. Raises NotWriterError.
         """
         await self.replace_files(0, count, (), detail)
 
@@ -204,11 +206,11 @@ class Chain:
     ) -> None:
         """Put files written by `write_file`, or none, in the place of sealed ones, in one change.
 
-        Those are removed afterwards. Raises ValueError when they are not there or the active file
-        is among them, NotWriterError.
+        Those are removed afterwards, as by `drop_files`. Raises ValueError when they are not there
+        or the active file is among them, NotWriterError.
         """
         await self._change(self._ledger.replace(first, count, written, detail, self._refuse_at_s))
-        await self._change(self._ledger.remove_unwanted())
+        self._remove()
 
     async def write_file(self, payloads: Sequence[Payload], begun_ms: int) -> ChainFile:
         """Write a whole file that nothing names yet: for `replace_files`, or `discard_files`.
@@ -244,7 +246,7 @@ class Chain:
     async def discard_files(self, written: Sequence[ChainFile]) -> None:
         """Remove files written by `write_file` that are not needed after all."""
         self._ledger.end_work(written)
-        await self._change(self._ledger.remove_unwanted())
+        await asyncio.shield(self._remove())
 
     # --- reading ---
 
@@ -335,6 +337,18 @@ class Chain:
         self._changes.add(task)
         task.add_done_callback(self._changes.discard)
         return task
+
+    def _remove(self) -> asyncio.Task[None]:
+        """Remove what is unwanted, one file at a time: SeaweedFS may take long over each."""
+        self._is_removal_due = True
+        if self._removal is None or self._removal.done():
+            self._removal = self._changes_add(self._remove_all())
+        return self._removal
+
+    async def _remove_all(self) -> None:
+        while self._is_removal_due:
+            self._is_removal_due = False
+            await self._ledger.remove_unwanted()
 
     async def _delete_chunks(self, chunks: list[Chunk]) -> None:
         try:

@@ -57,7 +57,7 @@ def pause_s(attempt: int) -> float:
     return float(min(_FIRST_PAUSE_S * 2 ** min(attempt - 1, 10), _LONGEST_PAUSE_S))
 
 
-class Waiting:
+class TroubledChains:
     """Which of the chains of a gateway wait for SeaweedFS: one line of the log says it of all."""
 
     def __init__(self) -> None:
@@ -87,9 +87,9 @@ class Settler:
     """Asks a filer about the entries of one directory, again and again where it must."""
 
     def __init__(
-        self, filer: Filer, clock: Clock, directory: str, waiting: Waiting | None = None
+        self, filer: Filer, clock: Clock, directory: str, troubled: TroubledChains | None = None
     ) -> None:
-        """`waiting` is shared by those whose waiting is to be logged together."""
+        """`troubled` is shared by those whose waiting is to be logged together."""
         self.filer = filer
         self.clock = clock
         self.directory = directory
@@ -97,7 +97,7 @@ class Settler:
         """What is in the way at present."""
         self._troubled_since_s = 0.0
         self._troubled_at_s = 0.0
-        self._waiting = waiting or Waiting()
+        self._troubled = troubled or TroubledChains()
 
     async def settle(self, change: Change, refuse_at_s: float) -> Outcome:
         """Make a change, and return when its outcome is known and cannot alter.
@@ -134,7 +134,7 @@ class Settler:
                 if verdict is not Verdict.OPEN:
                     return Outcome(verdict, found)
             if not is_on_its_way and self.clock.monotonic_s() >= refuse_at_s:
-                self._waiting.end(self)
+                self.give_up()
                 raise NotStoredError(f"{self.place(change.entry.name)}: {reason}") from reason
             await self.pause(attempt)
 
@@ -150,7 +150,7 @@ class Settler:
                 entry = await self.filer.look_up(self.directory, name)
             except FilerError as error:
                 if refuse_at_s is not None and self.clock.monotonic_s() >= refuse_at_s:
-                    self._waiting.end(self)
+                    self.give_up()
                     raise
                 self.note(error)
                 await self.pause(attempt)
@@ -175,7 +175,11 @@ class Settler:
             self._troubled_since_s = self.clock.monotonic_s()
         self._troubled_at_s = self.clock.monotonic_s()
         self.trouble = str(error)
-        self._waiting.begin(self)
+        self._troubled.begin(self)
+
+    def give_up(self) -> None:
+        """Take note that nothing waits any more, whatever is in the way."""
+        self._troubled.end(self)
 
     def place(self, name: str) -> str:
         """Return where an entry is, for messages."""
@@ -184,7 +188,7 @@ class Settler:
     def _done(self) -> None:
         if self.trouble is not None:
             self.trouble = None
-            self._waiting.end(self)
+            self._troubled.end(self)
 
     async def _send(self, change: Change) -> None:
         if change.before is None:

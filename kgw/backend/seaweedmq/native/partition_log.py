@@ -386,7 +386,7 @@ class NativePartitionLog(PartitionLog):
         if offset >= upper_bound or offset >= self._high_watermark:
             return ReadResult([], 0, offset)
         bound = min(upper_bound, self._high_watermark)
-        return self.tail.read(self._shell.room, offset, max_bytes, bound)
+        return self.tail.read(self._shell.answer_memory, offset, max_bytes, bound)
 
     async def read(
         self, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool = True
