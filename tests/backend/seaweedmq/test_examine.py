@@ -92,6 +92,20 @@ async def test_a_volume_server_that_is_away_is_a_problem() -> None:
     assert "topics" in [one.subject for one in found]
 
 
+async def test_a_lease_that_is_none_can_be_removed() -> None:
+    """The message says so; where there is none, somebody may have."""
+    filer = MemoryFiler()
+    await filer.open()
+    async with aclosing(filer):
+        (none,) = [one for one in await found_of(filer) if one.subject == "lease"]
+        assert (Severity.OK, True) == (none.severity, "removed it" in none.detail)
+        await filer.create("/topics/.kgw/kafka", Entry("gateway", content=b"x"))
+        (lease,) = [one for one in await found_of(filer) if one.subject == "lease"]
+    assert Severity.PROBLEM is lease.severity
+    assert "/topics/.kgw/kafka/gateway is not a lease" in lease.detail
+    assert lease.detail.endswith("with no gateway running, remove it: it is made anew")
+
+
 async def test_the_copies_of_the_state_are_looked_at() -> None:
     """Its files have chunks as those of topics do."""
     filer = MemoryFiler()

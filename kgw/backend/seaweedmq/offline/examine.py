@@ -207,18 +207,32 @@ async def _volumes(filer: Filer) -> Finding:
             "replication needs free volumes on so many volume servers",
         )
     if data != _PROBE:
-        return Finding("volumes", Severity.PROBLEM, "a chunk was not read as it was stored")
+        return Finding(
+            "volumes",
+            Severity.PROBLEM,
+            "a chunk was not read as it was stored; something between kgw and the volume servers "
+            "changes it: connect directly",
+        )
     return Finding("volumes", Severity.OK, "a chunk was stored, read and removed")
 
 
 async def _lease(filer: Filer, namespace: str, now_s: int) -> Finding:
     entry = await filer.look_up(private_directory(namespace), NAME)
     if entry is None:
-        return Finding("lease", Severity.OK, "no gateway has ever served the namespace")
+        return Finding(
+            "lease",
+            Severity.OK,
+            "there is no lease: no gateway has served the namespace, or somebody has removed it",
+        )
     try:
         lease = LeaseEntry.decode(entry)
     except CorruptionError as error:
-        return Finding("lease", Severity.PROBLEM, f"{private_directory(namespace)}/{error}")
+        return Finding(
+            "lease",
+            Severity.PROBLEM,
+            f"{private_directory(namespace)}/{error}; with no gateway running, remove "
+            "it: it is made anew",
+        )
     return judge_lease(lease, entry.modified_s, now_s)
 
 
@@ -244,7 +258,8 @@ async def _topics(filer: Filer, namespace: str, volumes: set[int]) -> AsyncItera
                     "partition",
                     Severity.WARNING,
                     f"{directory}/{LEADER} is missing, as is every log file: a creation was not "
-                    "finished, or all was removed",
+                    "finished, or all was removed; a gateway that knows the topic makes it anew, "
+                    "empty, at its next start",
                 )
                 continue
             unnamed: list[str] = []
