@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.backend.seaweedmq.channel.topology import VolumeServer, volume_servers_of
-from kgw.backend.seaweedmq.filer import Entry
+from kgw.backend.seaweedmq.filer import Entry, FilerError
 from kgw.backend.seaweedmq.lease_rules import LeaseEntry
 from kgw.backend.seaweedmq.offline.examine import (
     Setup,
@@ -69,6 +69,20 @@ async def test_other_filers_are_a_problem() -> None:
     async with aclosing(filer):
         found = await found_of(filer)
     assert ["filers"] == [one.subject for one in found if one.severity is Severity.PROBLEM]
+
+
+async def test_filers_that_nobody_tells_are_warned_of() -> None:
+    """There may be others."""
+
+    class WithoutMasters(MemoryFiler):
+        async def filers(self, *, deadline_s: float | None = None) -> list[str]:
+            raise FilerError("the masters cannot be reached")
+
+    filer = WithoutMasters()
+    await filer.open()
+    async with aclosing(filer):
+        found = await found_of(filer)
+    assert ["filers"] == [one.subject for one in found if one.severity is Severity.WARNING]
 
 
 async def test_a_sound_filer_is_found_so_and_left_as_it_was() -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.seaweedmq.backend import private_directory
 from kgw.backend.seaweedmq.chain.leader import LEADER
-from kgw.backend.seaweedmq.fence import check_fence, other_filers
+from kgw.backend.seaweedmq.fence import check_fence, find_other_filers
+from kgw.backend.seaweedmq.filer import FilerError
 from kgw.backend.seaweedmq.lease_rules import NAME, LeaseEntry
 from kgw.backend.seaweedmq.offline.findings import Finding, Severity
 from kgw.backend.seaweedmq.offline.opening import state_directory
@@ -177,7 +178,14 @@ def _volumes_of(entry: Entry) -> set[int]:
 
 
 async def _filers(filer: Filer, monotonic_s: float) -> Finding:
-    problem = await other_filers(filer, monotonic_s)
+    try:
+        problem = await find_other_filers(filer, monotonic_s)
+    except FilerError as error:
+        return Finding(
+            "filers",
+            Severity.WARNING,
+            f"the masters do not say which filers there are: {error}; start them again",
+        )
     if problem is not None:
         return Finding("filers", Severity.PROBLEM, problem)
     return Finding("filers", Severity.OK, "no other filer is known")
