@@ -42,9 +42,19 @@ def server(
 SERVERS = [server("a:8080"), server("b:8080")]
 
 
-async def found_of(filer: MemoryFiler) -> list[Finding]:
-    """Examine it."""
-    return [one async for one in examine(filer, SETUP, "probe", NOW_S, 0.0, SERVERS)]
+async def found_of(
+    filer: MemoryFiler, *answers: list[VolumeServer] | StorageError
+) -> list[Finding]:
+    """Examine it. The masters answer so, and then that there are SERVERS."""
+    left = [*answers]
+
+    async def volume_servers() -> list[VolumeServer]:
+        answer = left.pop(0) if left else SERVERS
+        if isinstance(answer, StorageError):
+            raise answer
+        return answer
+
+    return [one async for one in examine(filer, SETUP, "probe", NOW_S, 0.0, volume_servers)]
 
 
 @pytest.mark.parametrize(
@@ -129,6 +139,28 @@ async def test_the_copies_of_the_state_are_looked_at() -> None:
         await filer.create("/topics/.kgw/kafka/state", Entry("file", (chunk,)))
         (gone,) = [one for one in await found_of(filer) if one.severity is Severity.PROBLEM]
     assert gone.detail.startswith("volume 7 is on no volume server")
+
+
+async def test_a_volume_that_is_made_meanwhile_is_not_lost() -> None:
+    """The masters are asked again once it is known which volumes there have to be."""
+    filer = MemoryFiler()
+    await filer.open()
+    async with aclosing(filer):
+        chunk = (await filer.upload([b"x"]))._replace(file_id="7,01ab")
+        await filer.create("/topics/.kgw/kafka/state", Entry("file", (chunk,)))
+        later = [server(one, volumes={7: "001"}) for one in "ab"]
+        assert {Severity.OK} == {one.severity for one in await found_of(filer, SERVERS, later)}
+
+
+@pytest.mark.parametrize("answers", [(), (SERVERS,)])
+async def test_masters_that_are_away_are_a_problem(answers: tuple[list[VolumeServer], ...]) -> None:
+    """One, and whatever does not need them is said."""
+    filer = MemoryFiler()
+    await filer.open()
+    async with aclosing(filer):
+        found = await found_of(filer, *answers, StorageError("away"))
+    assert ["masters"] == [one.subject for one in found if one.severity is Severity.PROBLEM]
+    assert {"topics", "volumes"} <= {one.subject for one in found}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from kgw.backend.seaweedmq.topics import TopicDirectories, twins
 from kgw.errors import CorruptionError, DataDirectoryError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from kgw.backend.seaweedmq.channel.topology import VolumeServer
     from kgw.backend.seaweedmq.filer import Entry, Filer
@@ -144,12 +144,12 @@ async def examine(
     probe: str,
     now_s: int,
     monotonic_s: float,
-    servers: Sequence[VolumeServer] | None,
+    volume_servers: Callable[[], Awaitable[Sequence[VolumeServer]]],
 ) -> AsyncIterator[Finding]:
     """Yield what is found of an open filer. `probe` is a name that nobody else has.
 
-    The time is now by the wall clock and by the monotonic one. `servers` are the volume servers,
-    None when the masters do not tell. Raises FilerError when the filer does not answer any more.
+    The time is now by the wall clock and by the monotonic one. `volume_servers` asks the masters.
+    Raises FilerError when the filer does not answer any more.
     """
     for finding in judge_setup(setup):
         yield finding
@@ -157,7 +157,10 @@ async def examine(
     yield await _fence(filer, setup.namespace, probe)
     # Before what may take long.
     yield await _lease(filer, setup.namespace, now_s)
-    if servers is not None:
+    servers = await _servers(volume_servers)
+    if isinstance(servers, Finding):
+        yield servers
+    else:
         yield judge_volume_servers(servers, setup.asked_replication, setup.disk_type)
     yield await _volumes(filer)
     volumes: set[int] = set()
@@ -167,9 +170,29 @@ async def examine(
             volumes |= _volumes_of(entry)
     async for finding in _topics(filer, setup.namespace, volumes):
         yield finding
-    if servers is not None:
+    if isinstance(servers, Finding):
+        return
+    # Asked again: what was stored meanwhile may be in volumes that were made for it.
+    servers = await _servers(volume_servers)
+    if isinstance(servers, Finding):
+        yield servers
+    else:
         for finding in judge_copies(volumes, servers, setup.asked_replication):
             yield finding
+
+
+async def _servers(
+    volume_servers: Callable[[], Awaitable[Sequence[VolumeServer]]],
+) -> Sequence[VolumeServer] | Finding:
+    try:
+        return await volume_servers()
+    except StorageError as error:
+        return Finding(
+            "masters",
+            Severity.PROBLEM,
+            f"they do not say which volume servers there are: {error}. Without a master no chunk "
+            "gets a place: start it again",
+        )
 
 
 def _volumes_of(entry: Entry) -> set[int]:
