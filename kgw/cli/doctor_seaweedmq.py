@@ -56,17 +56,16 @@ async def _examine(config: Config) -> list[Finding]:
     await filer.open()
     async with aclosing(filer):
         findings = [judge_version(filer.configuration.version)]
-        servers, default_replication = None, ""
+        default_replication = ""
         try:
-            servers = await filer.volume_servers()
             default_replication = await filer.default_replication()
         except StorageError as error:
             findings.append(
                 Finding(
                     "masters",
                     Severity.PROBLEM,
-                    f"they do not say which volume servers there are: {error}. Without "
-                    "a master no chunk gets a place: start it again",
+                    f"they do not say how many copies they make by themselves: {error}; start "
+                    "them again",
                 )
             )
         setup = Setup(
@@ -80,7 +79,10 @@ async def _examine(config: Config) -> list[Finding]:
         )
         probe, now_s = f"doctor-{uuid4().hex}", clock.wall_ms() // 1000
         findings += [
-            one async for one in examine(filer, setup, probe, now_s, clock.monotonic_s(), servers)
+            one
+            async for one in examine(
+                filer, setup, probe, now_s, clock.monotonic_s(), filer.volume_servers
+            )
         ]
         if config.seaweedmq_native:
             findings += await _examine_native(config, filer)

@@ -164,7 +164,8 @@ class GroupCoordinator:
 
         Done twice it does no harm. INVALID_PRODUCER_EPOCH when what is pending belongs to a later
         transaction; COORDINATOR_NOT_AVAILABLE when nothing could be stored: then all is pending as
-        before, and the end has to be told again.
+        before, and the end has to be told again; NOT_COORDINATOR when another process has taken
+        the state over: it has to be told there.
         """
         group = self._groups.get(group_id)
         if group is None:

@@ -2,8 +2,9 @@
 
 A step changes a group's machine at once and yields effects. What is to be persisted is queued; the
 answers that follow wait for it, in order, while further requests run. When storing fails, the group
-is loaded again from what is stored, and whoever waited hears COORDINATOR_NOT_AVAILABLE. Nothing is
-awaited while a group is half changed, and no lock is held: there is none.
+is loaded again from what is stored, and whoever waited hears COORDINATOR_NOT_AVAILABLE, or
+NOT_COORDINATOR when another process has taken the state over. Nothing is awaited while a group is
+half changed, and no lock is held: there is none.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ Behaviour:
   add.partitions.to.txn.retry.backoff.max.ms: then it is CONCURRENT_TRANSACTIONS;
 - verify_only changes nothing: TRANSACTION_ABORTABLE for partitions that are not in it;
 - INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED; COORDINATOR_NOT_AVAILABLE when it could not be
-  stored.
+  stored, NOT_COORDINATOR when another process has taken the state over.
 
 v1: throttle time. v2: PRODUCER_FENCED (KIP-588), INVALID_PRODUCER_EPOCH before. v3: flexible
 (KIP-482). v4: several transactions, and verify_only: for other brokers (KIP-890). v5:

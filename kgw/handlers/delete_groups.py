@@ -3,7 +3,8 @@
 Behaviour:
 - durable before it is answered: a crash does not bring a group back;
 - NON_EMPTY_GROUP as long as the group has members; GROUP_ID_NOT_FOUND;
-  COORDINATOR_NOT_AVAILABLE when it could not be stored.
+  COORDINATOR_NOT_AVAILABLE when it could not be stored, NOT_COORDINATOR when another process has
+  taken the state over.
 
 v1: throttle time. v2: flexible (KIP-482).
 """

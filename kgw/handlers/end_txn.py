@@ -10,7 +10,7 @@ Behaviour:
 - from v5 on each transaction has an epoch, or a producer id, of its own (KIP-890): the answer says
   the next one's. To abort nothing is allowed, and fences what is still on its way;
 - INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED; COORDINATOR_NOT_AVAILABLE when it could not be
-  stored.
+  stored, NOT_COORDINATOR when another process has taken the state over.
 
 v1: throttle time. v2: PRODUCER_FENCED (KIP-588), INVALID_PRODUCER_EPOCH before. v3: flexible
 (KIP-482). v4: TRANSACTION_ABORTABLE (KIP-890). v5: version 2 of transactions (KIP-890).

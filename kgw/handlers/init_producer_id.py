@@ -9,7 +9,8 @@ Behaviour:
 - a producer that goes on says what it has (KIP-360): PRODUCER_FENCED when another has come since.
   An id and epoch of 0 are taken for none, unless they are the producer's: clients send them so;
 - INVALID_TRANSACTION_TIMEOUT beyond transaction.max.timeout.ms; POLICY_VIOLATION when there are
-  kgw.transactional.ids.max others; COORDINATOR_NOT_AVAILABLE when it could not be stored.
+  kgw.transactional.ids.max others; COORDINATOR_NOT_AVAILABLE when it could not be stored,
+  NOT_COORDINATOR when another process has taken the state over.
 
 v2: flexible (KIP-482). v3: the id and epoch that the client has (KIP-360). v4: PRODUCER_FENCED
 (KIP-588), INVALID_PRODUCER_EPOCH before. v5: TRANSACTION_ABORTABLE (KIP-890). v6 is not stable in

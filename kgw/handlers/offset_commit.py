@@ -11,8 +11,8 @@ Behaviour:
   UNKNOWN_TOPIC_ID; OFFSET_METADATA_TOO_LARGE; a negative offset is INVALID_REQUEST;
 - the retention time of v2 to v4 is kept to; otherwise offsets expire when the group has been empty
   for `offsets.retention.minutes`;
-- COORDINATOR_NOT_AVAILABLE when nothing can be stored: nothing of the request was, or all of it;
-  NOT_COORDINATOR when another process has taken the state over: nothing was.
+- COORDINATOR_NOT_AVAILABLE when nothing can be stored, NOT_COORDINATOR when another process has
+  taken the state over: nothing of the request was stored, or all of it.
 
 v0 is served as v1, without membership: there is no ZooKeeper. v1: membership. v2: retention time.
 v3: throttle time. v5: no retention time (KIP-211). v6: leader epochs (KIP-320). v7: static members

@@ -16,10 +16,10 @@ Behaviour:
   commits whoever is in the group, which is created. That keeps no member alive;
 - UNKNOWN_TOPIC_OR_PARTITION; OFFSET_METADATA_TOO_LARGE; a negative offset is INVALID_REQUEST; an
   empty group id is INVALID_GROUP_ID;
-- COORDINATOR_NOT_AVAILABLE when nothing can be stored: nothing of the request was, or all of it;
-  NOT_COORDINATOR when another process has taken the state over: nothing was.
-  v0 and v1 hear it, too, instead of COORDINATOR_LOAD_IN_PROGRESS, which crashed clients of their
-  time (KAFKA-7296).
+- COORDINATOR_NOT_AVAILABLE when nothing can be stored, NOT_COORDINATOR when another process has
+  taken the state over: nothing of the request was stored, or all of it.
+  v0 and v1 hear COORDINATOR_NOT_AVAILABLE, too, instead of COORDINATOR_LOAD_IN_PROGRESS, which
+  crashed clients of their time (KAFKA-7296).
 
 v2: leader epochs (KIP-320). v3: membership (KIP-447), flexible (KIP-482). v4: TRANSACTION_ABORTABLE
 (KIP-890). v5: adds the group to the transaction (KIP-890).

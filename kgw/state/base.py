@@ -61,7 +61,10 @@ class DamagedStateError(CorruptionError):
 
 
 class StateTakenOverError(StorageError):
-    """Another process writes the state now. Nothing was stored, and nothing will be from here."""
+    """Another process writes the state now.
+
+    What was asked may have been stored at most before that; nothing will be from here.
+    """
 
     # For changes of topics and settings. Coordinators say NOT_COORDINATOR: clients look for both.
     code = ErrorCode.NOT_CONTROLLER

@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from kgw.cli.main import main
-from tests.seaweedfs.binary import NoWeedError, weed
+from tests.seaweedfs.binary import weed
+from tests.seaweedfs.fixtures import seaweedfs_or_skip
 
 ROOT = Path(__file__).resolve().parents[2]
 # Written as JSON, which YAML is, so that they are read here without a library for YAML.
@@ -48,10 +49,8 @@ def test_kgw_takes_its_command_line(command: list[str]) -> None:
 def test_weed_knows_the_options(command: list[str]) -> None:
     """Of the version that kgw is tried with."""
     kind, *options = command
-    try:
+    with seaweedfs_or_skip():
         program = weed()
-    except NoWeedError as error:
-        pytest.skip(str(error))
     known = subprocess.run(
         [program, "help", kind], capture_output=True, text=True, check=False, timeout=20
     )

@@ -33,18 +33,15 @@ and nothing else of it needs them."""
 _log = EventLogger(__name__)
 
 
-async def other_filers(filer: Filer, now_s: float) -> str | None:
+async def find_other_filers(filer: Filer, now_s: float) -> str | None:
     """Return what is wrong where the cluster, or this filer's group of it, has other filers.
 
     Each locks a path in its own memory, passes some changes on to another that owns the path, and
     may have a store of its own, which learns later what others have stored: then what was just
-    written is not found. `now_s` is by the monotonic clock.
+    written is not found. `now_s` is by the monotonic clock. Raises FilerError when the masters do
+    not say which filers there are.
     """
-    try:
-        addresses = await filer.filers(deadline_s=now_s + _ASK_S)
-    except FilerError as error:
-        _log.warning("which filers there are could not be asked", reason=str(error))
-        return None
+    addresses = await filer.filers(deadline_s=now_s + _ASK_S)
     if len(addresses) < 2:
         return None
     return (
@@ -52,6 +49,15 @@ async def other_filers(filer: Filer, now_s: float) -> str | None:
         "excludes the other's writers: kgw needs one without others, or in a group of its own "
         "(weed filer -filerGroup)"
     )
+
+
+async def other_filers(filer: Filer, now_s: float) -> str | None:
+    """Return what `find_other_filers` does; None where the masters do not say."""
+    try:
+        return await find_other_filers(filer, now_s)
+    except FilerError as error:
+        _log.warning("which filers there are could not be asked", reason=str(error))
+        return None
 
 
 async def check_filers(filer: Filer, now_s: float) -> None:

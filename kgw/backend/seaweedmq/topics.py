@@ -80,6 +80,8 @@ class TopicDirectories:
         """The namespace's directory."""
         self._places: dict[TopicId, list[TopicPlace]] = {}
         """More than one when somebody has copied a directory with its attributes."""
+        self._ids: dict[TopicName, set[TopicId]] = {}
+        """Under which ids each topic has, or had, places."""
         self._latest_s: dict[TopicName, int] = {}
         """When the last known creation of a topic was: no directory's name is given twice, so that
         what removes one, however late it arrives, removes nothing of a namesake."""
@@ -107,14 +109,17 @@ class TopicDirectories:
 
         Those that share an id are for the caller to complain of: see `twins`. Raises FilerError.
         """
-        if again:
-            self._listed.clear()
-            self._places.clear()
+        gone = set(self._listed) if again else set()
         async for entry in self._filer.list_entries(self.root, chunks=False):
             if entry.is_directory:
                 topic = TopicName(entry.name)
+                gone.discard(topic)
                 async with self._lock(topic):
+                    if again:
+                        self._listed.discard(topic)
                     await self._list(topic)
+        for topic in gone:
+            self._forget_topic(topic)
         found = {topic_id: list(places) for topic_id, places in self._places.items()}
         for topic_id, places in found.items():
             if len(places) > 1:
@@ -221,13 +226,19 @@ class TopicDirectories:
         if topic in self._listed:
             return
         parent = f"{self.root}/{topic}"
-        async for entry in self._filer.list_entries(parent, chunks=False):
-            found = _read_place(topic, parent, entry)
-            if found is not None:
-                self._note(*found)
+        found = [
+            place
+            async for entry in self._filer.list_entries(parent, chunks=False)
+            if (place := _read_place(topic, parent, entry)) is not None
+        ]
+        # What was known until now is known meanwhile.
+        self._forget_topic(topic)
+        for place in found:
+            self._note(*place)
         self._listed.add(topic)
 
     def _note(self, topic_id: TopicId, place: TopicPlace) -> None:
+        self._ids.setdefault(place.topic, set()).add(topic_id)
         places = self._places.setdefault(topic_id, [])
         if place not in places:
             places.append(place)
@@ -238,6 +249,13 @@ class TopicDirectories:
         places = [one for one in self._places.pop(topic_id, []) if one != place]
         if places:
             self._places[topic_id] = places
+
+    def _forget_topic(self, topic: TopicName) -> None:
+        for topic_id in self._ids.pop(topic, ()):
+            for place in self._places.get(topic_id, []):
+                if place.topic == topic:
+                    self._forget(topic_id, place)
+        self._listed.discard(topic)
 
     def _look_again(self, topic_id: TopicId, places: list[TopicPlace]) -> None:
         """Let whoever asks next look: somebody will move one of them away."""

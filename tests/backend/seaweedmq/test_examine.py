@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.backend.seaweedmq.channel.topology import VolumeServer, volume_servers_of
-from kgw.backend.seaweedmq.filer import Entry
+from kgw.backend.seaweedmq.filer import Entry, FilerError
 from kgw.backend.seaweedmq.lease_rules import LeaseEntry
 from kgw.backend.seaweedmq.offline.examine import (
     Setup,
@@ -42,9 +42,19 @@ def server(
 SERVERS = [server("a:8080"), server("b:8080")]
 
 
-async def found_of(filer: MemoryFiler) -> list[Finding]:
-    """Examine it."""
-    return [one async for one in examine(filer, SETUP, "probe", NOW_S, 0.0, SERVERS)]
+async def found_of(
+    filer: MemoryFiler, *answers: list[VolumeServer] | StorageError
+) -> list[Finding]:
+    """Examine it. The masters answer so, and then that there are SERVERS."""
+    left = [*answers]
+
+    async def volume_servers() -> list[VolumeServer]:
+        answer = left.pop(0) if left else SERVERS
+        if isinstance(answer, StorageError):
+            raise answer
+        return answer
+
+    return [one async for one in examine(filer, SETUP, "probe", NOW_S, 0.0, volume_servers)]
 
 
 @pytest.mark.parametrize(
@@ -71,6 +81,20 @@ async def test_other_filers_are_a_problem() -> None:
     assert ["filers"] == [one.subject for one in found if one.severity is Severity.PROBLEM]
 
 
+async def test_filers_that_nobody_tells_are_warned_of() -> None:
+    """There may be others."""
+
+    class WithoutMasters(MemoryFiler):
+        async def filers(self, *, deadline_s: float | None = None) -> list[str]:
+            raise FilerError("the masters cannot be reached")
+
+    filer = WithoutMasters()
+    await filer.open()
+    async with aclosing(filer):
+        found = await found_of(filer)
+    assert ["filers"] == [one.subject for one in found if one.severity is Severity.WARNING]
+
+
 async def test_a_sound_filer_is_found_so_and_left_as_it_was() -> None:
     """The entry and the chunk of the test are removed."""
     filer = MemoryFiler()
@@ -92,6 +116,20 @@ async def test_a_volume_server_that_is_away_is_a_problem() -> None:
     assert "topics" in [one.subject for one in found]
 
 
+async def test_a_lease_that_is_none_can_be_removed() -> None:
+    """The message says so; where there is none, somebody may have."""
+    filer = MemoryFiler()
+    await filer.open()
+    async with aclosing(filer):
+        (none,) = [one for one in await found_of(filer) if one.subject == "lease"]
+        assert (Severity.OK, True) == (none.severity, "removed it" in none.detail)
+        await filer.create("/topics/.kgw/kafka", Entry("gateway", content=b"x"))
+        (lease,) = [one for one in await found_of(filer) if one.subject == "lease"]
+    assert Severity.PROBLEM is lease.severity
+    assert "/topics/.kgw/kafka/gateway is not a lease" in lease.detail
+    assert lease.detail.endswith("with no gateway running, remove it: it is made anew")
+
+
 async def test_the_copies_of_the_state_are_looked_at() -> None:
     """Its files have chunks as those of topics do."""
     filer = MemoryFiler()
@@ -101,6 +139,28 @@ async def test_the_copies_of_the_state_are_looked_at() -> None:
         await filer.create("/topics/.kgw/kafka/state", Entry("file", (chunk,)))
         (gone,) = [one for one in await found_of(filer) if one.severity is Severity.PROBLEM]
     assert gone.detail.startswith("volume 7 is on no volume server")
+
+
+async def test_a_volume_that_is_made_meanwhile_is_not_lost() -> None:
+    """The masters are asked again once it is known which volumes there have to be."""
+    filer = MemoryFiler()
+    await filer.open()
+    async with aclosing(filer):
+        chunk = (await filer.upload([b"x"]))._replace(file_id="7,01ab")
+        await filer.create("/topics/.kgw/kafka/state", Entry("file", (chunk,)))
+        later = [server(one, volumes={7: "001"}) for one in "ab"]
+        assert {Severity.OK} == {one.severity for one in await found_of(filer, SERVERS, later)}
+
+
+@pytest.mark.parametrize("answers", [(), (SERVERS,)])
+async def test_masters_that_are_away_are_a_problem(answers: tuple[list[VolumeServer], ...]) -> None:
+    """One, and whatever does not need them is said."""
+    filer = MemoryFiler()
+    await filer.open()
+    async with aclosing(filer):
+        found = await found_of(filer, *answers, StorageError("away"))
+    assert ["masters"] == [one.subject for one in found if one.severity is Severity.PROBLEM]
+    assert {"topics", "volumes"} <= {one.subject for one in found}
 
 
 @pytest.mark.parametrize(

@@ -23,11 +23,18 @@ from kgw.types import PartitionKey, TopicId, TopicName
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from kgw.backend.seaweedmq.channel.topology import VolumeServer
+
 import pytest
 
 KEY = PartitionKey(TopicId(b"0123456789abcdef"), 0)
 TOPIC = TopicName("orders")
 SETUP = Setup("kafka", "", "", "", "", is_synced=True, is_secured=True)
+
+
+async def no_servers() -> list[VolumeServer]:
+    """Answer as masters that know of none."""
+    return []
 
 
 class Ours:
@@ -96,7 +103,7 @@ async def test_a_leader_entry_that_is_gone_stops_its_partition(ours: Ours) -> No
     await backend.open()
     with pytest.raises(CorruptionError, match=f"{directory}/{LEADER}: it is gone"):
         await backend.open_partition(KEY, TOPIC, LogSettings())
-    found = [one async for one in examine(ours.filer, SETUP, "probe", 0, 0.0, None)]
+    found = [one async for one in examine(ours.filer, SETUP, "probe", 0, 0.0, no_servers)]
     assert [(Severity.PROBLEM, True)] == [
         (one.severity, f"{LEADER}: it is gone" in one.detail)
         for one in found
@@ -126,7 +133,7 @@ async def test_a_copy_of_a_topics_directory_is_named(ours: Ours) -> None:
             await backend.open_partition(KEY, TOPIC, LogSettings())
     await backend.forget_others()
     assert [problem] == list(backend.health.problems)
-    found = [one async for one in examine(ours.filer, SETUP, "probe", 0, 0.0, None)]
+    found = [one async for one in examine(ours.filer, SETUP, "probe", 0, 0.0, no_servers)]
     assert problem in [one.detail for one in found if one.severity is Severity.PROBLEM]
     await ours.filer.delete(parent, copy.name, is_recursive=True)
     assert 3 == (await backend.open_partition(KEY, TOPIC, LogSettings())).high_watermark

@@ -161,6 +161,23 @@ async def test_what_a_filer_does_not_take_comes_with_the_next_checkpoint(
         assert [newer] == await catalog.kept()
 
 
+async def test_a_row_is_kept_while_a_checkpoint_lists_the_topics(store: FilerStore) -> None:
+    """What was known of the directories is known until the listing has been answered."""
+    async with started(store) as catalog:
+        await catalog.create("orders", 1, {})
+        await catalog.settle()
+        newer = catalog.orders.row()._replace(configs={"retention.ms": "7"})
+        topics = catalog.backend._topics  # noqa: SLF001
+        catalog.filer.hold_next(CallKind.LIST)
+        listing = asyncio.ensure_future(topics.list_all(again=True))
+        await catalog.settle()
+        catalog.backend.describe_topic(newer.topic_id, newer.encode())
+        await catalog.settle()
+        catalog.filer.held[0].answer()
+        await listing
+        assert [newer] == await catalog.kept()
+
+
 async def test_a_topic_that_goes_meanwhile_is_no_trouble(store: FilerStore) -> None:
     """Its directory is not made again."""
     async with started(store) as catalog:

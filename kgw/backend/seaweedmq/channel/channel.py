@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from grpc import ssl_channel_credentials
 from grpc.aio import AioRpcError, insecure_channel, secure_channel
@@ -11,6 +11,7 @@ from kgw.backend.seaweedmq.channel.calls import Calls, statuses
 from kgw.backend.seaweedmq.channel.encoding import UpdateEncoder, entry_of, message_of
 from kgw.backend.seaweedmq.channel.options import grpc_target
 from kgw.backend.seaweedmq.channel.statuses import (
+    PassingError,
     creation_error,
     deletion_error,
     trouble_at_start,
@@ -23,9 +24,8 @@ from kgw.errors import DataDirectoryError
 from kgw.logs import EventLogger
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 
-    from google.protobuf.message import Message
     from grpc.aio import Channel
 
     from kgw.backend.seaweedmq.channel.calls import Deadline
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 _log = EventLogger(__name__)
+
+ResultT = TypeVar("ResultT")
 
 _PAGE = 1024
 """How many entries are asked for at a time; with their chunks an eighth of that."""
@@ -123,45 +125,65 @@ class FilerChannel(Filer):
 
         Raises FilerError.
         """
-        request = master_pb2.ListClusterNodesRequest(
-            client_type=kind, filer_group=self.configuration.filer_group
+        group = self.configuration.filer_group
+        filers, wanted = (
+            master_pb2.ListClusterNodesRequest(client_type=one, filer_group=group)
+            for one in ("filer", kind)
         )
-        answer: master_pb2.ListClusterNodesResponse = await self._ask_masters(
-            "list_nodes", "ListClusterNodes", request, deadline_s
-        )
-        return [node.address for node in answer.cluster_nodes]
+
+        async def ask(master: master_pb2_grpc.SeaweedStub, deadline: Deadline) -> list[str]:
+            answer = await master.ListClusterNodes(filers, timeout=deadline.one_try_s())
+            if not answer.cluster_nodes:
+                # Each answers from its own list, and all servers, this filer among them, are
+                # connected to the master that leads.
+                raise PassingError("a master knows of no filers: it does not lead the others")
+            if kind != "filer":
+                answer = await master.ListClusterNodes(wanted, timeout=deadline.one_try_s())
+            return [node.address for node in answer.cluster_nodes]
+
+        return await self._ask_masters("list_nodes", "ListClusterNodes", ask, deadline_s)
 
     async def volume_servers(self) -> list[VolumeServer]:
         """Return the volume servers that are connected to the masters. Raises FilerError."""
         request = master_pb2.VolumeListRequest()
-        answer: master_pb2.VolumeListResponse = await self._ask_masters(
-            "list_volumes", "VolumeList", request
+        return volume_servers_of(
+            await self._ask_masters(
+                "list_volumes",
+                "VolumeList",
+                lambda master, deadline: master.VolumeList(request, timeout=deadline.one_try_s()),
+            )
         )
-        return volume_servers_of(answer)
 
     async def default_replication(self) -> str:
         """Return the replication of whoever asks for none. Raises FilerError."""
         if self.configuration.replication:
             return self.configuration.replication
         request = master_pb2.GetMasterConfigurationRequest()
-        answer: master_pb2.GetMasterConfigurationResponse = await self._ask_masters(
-            "master_configuration", "GetMasterConfiguration", request
+        answer = await self._ask_masters(
+            "master_configuration",
+            "GetMasterConfiguration",
+            lambda master, deadline: master.GetMasterConfiguration(
+                request, timeout=deadline.one_try_s()
+            ),
         )
         # "" is what a master has that was told nothing: one copy.
         return answer.default_replication or "000"
 
     async def _ask_masters(
-        self, call: str, method: str, request: Message, deadline_s: float | None = None
-    ) -> Any:
+        self,
+        call: str,
+        method: str,
+        ask: Callable[[master_pb2_grpc.SeaweedStub, Deadline], Awaitable[ResultT]],
+        deadline_s: float | None = None,
+    ) -> ResultT:
         """Return a master's answer, of the first one that gives any. Raises FilerError."""
         masters = list(self.configuration.masters)
 
-        async def attempt(deadline: Deadline) -> Any:
+        async def attempt(deadline: Deadline) -> ResultT:
             masters.append(masters.pop(0))
             async with self.connect(grpc_target(masters[-1])) as channel:
                 with statuses(f"{method} at {masters[-1]}", is_change=False):
-                    ask = getattr(master_pb2_grpc.SeaweedStub(channel), method)
-                    return await ask(request, timeout=deadline.one_try_s())
+                    return await ask(master_pb2_grpc.SeaweedStub(channel), deadline)
 
         return await self._calls.until_done(call, attempt, deadline_s)
 

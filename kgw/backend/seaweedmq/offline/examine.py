@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.seaweedmq.backend import private_directory
 from kgw.backend.seaweedmq.chain.leader import LEADER
-from kgw.backend.seaweedmq.fence import check_fence, other_filers
+from kgw.backend.seaweedmq.fence import check_fence, find_other_filers
+from kgw.backend.seaweedmq.filer import FilerError
 from kgw.backend.seaweedmq.lease_rules import NAME, LeaseEntry
 from kgw.backend.seaweedmq.offline.findings import Finding, Severity
 from kgw.backend.seaweedmq.offline.opening import state_directory
@@ -18,7 +19,7 @@ from kgw.backend.seaweedmq.topics import TopicDirectories, twins
 from kgw.errors import CorruptionError, DataDirectoryError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from kgw.backend.seaweedmq.channel.topology import VolumeServer
     from kgw.backend.seaweedmq.filer import Entry, Filer
@@ -143,12 +144,12 @@ async def examine(
     probe: str,
     now_s: int,
     monotonic_s: float,
-    servers: Sequence[VolumeServer] | None,
+    volume_servers: Callable[[], Awaitable[Sequence[VolumeServer]]],
 ) -> AsyncIterator[Finding]:
     """Yield what is found of an open filer. `probe` is a name that nobody else has.
 
-    The time is now by the wall clock and by the monotonic one. `servers` are the volume servers,
-    None when the masters do not tell. Raises FilerError when the filer does not answer any more.
+    The time is now by the wall clock and by the monotonic one. `volume_servers` asks the masters.
+    Raises FilerError when the filer does not answer any more.
     """
     for finding in judge_setup(setup):
         yield finding
@@ -156,7 +157,10 @@ async def examine(
     yield await _fence(filer, setup.namespace, probe)
     # Before what may take long.
     yield await _lease(filer, setup.namespace, now_s)
-    if servers is not None:
+    servers = await _servers(volume_servers)
+    if isinstance(servers, Finding):
+        yield servers
+    else:
         yield judge_volume_servers(servers, setup.asked_replication, setup.disk_type)
     yield await _volumes(filer)
     volumes: set[int] = set()
@@ -166,9 +170,29 @@ async def examine(
             volumes |= _volumes_of(entry)
     async for finding in _topics(filer, setup.namespace, volumes):
         yield finding
-    if servers is not None:
+    if isinstance(servers, Finding):
+        return
+    # Asked again: what was stored meanwhile may be in volumes that were made for it.
+    servers = await _servers(volume_servers)
+    if isinstance(servers, Finding):
+        yield servers
+    else:
         for finding in judge_copies(volumes, servers, setup.asked_replication):
             yield finding
+
+
+async def _servers(
+    volume_servers: Callable[[], Awaitable[Sequence[VolumeServer]]],
+) -> Sequence[VolumeServer] | Finding:
+    try:
+        return await volume_servers()
+    except StorageError as error:
+        return Finding(
+            "masters",
+            Severity.PROBLEM,
+            f"they do not say which volume servers there are: {error}. Without a master no chunk "
+            "gets a place: start it again",
+        )
 
 
 def _volumes_of(entry: Entry) -> set[int]:
@@ -177,7 +201,14 @@ def _volumes_of(entry: Entry) -> set[int]:
 
 
 async def _filers(filer: Filer, monotonic_s: float) -> Finding:
-    problem = await other_filers(filer, monotonic_s)
+    try:
+        problem = await find_other_filers(filer, monotonic_s)
+    except FilerError as error:
+        return Finding(
+            "filers",
+            Severity.WARNING,
+            f"the masters do not say which filers there are: {error}; start them again",
+        )
     if problem is not None:
         return Finding("filers", Severity.PROBLEM, problem)
     return Finding("filers", Severity.OK, "no other filer is known")
@@ -207,18 +238,32 @@ async def _volumes(filer: Filer) -> Finding:
             "replication needs free volumes on so many volume servers",
         )
     if data != _PROBE:
-        return Finding("volumes", Severity.PROBLEM, "a chunk was not read as it was stored")
+        return Finding(
+            "volumes",
+            Severity.PROBLEM,
+            "a chunk was not read as it was stored; something between kgw and the volume servers "
+            "changes it: connect directly",
+        )
     return Finding("volumes", Severity.OK, "a chunk was stored, read and removed")
 
 
 async def _lease(filer: Filer, namespace: str, now_s: int) -> Finding:
     entry = await filer.look_up(private_directory(namespace), NAME)
     if entry is None:
-        return Finding("lease", Severity.OK, "no gateway has ever served the namespace")
+        return Finding(
+            "lease",
+            Severity.OK,
+            "there is no lease: no gateway has served the namespace, or somebody has removed it",
+        )
     try:
         lease = LeaseEntry.decode(entry)
     except CorruptionError as error:
-        return Finding("lease", Severity.PROBLEM, f"{private_directory(namespace)}/{error}")
+        return Finding(
+            "lease",
+            Severity.PROBLEM,
+            f"{private_directory(namespace)}/{error}; with no gateway running, remove "
+            "it: it is made anew",
+        )
     return judge_lease(lease, entry.modified_s, now_s)
 
 
@@ -244,7 +289,8 @@ async def _topics(filer: Filer, namespace: str, volumes: set[int]) -> AsyncItera
                     "partition",
                     Severity.WARNING,
                     f"{directory}/{LEADER} is missing, as is every log file: a creation was not "
-                    "finished, or all was removed",
+                    "finished, or all was removed; a gateway that knows the topic makes it anew, "
+                    "empty, at its next start",
                 )
                 continue
             unnamed: list[str] = []

@@ -23,7 +23,7 @@ from kgw.backend.seaweedmq.filer import (
     FilerError,
     OutcomeUnknownError,
 )
-from kgw.backend.seaweedmq.protos import filer_pb2, volume_server_pb2
+from kgw.backend.seaweedmq.protos import filer_pb2, master_pb2, volume_server_pb2
 from kgw.clock import SystemClock
 from kgw.errors import DataDirectoryError
 from kgw.metrics import Metrics
@@ -164,6 +164,17 @@ async def test_the_filers_of_a_cluster_are_listed() -> None:
         parts.filer.filer_addresses = ["a:8888.18888", "b:8888.18888"]
         assert ["a:8888.18888", "b:8888.18888"] == await parts.channel.filers()
         assert {"list_nodes": 1} == parts.metrics.filer_retries
+
+
+@pytest.mark.parametrize("kind", ["filer", "broker"])
+async def test_a_master_that_does_not_lead_is_not_believed(kind: str) -> None:
+    """It knows of no servers, and not even of the filer that names it."""
+    async with opened() as parts:
+        parts.filer.filer_addresses = ["a:8888.18888", "b:8888.18888"]
+        parts.filer.script(
+            master_pb2.ListClusterNodesRequest, master_pb2.ListClusterNodesResponse()
+        )
+        assert parts.filer.filer_addresses == await parts.channel.nodes(kind)
 
 
 async def test_a_channel_that_is_not_open_refuses_calls() -> None:
