@@ -80,6 +80,8 @@ class TopicDirectories:
         """The namespace's directory."""
         self._places: dict[TopicId, list[TopicPlace]] = {}
         """More than one when somebody has copied a directory with its attributes."""
+        self._doubled: set[TopicId] = set()
+        """Of which several places were seen: they are looked for anew each time, in all topics."""
         self._ids: dict[TopicName, set[TopicId]] = {}
         """Under which ids each topic has, or had, places."""
         self._latest_s: dict[TopicName, int] = {}
@@ -94,15 +96,15 @@ class TopicDirectories:
         A topic that has not been listed yet is: once for all of its partitions. Raises
         CorruptionError when several directories of the topic have its id, FilerError.
         """
-        if topic_id not in self._places and topic not in self._listed:
+        if topic not in self._listed:
             async with self._lock(topic):
                 await self._list(topic)
         return self._of_topic(topic, topic_id)
 
     async def find_by_id(self, topic_id: TopicId) -> TopicPlace | None:
         """Return where the partitions of a topic are whose name nobody knows. Raises as `find`."""
-        places = self._places.get(topic_id) or (await self.list_all()).get(topic_id, [])
-        return self._only(topic_id, places)
+        places = [] if topic_id in self._doubled else self._places.get(topic_id)
+        return self._only(topic_id, places or (await self.list_all()).get(topic_id, []))
 
     async def list_all(self, *, again: bool = False) -> dict[TopicId, list[TopicPlace]]:
         """Return every place, after listing the topics that have not been listed yet, or all.
@@ -121,9 +123,9 @@ class TopicDirectories:
         for topic in gone:
             self._forget_topic(topic)
         found = {topic_id: list(places) for topic_id, places in self._places.items()}
-        for topic_id, places in found.items():
-            if len(places) > 1:
-                self._look_again(topic_id, places)
+        self._doubled = {topic_id for topic_id, places in found.items() if len(places) > 1}
+        for topic_id in self._doubled:
+            self._look_again(topic_id, found[topic_id])
         return found
 
     async def create(self, topic: TopicName, topic_id: TopicId, now_ms: int) -> TopicPlace:
