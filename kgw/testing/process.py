@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 SERVE = (sys.executable, "-m", "kgw", "serve")
 
@@ -67,10 +67,12 @@ class GatewayProcess:
         command: Sequence[str] = SERVE,
         port: int = 0,
         backend: str = "",
+        env: Mapping[str, str] | None = None,
     ) -> None:
         """`settings` are `KEY=VALUE` of the configuration; `command` stands in for `kgw serve`.
 
-        `backend` is the URL of one that keeps records elsewhere.
+        `backend` is the URL of one that keeps records elsewhere. `env` are variables of the
+        environment that it has beside those of this process, or instead.
         """
         self.data_dir = data_dir
         self.log_path = data_dir.with_name(data_dir.name + ".log")
@@ -83,6 +85,7 @@ class GatewayProcess:
         self._command = [*command, *kept]
         for setting in settings:
             self._command += ["--set", setting]
+        self._env = env or {}
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -124,7 +127,10 @@ class GatewayProcess:
         """Starts it and returns at once, for whoever kills it in the middle of its start."""
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - the command is the caller's
-                [*self._command, "--listen", self.bootstrap], stdout=subprocess.PIPE, stderr=log
+                [*self._command, "--listen", self.bootstrap],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, **self._env},
             )
 
     def stop(self, timeout_s: float = 30.0) -> int:

@@ -13,7 +13,7 @@ from kgw.testing.process import SERVE
 from tests.campaigns.request_fates import FAULTS
 from tests.campaigns.seaweedfs_proxy import SeaweedfsProxy
 from tests.campaigns.seaweedmq_load import Load
-from tests.campaigns.seaweedmq_site import a_site, killed_in_the_end
+from tests.campaigns.seaweedmq_site import LEASE_MS, a_site, killed_in_the_end
 from tests.campaigns.support import Report, main
 
 if TYPE_CHECKING:
@@ -49,7 +49,10 @@ def run_kills(seed: int, size: Size) -> Report:
     with a_site(report) as site, SeaweedfsProxy(site.cluster, random) as proxy:
         url = proxy.url("kafka")
         gateway = hasty = site.gateway(url)
-        patient = site.gateway(url, SERVE)
+        own = site.directory / "tmp"
+        own.mkdir()
+        # It does not see that the killed one has ended.
+        patient = site.gateway(url, SERVE, env={"TMPDIR": str(own)})
         with killed_in_the_end(hasty, patient):
             if not site.restart(gateway):
                 return report
@@ -69,6 +72,8 @@ def run_kills(seed: int, size: Size) -> Report:
                         return report
                 load.judge_again(report, final)
     report.require("gateway_kills", size.gateway_kills)
+    report.require("kills_in_start", size.gateway_kills // START_UP_KILLS)
+    report.require("starts_after_a_lease", size.gateway_kills // STANDBYS)
     for part in PARTS:
         report.require(f"{'+'.join(part)}_kills", size.cluster_kills)
     report.require("faults", size.faults)
@@ -102,6 +107,8 @@ def kill_gateways(
         running = patient if number % STANDBYS == STANDBYS - 1 else hasty
         if not site.restart(running):
             break
+        if running is patient and running.start_s >= LEASE_MS / 1000:
+            site.report.count("starts_after_a_lease")
         load.ask_bounds()
     return running
 

@@ -8,12 +8,15 @@ after it.
 from __future__ import annotations
 
 import asyncio
+import re
+import time
 from random import Random
 from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaException
 
 from kgw.client import AdminClient, AsyncClient, ClientError
+from kgw.errors import ErrorCode
 from tests.campaigns.broken_seaweedmq_serve import Bug, command
 from tests.campaigns.request_fates import Fate
 from tests.campaigns.seaweedfs_proxy import SeaweedfsProxy
@@ -39,6 +42,7 @@ FOUND_BY: Final = {
 }
 LOST: Final = "an acknowledged record is not where it was said to be"
 SPRUNG_S: Final = 60.0
+OPENED_S: Final = 30.0
 _ANSWERED_S: Final = 0.5
 """For answers that are on their way when a gateway is killed."""
 
@@ -104,16 +108,44 @@ class _Rounds:
             for number, partition in enumerate(self._partitions):
                 self._report.count("acknowledged", len(partition.acknowledged))
                 try:
-                    stored = await asyncio.to_thread(read_topic, gateway.bootstrap, TOPIC, [number])
-                    found = stored[number][2]
+                    high, found = await self._read(gateway, number)
                 except KafkaException as error:
-                    self._report.fail(f"{LOST}: partition {number} cannot be read: {error}")
+                    # A time-out says nothing of what is stored.
+                    is_damage = error.args[0].code() == ErrorCode.CORRUPT_MESSAGE
+                    is_damage = is_damage or _is_kept_closed(gateway, number)
+                    what = LOST if is_damage else "it is not known what is stored"
+                    self._report.fail(f"{what}: partition {number} cannot be read: {error}")
                     continue
                 self._report.count("read", len(found))
+                if len(found) < high:
+                    self._report.fail(f"partition {number} is read to {len(found)} of {high}")
+                    continue
                 if problem := partition.judge(found):
                     self._report.fail(f"partition {number}: {problem}")
         finally:
             gateway.kill()
+
+    async def _read(
+        self, gateway: GatewayProcess, number: int
+    ) -> tuple[int, list[tuple[int, bytes]]]:
+        """Return where a partition ends, and its records; raises KafkaException.
+
+        One that is opened in the background is waited for.
+        """
+        deadline = time.monotonic() + OPENED_S
+        while True:
+            try:
+                stored = await asyncio.to_thread(read_topic, gateway.bootstrap, TOPIC, [number])
+            except KafkaException as error:
+                is_awaited = error.args[0].code() == ErrorCode.NOT_LEADER_OR_FOLLOWER
+                if not is_awaited or _is_kept_closed(gateway, number):
+                    raise
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(0.2)
+            else:
+                _, high, found = stored[number]
+                return high, found
 
     async def _write_on(self, client: AsyncClient, at: int, name: str) -> None:
         """Write what is struck, and what comes after it."""
@@ -129,6 +161,12 @@ class _Rounds:
             self._report.count("refused")
         else:
             partition.acknowledged.append((produced.base_offset, value))
+
+
+def _is_kept_closed(gateway: GatewayProcess, number: int) -> bool:
+    """Whether the gateway has said that it cannot open a partition for what is missing."""
+    words = rf"-{number} cannot be opened: partition \S+ offsets [^\n]* cannot be read: "
+    return re.search(words, gateway.log()) is not None
 
 
 async def _run_rounds(

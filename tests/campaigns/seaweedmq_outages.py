@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaException
 
-from kgw.client import AdminClient, AsyncClient, ClientError
+from kgw.client import AdminClient, AsyncClient, ClientError, ServerRefusedError
 from tests.campaigns.seaweedmq_damage import HOW, damage_chunks
 from tests.campaigns.seaweedmq_load import Load
 from tests.campaigns.seaweedmq_site import a_site, killed_in_the_end
@@ -80,10 +80,13 @@ async def _ask_without_filer(site: Site, host: str, port: int, away_s: float) ->
                 report.fail("a record is acknowledged without a filer")
             except TimeoutError:
                 report.count("waits_without_filer")
-            except ClientError as error:
+            except ServerRefusedError as error:
                 report.count("refused_without_filer")
                 if not error.retriable:
                     report.fail(f"refused for good: {error}")
+            except ClientError as error:
+                report.fail(f"an append is not answered: {error!r}")
+                break
             await asyncio.sleep(0.2)
 
 
@@ -101,7 +104,7 @@ async def fill_volumes(site: Site, seed: int) -> None:
                 value = random.randbytes(VALUE_BYTES)
                 try:
                     produced = await client.produce(TOPIC, 0, batch(value), retry=False)
-                except ClientError as error:
+                except ServerRefusedError as error:
                     report.count("refused_by_full_volumes")
                     if not error.retriable:
                         report.fail(f"refused for good: {error}")

@@ -18,7 +18,7 @@ from kgw.testing.process import SERVE, GatewayProcess
 from tests.seaweedfs.cluster import Cluster
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
     from tests.campaigns.support import Report
     from tests.seaweedfs.cluster import Setup
@@ -42,7 +42,11 @@ class Site:
         self._gateways = 0
 
     def gateway(
-        self, url: str, command: Sequence[str] = (*SERVE, "--take-over"), *settings: str
+        self,
+        url: str,
+        command: Sequence[str] = (*SERVE, "--take-over"),
+        *settings: str,
+        env: Mapping[str, str] | None = None,
     ) -> GatewayProcess:
         """Return a gateway that is not started yet."""
         self._gateways += 1
@@ -52,6 +56,7 @@ class Site:
             *settings,
             command=command,
             backend=url,
+            env=env,
         )
 
     def start(self, gateway: GatewayProcess) -> None:

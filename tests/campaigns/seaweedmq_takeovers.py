@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from confluent_kafka import KafkaException
 
 from kgw.backend.seaweedmq.chain.leader import LEADER, read_leader
-from kgw.client import AdminClient, AsyncClient, ClientError
+from kgw.client import AdminClient, AsyncClient, ClientError, ServerRefusedError
 from kgw.testing.process import SERVE
 from tests.campaigns import broken_seaweedmq_serve
 from tests.campaigns.broken_seaweedmq_serve import Bug
@@ -101,10 +101,14 @@ async def _wake(
         for partition, outcome in enumerate(
             await asyncio.gather(*attempts, return_exceptions=True)
         ):
-            if isinstance(outcome, ClientError):
+            if isinstance(outcome, ServerRefusedError):
                 report.count("woken_refused")
+            elif isinstance(outcome, BaseException):
+                report.fail(f"partition {partition}: the woken gateway is silent: {outcome!r}")
             else:
                 report.fail(f"{ACKNOWLEDGED}, partition {partition}: {outcome}")
+        if old.ended:
+            report.fail(f"the woken gateway has ended: {old.log()[-2_000:]}")
         await _write(to_new, written, f"{number}-after", range(PARTITIONS))
     stored = await asyncio.to_thread(read_topic, new.bootstrap, TOPIC, range(PARTITIONS))
     for partition, (_, _, found) in stored.items():

@@ -34,6 +34,14 @@ def test_every_service_is_looked_at() -> None:
     assert 2 == len(OF_KGW)
 
 
+def test_a_gateway_keeps_its_lock_when_it_is_started_again() -> None:
+    """Nothing else of its container can be written to."""
+    text = (ROOT / "compose.seaweedfs.yaml").read_text()
+    (kgw,) = re.findall(r"^x-kgw:.*?^services:", text, re.DOTALL | re.MULTILINE)
+    assert "  read_only: true\n" in kgw
+    assert '  volumes: ["/tmp"]\n' in kgw
+
+
 @pytest.mark.parametrize("command", OF_KGW, ids=" ".join)
 def test_kgw_takes_its_command_line(command: list[str]) -> None:
     """With the entry point of the compose file, which gives no data directory."""

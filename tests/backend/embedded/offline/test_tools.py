@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.backend.adopting import DISPENSABLE_KINDS, Adoption
+from kgw.backend.adopting import DISPENSABLE_KINDS, Adoptable, Adoption
 from kgw.backend.base import LogSettings
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.log.indexes import OFFSET_ENTRY, TIME_ENTRY
@@ -130,7 +130,7 @@ async def test_a_lost_database_loses_no_records(tmp_path: Path) -> None:
     for path in data_dir.glob("meta.sqlite*"):
         path.unlink()
     found = await find_adoptable(str(data_dir))
-    assert [(TOPIC, KEY.topic_id, (0, 1), None)] == [tuple(one) for one in found]
+    assert [Adoptable(TOPIC, KEY.topic_id, (0, 1), None)] == found
     await adopt(str(data_dir))
     assert [] == await find_adoptable(str(data_dir))
     backend = EmbeddedBackend(data_dir, OPTIONS)
