@@ -96,10 +96,12 @@ class Publication:
         self.in_flight_bytes += record.size_bytes
         if self.failure is not None:
             self._refuse(record, self.failure)
+            self.when_changed()
         elif value is not None and not is_record_value(value):
             self._refuse(
                 record, KafkaError(ErrorCode.INVALID_RECORD, "the value is no RecordValue")
             )
+            self.when_changed()
         else:
             index = partition_for_key(key or b"", self.topic.partition_count)
             lane = self._lanes.get(index)

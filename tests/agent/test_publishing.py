@@ -98,6 +98,15 @@ async def test_a_bad_record_costs_itself_alone(agent: Agent) -> None:
     assert grpc.StatusCode.OK is await publisher.close()
 
 
+async def test_a_bad_record_is_answered_though_nothing_else_comes(agent: Agent) -> None:
+    """The record before it has been answered, and whoever writes answers waits for another."""
+    publisher = await agent.client.publisher(partition_count=1)
+    await publisher.send(v=1)
+    assert 0 == await publisher.offset()
+    await publisher.stream.write(b"\x1a\x01x")
+    assert "INVALID_RECORD" in (await publisher.answer()).error
+
+
 async def test_what_cannot_be_stored_ends_the_stream(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
