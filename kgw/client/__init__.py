@@ -13,6 +13,7 @@ from kgw.client.errors import (
     NotKafkaError,
     RequestTimedOutError,
     ServerRefusedError,
+    TopicReplacedError,
     UnsupportedApiError,
 )
 from kgw.client.groups import (
@@ -74,6 +75,7 @@ __all__ = [
     "RequestTimedOutError",
     "ServerRefusedError",
     "TopicDescription",
+    "TopicReplacedError",
     "TopicSettingValue",
     "TransactionClient",
     "TransactionDetails",

@@ -11,6 +11,7 @@ from kgw.client.errors import (
     CannotConnectError,
     ClientError,
     ServerRefusedError,
+    TopicReplacedError,
     refuse,
 )
 from kgw.client.leader_requests import begin_produce, fetch_from, find_epochs, find_offsets
@@ -35,7 +36,7 @@ from kgw.protocol.messages.metadata import (
     MetadataResponse,
 )
 from kgw.protocol.schema import Response
-from kgw.types import TopicId, TopicName
+from kgw.types import ZERO_TOPIC_ID, TopicId, TopicName
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -203,19 +204,26 @@ class AsyncClient:
         partition_max_bytes: int = 1 << 20,
         told: frozenset[ErrorCode] = frozenset(),
         read_committed: bool = False,
+        topic_id: TopicId = ZERO_TOPIC_ID,
     ) -> list[FetchedPartition]:
         """Read from each partition at its offset; partitions with nothing new are left out.
 
         With `read_committed` nothing past the last stable offset is read, and answers name the
-        transactions that were aborted: their batches come all the same.
+        transactions that were aborted: their batches come all the same. With a `topic_id`, raises
+        TopicReplacedError once the topic of this name has another one.
         Raises ServerRefusedError with OFFSET_OUT_OF_RANGE and the like for the first partition
         that has an error. Those of the codes `told` stand in the partition's answer instead.
         """
 
         def ask(connection: Connection, part: Mapping[int, int]) -> Awaitable[_Fetched]:
+            description = self._topics[TopicName(topic)]
+            if ZERO_TOPIC_ID not in {topic_id, description.topic_id} and (
+                topic_id != description.topic_id
+            ):
+                raise TopicReplacedError(topic)
             return fetch_from(
                 connection,
-                self._topics[TopicName(topic)],
+                description,
                 part,
                 max_wait_ms=max_wait_ms,
                 max_bytes=max_bytes,

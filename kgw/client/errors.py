@@ -38,6 +38,14 @@ class UnsupportedApiError(ClientError):
     """The server does not serve this API in any version that this client can use."""
 
 
+class TopicReplacedError(ClientError):
+    """A topic that was asked for by its id is no more, and another one has its name."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic {topic} has been deleted and created again")
+        self.topic = topic
+
+
 class ServerRefusedError(ClientError):
     """The server answered with an error code."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from struct import Struct
 from typing import TYPE_CHECKING
 
 from kgw.client.groups import GroupClient
@@ -31,6 +32,8 @@ PROBES = 1024
 """Offsets that are tried for the end of damage."""
 _PROBES_AT_ONCE = 16
 _FIRST_PARTITION_BYTES = 1 << 20
+_OFFSETS = Struct(">q15xi")
+"""Base offset and last offset delta of a batch."""
 _TOLD = frozenset({ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.CORRUPT_MESSAGE})
 """What is wrong with one offset: neither retried nor the other partitions' business."""
 
@@ -115,7 +118,7 @@ class WireReader(RecordReader):
                 partition, position, end_offset, "the server answers CORRUPT_MESSAGE"
             )
         records = fetched.records
-        whole_bytes = _whole_bytes(records)
+        whole_bytes, _ = whole_batches(records)
         if not whole_bytes and _is_no_batch(records):
             return DamagedRangeError(partition, position, None, "the batch there has no length")
         if records and not whole_bytes:
@@ -195,13 +198,19 @@ def _is_no_batch(records: memoryview) -> bool:
     return len(records) >= PREFIX_BYTES and length < HEADER_BYTES - PREFIX_BYTES
 
 
-def _whole_bytes(records: memoryview) -> int:
-    """Return how many bytes the batches have that came completely."""
-    position = 0
+def whole_batches(records: memoryview) -> tuple[int, int]:
+    """Return how many bytes the batches have that came completely, and the offset behind them.
+
+    The offset is -1 where none did. Nothing but lengths is looked at.
+    """
+    position, last = 0, -1
     while len(records) - position >= HEADER_BYTES:
         length = int.from_bytes(records[position + 8 : position + PREFIX_BYTES], "big", signed=True)
         end = position + PREFIX_BYTES + length
         if end > len(records) or length < HEADER_BYTES - PREFIX_BYTES:
             break
-        position = end
-    return position
+        last, position = position, end
+    if last < 0:
+        return 0, -1
+    base_offset, last_offset_delta = _OFFSETS.unpack_from(records, last)
+    return position, base_offset + last_offset_delta + 1

@@ -1,0 +1,451 @@
+"""The options of `format("kgw")`: those of Spark's `kafka` source and sink, and a few of its own.
+
+A program that says "kafka" can say "kgw". What it tunes there and has no counterpart here is passed
+over; what would change which records are read or written is honoured, or refused by its name.
+Spark hands option names on in lower case: they are compared so, and told as users write them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.pipeline.errors import OptionError
+from kgw.pipeline.ranges import TopicPartition
+from kgw.pipeline.wire import MAX_FETCH_BYTES, parse_bootstrap
+from kgw.records.batch import Compression
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+"""The columns of the `kafka` source, in its order; `headers` comes last, when it is asked for."""
+HEADERS: Final = "headers"
+
+_EARLIEST, _LATEST = -2, -1
+
+_BOTH = ("kafka.bootstrap.servers", "kafka.client.id", "kafka.security.protocol", "includeHeaders")
+_SOURCE: Final = (
+    *_BOTH,
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "columns",
+    "maxFetchRate",
+    "kafka.isolation.level",
+    "kafka.fetch.max.bytes",
+    "kafka.max.partition.fetch.bytes",
+    "kafka.check.crcs",
+    "kafka.default.api.timeout.ms",
+)
+_SINK: Final = (
+    *_BOTH,
+    "topic",
+    "kafka.acks",
+    "kafka.batch.size",
+    "kafka.compression.type",
+    "kafka.delivery.timeout.ms",
+    "kafka.enable.idempotence",
+)
+# Of Spark, for its own use.
+_SPARK: Final = ("checkpointLocation", "queryName", "outputMode")
+# What tunes Java's clients, or Spark's use of them, and cannot change what is read or written.
+_PASSED_OVER: Final = (
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "groupIdPrefix",
+    "kafka.allow.auto.create.topics",
+    "kafka.auto.commit.interval.ms",
+    "kafka.buffer.memory",
+    "kafka.client.dns.lookup",
+    "kafka.client.rack",
+    "kafka.connections.max.idle.ms",
+    "kafka.fetch.max.wait.ms",
+    "kafka.fetch.min.bytes",
+    "kafka.group.id",
+    "kafka.heartbeat.interval.ms",
+    "kafka.linger.ms",
+    "kafka.max.block.ms",
+    "kafka.max.in.flight.requests.per.connection",
+    "kafka.max.poll.interval.ms",
+    "kafka.max.poll.records",
+    "kafka.max.request.size",
+    "kafka.metadata.max.age.ms",
+    "kafka.receive.buffer.bytes",
+    "kafka.reconnect.backoff.max.ms",
+    "kafka.reconnect.backoff.ms",
+    "kafka.request.timeout.ms",
+    "kafka.retries",
+    "kafka.retry.backoff.max.ms",
+    "kafka.retry.backoff.ms",
+    "kafka.send.buffer.bytes",
+    "kafka.session.timeout.ms",
+    "kafkaConsumer.pollTimeoutMs",
+)
+_REFUSED: Final = {
+    "kafka.auto.offset.reset": "set startingOffsets instead",
+    "kafka.enable.auto.commit": "Spark's checkpoint says what has been read",
+    "kafka.interceptor.classes": "there are no Java classes here",
+    "kafka.key.deserializer": "keys are binary; cast the column",
+    "kafka.key.serializer": "keys are binary or text; cast the column",
+    "kafka.partitioner.class": "give a partition column, or leave it to the key",
+    "kafka.transactional.id": "the sink writes outside of transactions",
+    "kafka.value.deserializer": "values are binary; cast the column",
+    "kafka.value.serializer": "values are binary or text; cast the column",
+    "maxTriggerDelay": "set a trigger interval instead",
+    "minOffsetsPerTrigger": "set a trigger interval instead",
+}
+_SECURED = ("kafka.sasl.", "kafka.ssl.")
+
+
+class PlaceKind(Enum):
+    """How a place in partitions is given."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    OFFSETS = "offsets"
+    TIMES = "times"
+
+
+class Place(NamedTuple):
+    """Where reading begins or ends, in every partition."""
+
+    kind: PlaceKind
+    by_partition: Mapping[TopicPartition, int] = {}
+    """Offsets, -2 for the earliest and -1 for the latest, or times in milliseconds."""
+    timestamp_ms: int = -1
+    """One time for every partition, where they are not given one by one."""
+    option: str = ""
+    latest_without_match: bool = False
+    """Whether the latest offset is meant where no record is that young; an error otherwise."""
+
+
+EARLIEST: Final = Place(PlaceKind.EARLIEST)
+LATEST: Final = Place(PlaceKind.LATEST)
+
+
+class Subscription(NamedTuple):
+    """Which partitions are read: exactly one of these is given."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+    assigned: tuple[TopicPartition, ...] = ()
+
+
+class ConnectOptions(NamedTuple):
+    """Which cluster, and as whom."""
+
+    bootstrap: str
+    client_id: str
+    timeout_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions:
+    """What a reader is told."""
+
+    connect: ConnectOptions
+    subscription: Subscription
+    starting: Place | None
+    """None: the earliest for a batch, the latest for a stream."""
+    ending: Place
+    fail_on_data_loss: bool
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    max_offsets_per_trigger: int | None
+    max_bytes_per_trigger: int | None
+    columns: tuple[str, ...]
+    read_committed: bool
+    max_fetch_bytes: int
+    max_bytes_per_s: int | None
+    check_crcs: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkOptions:
+    """What a writer is told."""
+
+    connect: ConnectOptions
+    topic: str | None
+    compression: Compression
+    acks: int
+    is_idempotent: bool
+    max_batch_bytes: int
+
+
+def read_source_options(given: Mapping[str, str]) -> SourceOptions:
+    """Return what a reader's options say. Raises OptionError, which names the option."""
+    options = _Options(given, _SOURCE, _SINK)
+    if options.get("maxOffsetsPerTrigger") and options.get("maxBytesPerTrigger"):
+        raise OptionError("maxOffsetsPerTrigger and maxBytesPerTrigger exclude each other")
+    fetch_bytes = [
+        size
+        for name in ("kafka.fetch.max.bytes", "kafka.max.partition.fetch.bytes")
+        if (size := options.number(name)) is not None
+    ]
+    isolation = options.one_of(
+        "kafka.isolation.level", ("read_uncommitted", "read_committed"), "read_uncommitted"
+    )
+    return SourceOptions(
+        connect=_connection(options, "kafka.default.api.timeout.ms"),
+        subscription=_subscription(options),
+        starting=_place(options, "starting"),
+        ending=_place(options, "ending") or LATEST,
+        fail_on_data_loss=options.flag("failOnDataLoss", default=True),
+        min_partitions=options.number("minPartitions"),
+        max_records_per_partition=options.number("maxRecordsPerPartition"),
+        max_offsets_per_trigger=options.number("maxOffsetsPerTrigger"),
+        max_bytes_per_trigger=options.size_bytes("maxBytesPerTrigger"),
+        columns=_columns(options),
+        read_committed=isolation == "read_committed",
+        max_fetch_bytes=min([*fetch_bytes, MAX_FETCH_BYTES]),
+        max_bytes_per_s=options.size_bytes("maxFetchRate"),
+        check_crcs=options.flag("kafka.check.crcs", default=True),
+    )
+
+
+def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
+    """Return what a writer's options say. Raises OptionError, which names the option."""
+    options = _Options(given, _SINK, _SOURCE)
+    acks = options.one_of("kafka.acks", ("all", "-1", "1", "0"), "all")
+    wants_idempotence = options.flag("kafka.enable.idempotence", default=acks in {"all", "-1"})
+    if wants_idempotence and acks not in {"all", "-1"}:
+        raise OptionError("kafka.enable.idempotence needs kafka.acks=all")
+    names = tuple(one.name.lower() for one in Compression)
+    compression = options.one_of("kafka.compression.type", names, "none")
+    return SinkOptions(
+        connect=_connection(options, "kafka.delivery.timeout.ms"),
+        topic=options.get("topic"),
+        compression=Compression[compression.upper()],
+        acks=-1 if acks == "all" else int(acks),
+        is_idempotent=wants_idempotence,
+        max_batch_bytes=options.number("kafka.batch.size") or 512 << 10,
+    )
+
+
+class _Options:
+    """Options by their names as users write them."""
+
+    def __init__(
+        self, given: Mapping[str, str], known: Iterable[str], elsewhere: Iterable[str]
+    ) -> None:
+        self._given = {name.lower(): value for name, value in given.items()}
+        read = {name.lower(): name for name in known}
+        passed_over = {name.lower() for name in (*_PASSED_OVER, *_SPARK)}
+        refused = {name.lower(): (name, why) for name, why in _REFUSED.items()}
+        other_side = {name.lower(): name for name in elsewhere}
+        for name in self._given:
+            if name in read or name in passed_over:
+                continue
+            if name in refused:
+                raise OptionError(f"{refused[name][0]} cannot be set: {refused[name][1]}")
+            if name.startswith(_SECURED):
+                raise OptionError(
+                    f"{name} cannot be set: this client speaks neither TLS nor SASL yet; "
+                    "connect to a PLAINTEXT listener"
+                )
+            if name in other_side:
+                # Spark's own source and sink share one map of options, too.
+                continue
+            near = get_close_matches(name, (*read, *passed_over), 1)
+            hint = ""
+            if near:
+                hint = f"; did you mean {read.get(near[0], near[0])}?"
+            raise OptionError(f"there is no option {name}{hint}")
+
+    def get(self, name: str) -> str | None:
+        value = self._given.get(name.lower())
+        return None if value is None else value.strip()
+
+    def number(self, name: str) -> int | None:
+        return self._read(name, _positive, "a number above 0")
+
+    def size_bytes(self, name: str) -> int | None:
+        return self._read(name, _size_bytes, "a number of bytes, or one with k, m or g")
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        return self.one_of(name, ("true", "false"), str(default).lower()) == "true"
+
+    def one_of(self, name: str, allowed: tuple[str, ...], default: str) -> str:
+        value = (self.get(name) or default).lower()
+        if value not in allowed:
+            raise OptionError(f"{name} is {value!r}; it can be {', '.join(allowed)}")
+        return value
+
+    def _read(self, name: str, read: Callable[[str], int], what: str) -> int | None:
+        text = self.get(name)
+        if text is None:
+            return None
+        try:
+            return read(text)
+        except ValueError:
+            raise OptionError(f"{name} is {text!r}; it must be {what}") from None
+
+
+def _connection(options: _Options, timeout_option: str) -> ConnectOptions:
+    bootstrap = options.get("kafka.bootstrap.servers")
+    if not bootstrap:
+        raise OptionError("kafka.bootstrap.servers is missing: where does the gateway listen?")
+    parse_bootstrap(bootstrap)
+    protocol = options.get("kafka.security.protocol") or "PLAINTEXT"
+    if protocol.upper() != "PLAINTEXT":
+        raise OptionError(
+            f"kafka.security.protocol is {protocol!r}: this client speaks neither TLS nor SASL "
+            "yet; connect to a PLAINTEXT listener"
+        )
+    timeout_ms = options.number(timeout_option)
+    return ConnectOptions(
+        bootstrap,
+        options.get("kafka.client.id") or "kgw-pipeline",
+        30.0 if timeout_ms is None else timeout_ms / 1000,
+    )
+
+
+def _subscription(options: _Options) -> Subscription:
+    names = ("subscribe", "subscribePattern", "assign")
+    given = [name for name in names if options.get(name)]
+    if len(given) != 1:
+        what = "none is" if not given else f"{' and '.join(given)} are"
+        raise OptionError(f"exactly one of {', '.join(names)} must be given; {what}")
+    value = options.get(given[0]) or ""
+    if given[0] == "subscribe":
+        topics = tuple(dict.fromkeys(one.strip() for one in value.split(",") if one.strip()))
+        if not topics:
+            raise OptionError("subscribe names no topic")
+        return Subscription(topics=topics)
+    if given[0] == "subscribePattern":
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise OptionError(f"subscribePattern {value!r}: {error}") from None
+        return Subscription(pattern=value)
+    return Subscription(assigned=_assigned(value))
+
+
+def _assigned(text: str) -> tuple[TopicPartition, ...]:
+    example = 'it must be like {"topicA":[0,1],"topicB":[2]}'
+    try:
+        read = json.loads(text)
+        assigned = sorted(
+            {
+                TopicPartition(topic, partition)
+                for topic, partitions in read.items()
+                for partition in partitions
+                if _is_int(partition)
+            }
+        )
+        is_whole = len(assigned) == sum(len(one) for one in read.values())
+    except (AttributeError, TypeError, ValueError):
+        is_whole = False
+    if not is_whole or not assigned:
+        raise OptionError(f"assign is {text!r}; {example}")
+    return tuple(assigned)
+
+
+def _place(options: _Options, side: str) -> Place | None:
+    """Return where reading begins or ends; a time for all goes before times, those before offsets.
+
+    In that order Spark's own source takes them, too.
+    """
+    # No record that young: at the end that is the latest offset, at the start an error by default.
+    strategy = options.one_of("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
+    takes_latest = side == "ending" or strategy == "latest"
+    name = f"{side}Timestamp"
+    text = options.get(name)
+    if text is not None:
+        if not (text.isascii() and text.isdigit()):
+            raise OptionError(f"{name} is {text!r}; it must be milliseconds since 1970")
+        return Place(
+            PlaceKind.TIMES,
+            timestamp_ms=int(text),
+            option=name,
+            latest_without_match=takes_latest,
+        )
+    name = f"{side}OffsetsByTimestamp"
+    text = options.get(name)
+    if text is not None:
+        times = _by_partition(name, text, least=0)
+        return Place(PlaceKind.TIMES, times, option=name, latest_without_match=takes_latest)
+    name = f"{side}Offsets"
+    text = options.get(name)
+    if text is None:
+        return None
+    if text.lower() in {"earliest", "latest"}:
+        kind = PlaceKind(text.lower())
+        if side == "ending" and kind is PlaceKind.EARLIEST:
+            raise OptionError(f"{name} cannot be earliest: nothing lies before it")
+        return Place(kind, option=name)
+    offsets = _by_partition(name, text, least=_EARLIEST)
+    if side == "ending" and _EARLIEST in offsets.values():
+        raise OptionError(f"{name} cannot be -2, the earliest: nothing lies before it")
+    return Place(PlaceKind.OFFSETS, offsets, option=name)
+
+
+def _by_partition(name: str, text: str, *, least: int) -> dict[TopicPartition, int]:
+    refused = OptionError(
+        f'{name} is {text!r}; it must be like {{"topicA":{{"0":23,"1":42}}}}'
+        + ("" if least == 0 else ", or earliest, or latest")
+    )
+    try:
+        found = {
+            TopicPartition(topic, int(partition)): value
+            for topic, partitions in json.loads(text).items()
+            for partition, value in partitions.items()
+        }
+    except (AttributeError, TypeError, ValueError):
+        raise refused from None
+    if not found or not all(_is_int(one) and one >= least for one in found.values()):
+        raise refused
+    return found
+
+
+def _columns(options: _Options) -> tuple[str, ...]:
+    wants_headers = options.flag("includeHeaders", default=False)
+    every = (*COLUMNS, HEADERS) if wants_headers else COLUMNS
+    text = options.get("columns")
+    if text is None:
+        return every
+    by_name = {one.lower(): one for one in (*COLUMNS, HEADERS)}
+    wanted = set()
+    for one in (part.strip() for part in text.split(",")):
+        column = by_name.get(one.lower())
+        if column is None:
+            raise OptionError(f"columns names {one!r}; there are {', '.join((*COLUMNS, HEADERS))}")
+        wanted.add(column)
+    if wants_headers:
+        wanted.add(HEADERS)
+    return tuple(one for one in (*COLUMNS, HEADERS) if one in wanted)
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number <= 0:
+        raise ValueError(text)
+    return number
+
+
+def _size_bytes(text: str) -> int:
+    match = re.fullmatch(r"(\d+)\s*([kmg]?)b?", text.lower())
+    if match is None:
+        raise ValueError(text)
+    return _positive(match[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[match[2]]

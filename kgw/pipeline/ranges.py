@@ -1,0 +1,199 @@
+"""Which offsets are read: from where to where, in how many pieces, how much at a time. Pure."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, NamedTuple
+
+from kgw.pipeline.errors import DataLossError, OptionError, PipelineError, TopicChangedError
+from kgw.types import ZERO_TOPIC_ID, TopicId, format_uuid, parse_uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from kgw.offsets.ranges import OffsetBounds
+
+LEAST_PIECE = 10_000
+"""Offsets that are worth a task of their own, where nobody asks for a number of them."""
+
+
+class TopicPartition(NamedTuple):
+    """One partition, by its topic's name."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic} partition {self.partition}"
+
+
+class OffsetRange(NamedTuple):
+    """Offsets of one partition, from `first` up to `end`, which is exclusive."""
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+    topic_id: TopicId = ZERO_TOPIC_ID
+    """Which topic of that name is meant; zero where the server has no ids."""
+
+    @property
+    def length(self) -> int:
+        """How many offsets it has: at least as many as records."""
+        return max(0, self.end - self.first)
+
+    @property
+    def key(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.topic, self.partition)
+
+    def __str__(self) -> str:
+        return f"{self.key}, offsets {self.first} to {self.end - 1}"
+
+
+# --- cutting -------------------------------------------------------------------------------------
+
+
+def cut_ranges(
+    ranges: Iterable[OffsetRange],
+    *,
+    pieces: int,
+    least: int = 1,
+    most: int | None = None,
+) -> list[OffsetRange]:
+    """Return the ranges cut into `pieces` or a few more, each about as long as every other.
+
+    Empty ones are left out. Where the ranges are fewer than the pieces, they are cut; not into
+    pieces of less than `least` offsets. None is longer than `most`, whatever was asked for.
+    """
+    whole = [one for one in ranges if one.length]
+    total = sum(one.length for one in whole)
+    cut: list[OffsetRange] = []
+    for one in whole:
+        parts = 1
+        if len(whole) < pieces:
+            parts = min(-(-one.length * pieces // total), max(1, one.length // least))
+        if most is not None:
+            parts = max(parts, -(-one.length // most))
+        bounds = [one.first + one.length * part // parts for part in range(parts + 1)]
+        cut += [one._replace(first=first, end=end) for first, end in itertools.pairwise(bounds)]
+    return cut
+
+
+# --- admission -----------------------------------------------------------------------------------
+
+
+def admit(
+    start: Mapping[TopicPartition, int],
+    end: Mapping[TopicPartition, int],
+    limit: int,
+    sizes: Mapping[TopicPartition, float] | None = None,
+) -> dict[TopicPartition, int]:
+    """Return ends not above `end`, so that from `start` on not more than `limit` is read.
+
+    The limit is of offsets, or of what `sizes` says an offset takes in each partition. Each
+    partition gets its share of what is left to read, and one offset at least, so that none starves:
+    a limit below the number of partitions is exceeded.
+    """
+    left = {one: max(0, last - start[one]) for one, last in end.items()}
+    weight = {one: 1.0 if sizes is None else sizes[one] for one in end}
+    total = sum(count * weight[one] for one, count in left.items())
+    if total <= limit:
+        return {one: start[one] + count for one, count in left.items()}
+    share = limit / total
+    return {one: start[one] + min(count, max(1, int(count * share))) for one, count in left.items()}
+
+
+# --- what has been lost --------------------------------------------------------------------------
+
+
+def find_loss(
+    key: TopicPartition, first: int, end: int, bounds: OffsetBounds
+) -> DataLossError | None:
+    """Return what is wrong with reading from `first` up to `end` of what a partition holds now."""
+    if first < bounds.earliest and first < end:
+        return DataLossError(
+            *key, first, min(end, bounds.earliest), f"the partition begins at {bounds.earliest} now"
+        )
+    if max(first, end) > bounds.latest:
+        return DataLossError(
+            *key, bounds.latest, max(first, end), f"the partition ends at {bounds.latest} now"
+        )
+    return None
+
+
+# --- offsets of a stream -------------------------------------------------------------------------
+
+
+class Position(NamedTuple):
+    """Where a stream stands: the next offset of each partition, and which topics are meant."""
+
+    topic_ids: Mapping[str, TopicId]
+    offsets: Mapping[TopicPartition, int]
+
+    def to_json(self) -> dict[str, dict[str, object]]:
+        """Return what Spark keeps in a checkpoint; equal for equal positions, byte by byte."""
+        return {
+            topic: {
+                "id": format_uuid(self.topic_ids[topic]),
+                "offsets": {
+                    str(one.partition): offset
+                    for one, offset in sorted(self.offsets.items())
+                    if one.topic == topic
+                },
+            }
+            for topic in sorted(self.topic_ids)
+        }
+
+    @classmethod
+    def from_json(cls, kept: object) -> Position:
+        """Read what `to_json` has returned. Raises PipelineError for anything else."""
+        topic_ids: dict[str, TopicId] = {}
+        offsets: dict[TopicPartition, int] = {}
+        try:
+            for topic, one in kept.items():  # type: ignore[attr-defined] # what else it may be is refused below
+                topic_ids[topic] = TopicId(parse_uuid(one["id"]))
+                for partition, offset in one["offsets"].items():
+                    offsets[TopicPartition(topic, int(partition))] = int(offset)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise PipelineError(
+                f"the checkpoint holds {kept!r} where offsets of format kgw are due; "
+                "was it written by another source?"
+            ) from None
+        return cls(topic_ids, offsets)
+
+
+def check_same_topics(before: Mapping[str, TopicId], now: Mapping[str, TopicId]) -> None:
+    """Raise TopicChangedError for a topic that was deleted, and perhaps created again."""
+    for topic, topic_id in before.items():
+        if topic not in now:
+            raise TopicChangedError(
+                f"topic {topic} has been deleted, or is not subscribed to any more, since this "
+                "query began; begin with a new checkpoint"
+            )
+        if ZERO_TOPIC_ID not in {topic_id, now[topic]} and topic_id != now[topic]:
+            raise TopicChangedError(
+                f"topic {topic} has been deleted and created again since this query began: its "
+                f"offsets mean other records now (topic id {format_uuid(topic_id)} before, "
+                f"{format_uuid(now[topic])} now); begin with a new checkpoint"
+            )
+
+
+# --- offsets as options give them ----------------------------------------------------------------
+
+
+def check_complete(
+    option: str, given: Iterable[TopicPartition], partitions: Sequence[TopicPartition]
+) -> None:
+    """Raise OptionError unless an option names each of the partitions, and no other."""
+    missing = sorted(set(partitions) - set(given))
+    extra = sorted(set(given) - set(partitions))
+    if missing:
+        raise OptionError(f"{option} says nothing of {_some(missing)}; it must name each partition")
+    if extra:
+        raise OptionError(f"{option} names {_some(extra)}, not read from")
+
+
+def _some(partitions: Sequence[TopicPartition]) -> str:
+    shown = ", ".join(str(one) for one in partitions[:5])
+    return shown if len(partitions) <= 5 else f"{shown} and {len(partitions) - 5} more"

@@ -1,0 +1,259 @@
+"""Which offset ranges a batch or a micro-batch reads: asks the cluster, and nothing of Spark."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from typing import TYPE_CHECKING
+
+from kgw.pipeline.errors import DataLossError, OptionError, PipelineError
+from kgw.pipeline.options import EARLIEST, LATEST, PlaceKind
+from kgw.pipeline.ranges import (
+    LEAST_PIECE,
+    OffsetRange,
+    Position,
+    TopicPartition,
+    admit,
+    check_complete,
+    check_same_topics,
+    cut_ranges,
+    find_loss,
+)
+from kgw.pipeline.source.conditions import least_timestamp_ms, may_hold, narrow
+from kgw.pipeline.wire import Reading, WireClient
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from kgw.client import TopicDescription
+    from kgw.offsets.ranges import OffsetBounds
+    from kgw.pipeline.options import Place, SourceOptions
+    from kgw.pipeline.source.conditions import Condition
+    from kgw.types import TopicId
+
+_log = logging.getLogger(__name__)
+
+_SAMPLE_BYTES = 256 << 10
+
+
+def connect(options: SourceOptions) -> WireClient:
+    """Return a client of the cluster that the options name."""
+    to = options.connect
+    return WireClient(to.bootstrap, client_id=to.client_id, retry_s=to.timeout_s)
+
+
+def reading(options: SourceOptions) -> Reading:
+    """Return how the options want ranges to be read."""
+    return Reading(
+        read_committed=options.read_committed,
+        max_fetch_bytes=options.max_fetch_bytes,
+        max_bytes_per_s=options.max_bytes_per_s,
+        fail_on_data_loss=options.fail_on_data_loss,
+        check_crcs=options.check_crcs,
+        patience_s=options.connect.timeout_s,
+    )
+
+
+def cut(options: SourceOptions, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
+    """Return the ranges as tasks read them: as many as asked for, or as there are processors."""
+    if options.min_partitions is not None:
+        return cut_ranges(
+            ranges, pieces=options.min_partitions, most=options.max_records_per_partition
+        )
+    return cut_ranges(
+        ranges,
+        pieces=len(os.sched_getaffinity(0)),
+        least=LEAST_PIECE,
+        most=options.max_records_per_partition,
+    )
+
+
+class Planner:
+    """Asks one cluster what the options' partitions hold. Raises ClientError, PipelineError."""
+
+    def __init__(self, wire: WireClient, options: SourceOptions) -> None:
+        self._wire = wire
+        self._options = options
+
+    # A batch
+
+    def batch_ranges(self, conditions: Sequence[Condition] = ()) -> list[OffsetRange]:
+        """Return what a batch query reads, not cut yet."""
+        options = self._options
+        starting = options.starting or EARLIEST
+        if starting.kind is PlaceKind.LATEST or -1 in (
+            starting.by_partition.values() if starting.kind is PlaceKind.OFFSETS else ()
+        ):
+            raise OptionError(f"{starting.option} cannot be the latest offset in a batch query")
+        topic_ids, bounds = self.look()
+        starts = self.offsets_of(starting, bounds)
+        ends = self.offsets_of(options.ending, bounds)
+        kept = [key for key in sorted(bounds) if may_hold(conditions, key)]
+        ranges = []
+        for key in kept:
+            first, end = starts[key], ends[key]
+            loss = find_loss(key, first, end, bounds[key])
+            if loss is not None:
+                self._report(loss)
+                first = min(max(first, bounds[key].earliest), bounds[key].latest)
+                end = min(end, bounds[key].latest)
+            ranges.append(narrow(conditions, OffsetRange(*key, first, end, topic_ids[key.topic])))
+        return self._not_before(least_timestamp_ms(conditions), ranges)
+
+    def _not_before(self, timestamp_ms: int | None, ranges: list[OffsetRange]) -> list[OffsetRange]:
+        """Return the ranges without what lies before the first record of a time or later."""
+        if timestamp_ms is None:
+            return ranges
+        keys = [one.key for one in ranges if one.length]
+        found = self._find_by_time(dict.fromkeys(keys, max(0, timestamp_ms)))
+        later = []
+        for one in ranges:
+            first = found.get(one.key, one.first)
+            later.append(one._replace(first=one.end if first < 0 else max(one.first, first)))
+        return later
+
+    # A stream
+
+    def initial(self) -> Position:
+        """Return where a new stream begins."""
+        topic_ids, bounds = self.look()
+        return Position(topic_ids, self.offsets_of(self._options.starting or LATEST, bounds))
+
+    def latest(self, start: Position) -> tuple[dict[TopicPartition, int], Position]:
+        """Return where a stream that stands at `start` goes on, and where partitions end now.
+
+        Partitions that came after it begin at 0. What is lost is reported here when the end of a
+        partition has moved back; what was removed is found by the task that wants it.
+        """
+        options = self._options
+        topic_ids, bounds = self.look(known=start)
+        starts = {key: offset for key, offset in start.offsets.items() if key in bounds}
+        ends = {}
+        for key, one in bounds.items():
+            first = starts.setdefault(key, 0 if options.fail_on_data_loss else one.earliest)
+            if key not in start.offsets and one.earliest > first:
+                self._report(
+                    DataLossError(
+                        *key, first, one.earliest, f"the new partition begins at {one.earliest}"
+                    )
+                )
+            if one.latest < first:
+                self._report(
+                    DataLossError(
+                        *key, one.latest, first, f"the partition ends at {one.latest} now"
+                    )
+                )
+            ends[key] = max(first, one.latest)
+        return starts, Position(topic_ids, ends)
+
+    def admit_bytes(
+        self,
+        start: Mapping[TopicPartition, int],
+        end: Position,
+        limit_bytes: int,
+    ) -> dict[TopicPartition, int]:
+        """Return ends up to which about so many stored bytes are read.
+
+        How much an offset takes is measured at the start of each partition's part.
+        """
+        sizes = {}
+        for key, last in end.offsets.items():
+            first = start[key]
+            sizes[key] = 0.0
+            if first < last:
+                sizes[key] = self._bytes_per_offset(
+                    OffsetRange(*key, first, last, end.topic_ids[key.topic])
+                )
+        return admit(start, end.offsets, limit_bytes, sizes)
+
+    def _bytes_per_offset(self, wanted: OffsetRange) -> float:
+        sampling = reading(self._options)._replace(max_fetch_bytes=_SAMPLE_BYTES)
+        piece = self._wire.first_piece(wanted, sampling)
+        if piece is None:
+            return 0.0
+        return len(piece.data) / max(1, piece.next_offset - piece.first_offset)
+
+    # What is there
+
+    def look(
+        self, known: Position | None = None
+    ) -> tuple[dict[str, TopicId], dict[TopicPartition, OffsetBounds]]:
+        """Return the topics' ids, and what each partition that is read holds now."""
+        topics = self._subscribed(known)
+        topic_ids = {str(one.name): one.topic_id for one in topics}
+        if known is not None:
+            before = known.topic_ids
+            if not self._options.fail_on_data_loss:
+                before = {name: one for name, one in before.items() if name in topic_ids}
+            check_same_topics(before, topic_ids)
+        assigned = self._options.subscription.assigned
+        bounds: dict[TopicPartition, OffsetBounds] = {}
+        for topic in topics:
+            there = [one.partition for one in topic.partitions]
+            asked = [one.partition for one in assigned if one.topic == topic.name] or there
+            missing = sorted(set(asked) - set(there))
+            if missing:
+                raise OptionError(
+                    f"assign names partition {missing[0]} of topic {topic.name}, which has "
+                    f"{len(there)}: 0 to {len(there) - 1}"
+                )
+            found = self._wire.bounds(
+                topic.name, asked, read_committed=self._options.read_committed
+            )
+            bounds |= {TopicPartition(topic.name, index): one for index, one in found.items()}
+        return topic_ids, bounds
+
+    def _subscribed(self, known: Position | None) -> list[TopicDescription]:
+        subscription = self._options.subscription
+        if subscription.pattern:
+            wanted = re.compile(subscription.pattern)
+            topics = self._wire.topics()
+            return [one for one in topics if not one.is_internal and wanted.fullmatch(one.name)]
+        names = subscription.topics or dict.fromkeys(one.topic for one in subscription.assigned)
+        found = {name: self._wire.find_topic(name) for name in names}
+        for name, topic in found.items():
+            if topic is None and (known is None or name not in known.topic_ids):
+                raise PipelineError(f"there is no topic {name}")
+        return [one for one in found.values() if one is not None]
+
+    def offsets_of(
+        self, place: Place, bounds: Mapping[TopicPartition, OffsetBounds]
+    ) -> dict[TopicPartition, int]:
+        """Return the offset that a place means in each partition."""
+        if place.kind is PlaceKind.EARLIEST:
+            return {key: one.earliest for key, one in bounds.items()}
+        if place.kind is PlaceKind.LATEST:
+            return {key: one.latest for key, one in bounds.items()}
+        if place.by_partition:
+            check_complete(place.option, place.by_partition, list(bounds))
+        if place.kind is PlaceKind.OFFSETS:
+            special = {-2: 0, -1: 1}
+            return {
+                key: bounds[key][special[offset]] if offset in special else offset
+                for key, offset in place.by_partition.items()
+            }
+        times = place.by_partition or dict.fromkeys(bounds, place.timestamp_ms)
+        found = self._find_by_time(times)
+        for key, offset in found.items():
+            if offset < 0 and not place.latest_without_match:
+                raise PipelineError(
+                    f"{place.option}: {key} has no record of time {times[key]} or later; "
+                    "startingOffsetsByTimestampStrategy=latest takes the end instead"
+                )
+        return {key: bounds[key].latest if one < 0 else one for key, one in found.items()}
+
+    def _find_by_time(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        found: dict[TopicPartition, int] = {}
+        for topic in dict.fromkeys(key.topic for key in times_ms):
+            asked = {key.partition: time for key, time in times_ms.items() if key.topic == topic}
+            answers = self._wire.list_offsets(
+                topic, asked, read_committed=self._options.read_committed
+            )
+            found |= {TopicPartition(topic, index): one.offset for index, one in answers.items()}
+        return found
+
+    def _report(self, loss: DataLossError) -> None:
+        if self._options.fail_on_data_loss:
+            raise loss
+        _log.warning("%s", loss)

@@ -1,0 +1,335 @@
+"""WireClient: `kgw.client` for code that blocks, on a thread of its own.
+
+Spark calls its tasks in plain threads, so that they cannot await. Nothing of the protocol is here:
+only where one waits, how much is read at once, and what a range that cannot be read is called.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
+
+from kgw.client import (
+    AsyncClient,
+    ServerRefusedError,
+    TopicReplacedError,
+)
+from kgw.client.records import whole_batches
+from kgw.client.values import REQUEST_TIMEOUT_S
+from kgw.clock import SystemClock
+from kgw.config.listeners import parse_address
+from kgw.errors import ErrorCode
+from kgw.pipeline.arrow.columns import ALL_COLUMNS
+from kgw.pipeline.arrow.decode import decode_batches
+from kgw.pipeline.errors import (
+    DamagedRecordsError,
+    DataLossError,
+    OptionError,
+    PipelineError,
+    TopicChangedError,
+)
+from kgw.pipeline.ranges import find_loss
+from kgw.records.errors import RecordError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Coroutine, Iterator, Mapping
+
+    from kgw.client import FetchedPartition, TopicDescription
+    from kgw.clock import Clock
+    from kgw.offsets.ranges import OffsetBounds
+    from kgw.offsets.reader import FoundRecord
+    from kgw.pipeline.arrow.decode import Decoded
+    from kgw.pipeline.ranges import OffsetRange
+
+ResultT = TypeVar("ResultT")
+
+_log = logging.getLogger(__name__)
+
+MAX_FETCH_BYTES: Final = 64 << 20
+"""Of stored batches, in one answer. A task holds two of them, and what the first unpacks to."""
+_LARGEST_FETCH_BYTES: Final = 240 << 20
+"""Near to what a connection of the client takes as one frame."""
+_LEAST_FETCH_BYTES: Final = 64 << 10
+_WAIT_MS: Final = 500
+_TOLD: Final = frozenset({ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.CORRUPT_MESSAGE})
+
+
+class Reading(NamedTuple):
+    """How ranges are read."""
+
+    read_committed: bool = False
+    max_fetch_bytes: int = MAX_FETCH_BYTES
+    max_bytes_per_s: int | None = None
+    """Of stored batches, by one reader of ranges."""
+    fail_on_data_loss: bool = True
+    """Whether offsets that are no more raise, or are logged and skipped."""
+    check_crcs: bool = True
+    patience_s: float = REQUEST_TIMEOUT_S
+    """How long a server may answer with nothing at an offset below the end."""
+
+
+class Piece(NamedTuple):
+    """Whole batches of a partition, one after the other, and what to fetch next."""
+
+    first_offset: int
+    """What was asked for; the first batch may begin before it."""
+    data: memoryview
+    aborted: tuple[tuple[int, int], ...]
+    next_offset: int
+
+
+class Pace:
+    """Spreads bytes over time: says when the next ones may be asked for. Pure."""
+
+    def __init__(self, bytes_per_s: int | None) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._free_s = 0.0
+
+    def take(self, size_bytes: int, now_s: float) -> float:
+        """Count bytes that came, and return when to go on, on the same clock as `now_s`."""
+        if self._bytes_per_s is None:
+            return now_s
+        self._free_s = max(self._free_s, now_s) + size_bytes / self._bytes_per_s
+        return self._free_s
+
+
+def parse_bootstrap(text: str) -> list[tuple[str, int]]:
+    """Return the addresses of `host:port,host:port`. Raises OptionError."""
+    try:
+        addresses = [parse_address(one.strip()) for one in text.split(",") if one.strip()]
+    except ValueError as error:
+        raise OptionError(f"kafka.bootstrap.servers: {error}") from None
+    if not addresses:
+        raise OptionError("kafka.bootstrap.servers names no server")
+    return addresses
+
+
+class WireClient:
+    """A client of one cluster whose calls block. Every method raises ClientError.
+
+    Used by one thread at a time.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        client_id: str = "kgw-pipeline",
+        retry_s: float = 30.0,
+        clock: Clock | None = None,
+    ) -> None:
+        """Take `host:port,host:port`; a connection is made when one is needed."""
+        self.client = AsyncClient(parse_bootstrap(bootstrap), client_id=client_id, retry_s=retry_s)
+        """For what has no method here, with `call`."""
+        self._clock = clock or SystemClock()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="kgw-wire", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every connection and end the thread. Nothing can be asked any more."""
+        if self._loop.is_closed():
+            return
+        self.call(self.client.aclose())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def call(self, asked: Coroutine[object, object, ResultT]) -> ResultT:
+        """Run what may wait on the client's thread, and return what it returns."""
+        waiting = asyncio.run_coroutine_threadsafe(asked, self._loop)
+        try:
+            return waiting.result()
+        except BaseException:
+            waiting.cancel()
+            raise
+
+    # Where things are
+
+    def topics(self) -> list[TopicDescription]:
+        """Return every topic, by name."""
+        return self.call(self.client.topics())
+
+    def find_topic(self, name: str) -> TopicDescription | None:
+        """Return one topic; None where there is none of this name."""
+        return self.call(self.client.find_topic(name))
+
+    def bounds(
+        self, topic: str, partitions: Collection[int], *, read_committed: bool = False
+    ) -> dict[int, OffsetBounds]:
+        """Return where partitions begin and end."""
+        return self.call(self.client.bounds(topic, partitions, read_committed=read_committed))
+
+    def list_offsets(
+        self, topic: str, timestamps_ms: Mapping[int, int], *, read_committed: bool = False
+    ) -> dict[int, FoundRecord]:
+        """Return each partition's first offset of that time or later; -1 where there is none."""
+        return self.call(
+            self.client.list_offsets(topic, timestamps_ms, read_committed=read_committed)
+        )
+
+    # Records
+
+    def decoded(
+        self,
+        wanted: OffsetRange,
+        *,
+        columns: Collection[str] = ALL_COLUMNS,
+        reading: Reading = Reading(),  # noqa: B008 - immutable
+    ) -> Iterator[Decoded]:
+        """Yield the records of a range, in order, as Arrow columns.
+
+        Raises what `pieces` raises, and DamagedRecordsError for batches that cannot be read.
+        """
+        for piece in self.pieces(wanted, reading):
+            position, is_partial = piece.first_offset, True
+            while is_partial:
+                try:
+                    decoded = decode_batches(
+                        piece.data,
+                        first_offset=position,
+                        end_offset=wanted.end,
+                        columns=columns,
+                        aborted=piece.aborted,
+                        check_crcs=reading.check_crcs,
+                    )
+                except RecordError as error:
+                    raise DamagedRecordsError(f"{wanted.key}: {error}") from error
+                yield decoded
+                position, is_partial = decoded.next_offset, decoded.is_partial
+
+    def first_piece(self, wanted: OffsetRange, reading: Reading) -> Piece | None:
+        """Return what `pieces` yields first, and fetch nothing behind it."""
+        return self.call(_RangeReader(self.client, self._clock, wanted, reading).next())
+
+    def pieces(self, wanted: OffsetRange, reading: Reading) -> Iterator[Piece]:
+        """Yield a range's batches as they are stored; the next ones are fetched meanwhile.
+
+        Batches that stick out on either side come whole.
+
+        Raises:
+            DataLossError: offsets of the range are no more, or the partition ends before it.
+            TopicChangedError: the topic was deleted and created again.
+            DamagedRecordsError: the server says that what it has stored is damaged.
+            PipelineError: the server answers with nothing, for longer than the patience.
+        """
+        reader = _RangeReader(self.client, self._clock, wanted, reading)
+        ahead = asyncio.run_coroutine_threadsafe(reader.next(), self._loop)
+        try:
+            while (piece := ahead.result()) is not None:
+                ahead = asyncio.run_coroutine_threadsafe(reader.next(), self._loop)
+                yield piece
+        finally:
+            ahead.cancel()
+
+
+class _RangeReader:
+    """Fetches one range, a piece a call."""
+
+    def __init__(
+        self, client: AsyncClient, clock: Clock, wanted: OffsetRange, reading: Reading
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._wanted = wanted
+        self._reading = reading
+        self._position = wanted.first
+        self._pace = Pace(reading.max_bytes_per_s)
+        self._next_s = 0.0
+        self._fetch_bytes = reading.max_fetch_bytes
+        if reading.max_bytes_per_s is not None:
+            # Not more at once than comes in a second, so that a low rate is even.
+            self._fetch_bytes = max(
+                _LEAST_FETCH_BYTES, min(self._fetch_bytes, reading.max_bytes_per_s)
+            )
+
+    async def next(self) -> Piece | None:
+        """Return the next piece; None at the end of the range."""
+        patience_ends_s = None
+        while self._position < self._wanted.end:
+            if self._reading.max_bytes_per_s is not None:
+                await self._clock.sleep_until(self._next_s)
+            position = self._position
+            fetched = await self._fetch()
+            if fetched is not None:
+                self._next_s = self._pace.take(len(fetched.records), self._clock.monotonic_s())
+                whole_bytes, next_offset = whole_batches(fetched.records)
+                if next_offset > position:
+                    self._position = next_offset
+                    data = fetched.records[:whole_bytes]
+                    return Piece(position, data, fetched.aborted, next_offset)
+                if len(fetched.records) and self._fetch_bytes < _LARGEST_FETCH_BYTES:
+                    # The first batch was cut off: the next answer may be longer.
+                    self._fetch_bytes = min(_LARGEST_FETCH_BYTES, self._fetch_bytes * 2)
+                    continue
+            elif self._position > position:
+                continue
+            now_s = self._clock.monotonic_s()
+            if patience_ends_s is None:
+                patience_ends_s = now_s + self._reading.patience_s
+            elif now_s >= patience_ends_s:
+                raise PipelineError(
+                    f"{self._wanted.key}: the server answers with no whole batch at offset "
+                    f"{position}, for {self._reading.patience_s:g} s, though the range goes to "
+                    f"{self._wanted.end - 1}"
+                )
+        return None
+
+    async def _fetch(self) -> FetchedPartition | None:
+        """Return an answer that holds records; None where there were none, or were skipped."""
+        wanted, position = self._wanted, self._position
+        try:
+            answers = await self._client.fetch(
+                wanted.topic,
+                {wanted.partition: position},
+                max_wait_ms=_WAIT_MS,
+                max_bytes=self._fetch_bytes,
+                partition_max_bytes=self._fetch_bytes,
+                told=_TOLD,
+                read_committed=self._reading.read_committed,
+                topic_id=wanted.topic_id,
+            )
+        except TopicReplacedError as error:
+            raise TopicChangedError(
+                f"{wanted}: {error} since the range was planned; its offsets mean other records now"
+            ) from None
+        except ServerRefusedError as error:
+            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            self._skip(
+                DataLossError(*wanted.key, position, wanted.end, "there is no such partition now"),
+                wanted.end,
+            )
+            return None
+        # A server may leave out a partition that has nothing new.
+        fetched = answers[0] if answers else None
+        if fetched is not None and fetched.error_code == ErrorCode.CORRUPT_MESSAGE:
+            raise DamagedRecordsError(
+                f"{wanted.key}: what is stored at offset {position} is damaged, says the server"
+            )
+        if fetched is not None and fetched.records:
+            return fetched
+        await self._look_for_loss()
+        return None
+
+    async def _look_for_loss(self) -> None:
+        wanted, position = self._wanted, self._position
+        found = await self._client.bounds(wanted.topic, [wanted.partition])
+        bounds = found[wanted.partition]
+        loss = find_loss(wanted.key, position, wanted.end, bounds)
+        if loss is not None:
+            self._skip(loss, bounds.earliest if position < bounds.earliest else wanted.end)
+
+    def _skip(self, loss: DataLossError, offset: int) -> None:
+        if self._reading.fail_on_data_loss:
+            raise loss
+        _log.warning("%s", loss)
+        self._position = min(offset, self._wanted.end)
