@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from kgw.pipeline.arrow.varints import Flags, Int64s
     from kgw.types import Buffer
 
+MAX_DATA_BYTES: Final = (1 << 31) - 1
+"""Arrow counts the bytes of a column in 31 bits, and without compression it counts in these."""
 DEFAULT_MAX_BYTES: Final = 512 << 20
 """Of memory, about, that one call takes for what it unpacks and works with."""
 _RECORD_WORK_BYTES: Final = 128
@@ -122,9 +124,11 @@ def decode_batches(
     or offsets that are not right, INVALID_RECORD for records that cannot be read,
     UNSUPPORTED_FOR_MESSAGE_FORMAT for formats before 2, which Fetch answers from version 4 on do
     not hold, MESSAGE_TOO_LARGE for a batch that unpacks to more than `limits` allow. Raises
-    ValueError for no column, or an unknown one.
+    ValueError for no column, for an unknown one, and for more than `MAX_DATA_BYTES`.
     """
     whole = data if isinstance(data, bytes) else bytes(data)
+    if len(whole) > MAX_DATA_BYTES:
+        raise ValueError(f"{len(whole)} bytes at once, where {MAX_DATA_BYTES} are the most")
     if not columns or not ALL_COLUMNS.issuperset(columns):
         # Without any column, Arrow could not say how many rows there are.
         raise ValueError(f"columns {sorted(columns)}: one at least of {SCHEMA.names}, and no other")

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgw.errors import ErrorCode
+from kgw.pipeline.arrow import decode
 from kgw.pipeline.arrow.columns import ALL_COLUMNS, SCHEMA
 from kgw.pipeline.arrow.decode import decode_batches
 from kgw.records.batch import (
@@ -283,6 +284,13 @@ def test_unknown_columns(columns: set[str]) -> None:
     """A column that is none of ours is refused, and none at all."""
     with pytest.raises(ValueError, match="columns"):
         decode_batches(b"", first_offset=0, columns=columns)
+
+
+def test_more_than_arrow_can_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused and not counted wrong."""
+    monkeypatch.setattr(decode, "MAX_DATA_BYTES", 10)
+    with pytest.raises(ValueError, match="11 bytes at once, where 10 are the most"):
+        decode_batches(bytes(11), first_offset=0)
 
 
 def test_nothing() -> None:
