@@ -21,6 +21,7 @@ from kgw.records.aborted import aborted_batches
 from kgw.records.batch import (
     COMPRESSION_MASK,
     CONTROL_FLAG,
+    CRC_START,
     HEADER_BYTES,
     LOG_APPEND_TIME_FLAG,
     MAGIC,
@@ -29,6 +30,7 @@ from kgw.records.batch import (
     read_batch,
 )
 from kgw.records.compression import decompress
+from kgw.records.crc import KEEP_GIL, crc32c
 from kgw.records.errors import RecordError
 from kgw.records.limits import DEFAULT_LIMITS, MAX_HEADERS, DecompressionLimits
 from kgw.records.reader import read_headers, unpack, walk
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from kgw.pipeline.arrow.varints import Flags, Int64s
     from kgw.types import Buffer
 
+MAX_DATA_BYTES: Final = (1 << 31) - 1
+"""Arrow counts the bytes of a column in 31 bits, and without compression it counts in these."""
 DEFAULT_MAX_BYTES: Final = 512 << 20
 """Of memory, about, that one call takes for what it unpacks and works with."""
 _RECORD_WORK_BYTES: Final = 128
@@ -120,9 +124,11 @@ def decode_batches(
     or offsets that are not right, INVALID_RECORD for records that cannot be read,
     UNSUPPORTED_FOR_MESSAGE_FORMAT for formats before 2, which Fetch answers from version 4 on do
     not hold, MESSAGE_TOO_LARGE for a batch that unpacks to more than `limits` allow. Raises
-    ValueError for no column, or an unknown one.
+    ValueError for no column, for an unknown one, and for more than `MAX_DATA_BYTES`.
     """
     whole = data if isinstance(data, bytes) else bytes(data)
+    if len(whole) > MAX_DATA_BYTES:
+        raise ValueError(f"{len(whole)} bytes at once, where {MAX_DATA_BYTES} are the most")
     if not columns or not ALL_COLUMNS.issuperset(columns):
         # Without any column, Arrow could not say how many rows there are.
         raise ValueError(f"columns {sorted(columns)}: one at least of {SCHEMA.names}, and no other")
@@ -215,10 +221,14 @@ def _refuse(base_offset: int, reason: RecordError) -> NoReturn:
 
 
 def _check_crcs(data: bytes, batches: _Batches) -> None:
-    for position in batches.positions.tolist():
-        batch = read_batch(data, position)
-        if not batch.crc_matches():
-            _refuse(batch.base_offset, RecordError("the CRC does not match its bytes"))
+    view = memoryview(data)
+    ends = batches.positions + PREFIX_BYTES + batches.headers["batch_length"]
+    for index, (position, end, crc) in enumerate(
+        zip(batches.positions.tolist(), ends.tolist(), batches.headers["crc"].tolist(), strict=True)
+    ):
+        if crc32c(view[position + CRC_START : end], 0, KEEP_GIL) != crc:
+            reason = RecordError("the CRC does not match its bytes")
+            _refuse(int(batches.base_offsets[index]), reason)
 
 
 def _unpack_batches(
@@ -384,7 +394,7 @@ def _record_ends(
             for _ in range(count):
                 length = payload[position]
                 if length < 0x80:
-                    # Halved, since signed numbers are in zigzag form. Negative ones are found later.
+                    # Halved: signed numbers are in zigzag form. Negative ones are found later.
                     position += 1 + (length >> 1)
                 elif (byte := payload[position + 1]) < 0x80:
                     position += 2 + (byte << 6 | (length & 0x7F) >> 1)
