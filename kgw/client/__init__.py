@@ -23,7 +23,7 @@ from kgw.client.groups import (
     GroupOffset,
     GroupSummary,
 )
-from kgw.client.producer import NewRecord, Producer
+from kgw.client.producer import Identity, NewRecord, Producer
 from kgw.client.ranges import describe_ranges
 from kgw.client.records import GroupPosition, WireReader
 from kgw.client.transactions import (
@@ -65,6 +65,7 @@ __all__ = [
     "GroupOffset",
     "GroupPosition",
     "GroupSummary",
+    "Identity",
     "NewRecord",
     "NotKafkaError",
     "PartitionDescription",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Sequence
 
     from kgw.client.client import AsyncClient
+    from kgw.types import Buffer
 
 # As many as a broker remembers to tell a retry from a new batch (KIP-98).
 _MAX_IN_FLIGHT = 5
@@ -38,10 +39,18 @@ class NewRecord(NamedTuple):
         return 20 + len(self.key or b"") + len(self.value or b"") + headers
 
 
+class Identity(NamedTuple):
+    """What the next batch to a partition carries; -1 each for a producer that is not idempotent."""
+
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+
 class _Batch(NamedTuple):
     """A batch that waits to be stored, and who waits for that."""
 
-    records: bytearray
+    records: Buffer
     future: asyncio.Future[Produced]
 
 
@@ -110,19 +119,40 @@ class Producer:
 
         The future resolves when the batch is stored, or fails with ClientError.
         """
-        lane = self._lanes.get((topic, partition))
-        if lane is None:
-            lane = self._lanes[topic, partition] = _Lane(topic, partition)
+        lane = self._lane(topic, partition)
         await lane.room.acquire()
-        future: asyncio.Future[Produced] = asyncio.get_running_loop().create_future()
-        if lane.failure is not None:
-            lane.room.release()
-            future.set_exception(lane.failure)
-            return future
-        lane.waiting.append(_Batch(self._build(lane, records), future))
-        if lane.task is None or lane.task.done():
-            lane.task = asyncio.create_task(self._drain(lane))
-        return future
+        producer_id, producer_epoch, base_sequence = self.identity(topic, partition)
+        builder = BatchBuilder(
+            compression=self._compression,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+        )
+        for record in records:
+            builder.add(
+                key=record.key,
+                value=record.value,
+                timestamp_ms=record.timestamp_ms,
+                headers=record.headers,
+            )
+        return self._enqueue(lane, builder.build(), len(builder))
+
+    def identity(self, topic: str, partition: int) -> Identity:
+        """Return what the next batch that is sent to a partition must carry."""
+        sequence = self._lane(topic, partition).next_sequence if self._is_idempotent else -1
+        return Identity(self._producer_id, self._producer_epoch, sequence)
+
+    async def send_encoded(
+        self, topic: str, partition: int, batch: Buffer, record_count: int
+    ) -> asyncio.Future[Produced]:
+        """As `send`, for a batch that was encoded beforehand.
+
+        It carries the `identity` that there was when the batch before it had been sent: whoever
+        encodes for a partition is the only one who sends there.
+        """
+        lane = self._lane(topic, partition)
+        await lane.room.acquire()
+        return self._enqueue(lane, batch, record_count)
 
     async def flush(self) -> None:
         """Return when everything that was sent is stored or has failed."""
@@ -137,23 +167,24 @@ class Producer:
                 lane.task.cancel()
                 await asyncio.wait([lane.task])
 
-    def _build(self, lane: _Lane, records: Iterable[NewRecord]) -> bytearray:
-        builder = BatchBuilder(
-            compression=self._compression,
-            producer_id=self._producer_id,
-            producer_epoch=self._producer_epoch,
-            base_sequence=lane.next_sequence if self._is_idempotent else -1,
-        )
-        for record in records:
-            builder.add(
-                key=record.key,
-                value=record.value,
-                timestamp_ms=record.timestamp_ms,
-                headers=record.headers,
-            )
-        batch = builder.build()
-        lane.next_sequence = (lane.next_sequence + len(builder)) % SEQUENCE_MODULUS
-        return batch
+    def _lane(self, topic: str, partition: int) -> _Lane:
+        lane = self._lanes.get((topic, partition))
+        if lane is None:
+            lane = self._lanes[topic, partition] = _Lane(topic, partition)
+        return lane
+
+    def _enqueue(self, lane: _Lane, batch: Buffer, record_count: int) -> asyncio.Future[Produced]:
+        """Take a batch for which there is room."""
+        future: asyncio.Future[Produced] = asyncio.get_running_loop().create_future()
+        if lane.failure is not None:
+            lane.room.release()
+            future.set_exception(lane.failure)
+            return future
+        lane.next_sequence = (lane.next_sequence + record_count) % SEQUENCE_MODULUS
+        lane.waiting.append(_Batch(batch, future))
+        if lane.task is None or lane.task.done():
+            lane.task = asyncio.create_task(self._drain(lane))
+        return future
 
     async def _drain(self, lane: _Lane) -> None:
         """Send what waits, a window at a time; a failure that lasts ends the lane."""

@@ -19,8 +19,6 @@ DEFAULT_MASTER: Final = "local[*,4]"
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # What stands in a filter on partition, offset or timestamp need not be read.
-    "spark.sql.python.filterPushdown.enabled": "true",
     # Between Spark and its Python workers; a quarter less time at best.
     "spark.python.unix.domain.socket.enabled": "true",
     # A session that a command makes is of this machine alone.

@@ -138,10 +138,17 @@ class WireClient:
         """Close every connection and end the thread. Nothing can be asked any more."""
         if self._loop.is_closed():
             return
-        self.call(self.client.aclose())
+        self.call(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    async def _end(self) -> None:
+        under_way = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in under_way:
+            task.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
+        await self.client.aclose()
 
     def call(self, asked: Coroutine[object, object, ResultT]) -> ResultT:
         """Run what may wait on the client's thread, and return what it returns."""

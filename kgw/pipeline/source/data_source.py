@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from kgw.pipeline.options import read_source_options
+from kgw.pipeline.options import read_sink_options, read_source_options
+from kgw.pipeline.sink import KgwStreamWriter, KgwWriter
 from kgw.pipeline.source.readers import KgwReader, KgwStreamReader
 from kgw.pipeline.source.schema import spark_schema
 
@@ -33,3 +34,15 @@ class KgwDataSource(DataSource):
     def streamReader(self, schema: StructType) -> KgwStreamReader:  # noqa: N802 - Spark's name
         """Return what reads a stream."""
         return KgwStreamReader(read_source_options(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> KgwWriter:
+        """Return what writes a batch."""
+        return KgwWriter(read_sink_options(self.options), schema, overwrite=overwrite)
+
+    def streamWriter(  # noqa: N802 - Spark's name
+        self,
+        schema: StructType,
+        overwrite: bool,
+    ) -> KgwStreamWriter:
+        """Return what writes a stream."""
+        return KgwStreamWriter(read_sink_options(self.options), schema)

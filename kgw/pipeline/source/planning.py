@@ -20,16 +20,14 @@ from kgw.pipeline.ranges import (
     cut_ranges,
     find_loss,
 )
-from kgw.pipeline.source.conditions import least_timestamp_ms, may_hold, narrow
 from kgw.pipeline.wire import Reading, WireClient
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from kgw.client import TopicDescription
     from kgw.offsets.ranges import OffsetBounds
     from kgw.pipeline.options import Place, SourceOptions
-    from kgw.pipeline.source.conditions import Condition
     from kgw.types import TopicId
 
 _log = logging.getLogger(__name__)
@@ -78,7 +76,7 @@ class Planner:
 
     # A batch
 
-    def batch_ranges(self, conditions: Sequence[Condition] = ()) -> list[OffsetRange]:
+    def batch_ranges(self) -> list[OffsetRange]:
         """Return what a batch query reads, not cut yet."""
         options = self._options
         starting = options.starting or EARLIEST
@@ -89,29 +87,16 @@ class Planner:
         topic_ids, bounds = self.look()
         starts = self.offsets_of(starting, bounds)
         ends = self.offsets_of(options.ending, bounds)
-        kept = [key for key in sorted(bounds) if may_hold(conditions, key)]
         ranges = []
-        for key in kept:
+        for key in sorted(bounds):
             first, end = starts[key], ends[key]
             loss = find_loss(key, first, end, bounds[key])
             if loss is not None:
                 self._report(loss)
                 first = min(max(first, bounds[key].earliest), bounds[key].latest)
                 end = min(end, bounds[key].latest)
-            ranges.append(narrow(conditions, OffsetRange(*key, first, end, topic_ids[key.topic])))
-        return self._not_before(least_timestamp_ms(conditions), ranges)
-
-    def _not_before(self, timestamp_ms: int | None, ranges: list[OffsetRange]) -> list[OffsetRange]:
-        """Return the ranges without what lies before the first record of a time or later."""
-        if timestamp_ms is None:
-            return ranges
-        keys = [one.key for one in ranges if one.length]
-        found = self._find_by_time(dict.fromkeys(keys, max(0, timestamp_ms)))
-        later = []
-        for one in ranges:
-            first = found.get(one.key, one.first)
-            later.append(one._replace(first=one.end if first < 0 else max(one.first, first)))
-        return later
+            ranges.append(OffsetRange(*key, first, end, topic_ids[key.topic]))
+        return ranges
 
     # A stream
 

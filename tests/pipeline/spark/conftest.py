@@ -1,0 +1,44 @@
+"""One Spark session for all tests of this folder, and one gateway."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.pipeline.serving import ServedTopics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A session that knows `format("kgw")`."""
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        missing = "Spark needs a Java runtime: install one of version 17 or later"
+        if "CI" in os.environ:
+            pytest.fail(missing)
+        pytest.skip(missing)
+    from kgw.pipeline.session import session
+
+    # No warnings of failed tasks: some are meant to fail.
+    made = session(
+        "kgw tests",
+        master="local[2]",
+        settings={"spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "2"},
+        log_level="OFF",
+    )
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="session")
+def served() -> Iterator[ServedTopics]:
+    """A gateway in memory."""
+    with ServedTopics() as topics:
+        yield topics
