@@ -1,0 +1,151 @@
+"""Planning: the offsets that options mean, asked of a gateway."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw.pipeline.errors import DataLossError, OptionError, PipelineError, TopicChangedError
+from kgw.pipeline.options import read_source_options
+from kgw.pipeline.ranges import Position, TopicPartition
+from kgw.pipeline.source.planning import Planner
+from tests.pipeline.serving import ServedTopics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def served() -> Iterator[ServedTopics]:
+    """A gateway with the topic "events": records 0 to 9 and 0 to 19, at times of their numbers."""
+    with ServedTopics() as topics:
+        topics.create("events", 2)
+        topics.number("events", {0: 10, 1: 20})
+        yield topics
+
+
+def planner(served: ServedTopics, **given: str) -> Planner:
+    """Return a planner for the topic "events", or whatever the options say instead."""
+    options = {"kafka.bootstrap.servers": served.address, **given}
+    if not {"subscribe", "subscribePattern", "assign"} & options.keys():
+        options["subscribe"] = "events"
+    return Planner(served.wire, read_source_options(options))
+
+
+def ranges(served: ServedTopics, **given: str) -> list[tuple[str, int, int, int]]:
+    """Return topic, partition, first and end of what a batch reads."""
+    return [one[:4] for one in planner(served, **given).batch_ranges()]
+
+
+def test_a_batch_reads_everything(served: ServedTopics) -> None:
+    """From the earliest to the latest offset, unless told otherwise."""
+    assert ranges(served) == [("events", 0, 0, 10), ("events", 1, 0, 20)]
+
+
+def test_places_are_found(served: ServedTopics) -> None:
+    """Offsets, special offsets and times, at either end."""
+    assert ranges(
+        served,
+        startingOffsets='{"events":{"0":3,"1":-2}}',
+        endingOffsets='{"events":{"0":-1,"1":7}}',
+    ) == [("events", 0, 3, 10), ("events", 1, 0, 7)]
+    assert ranges(served, startingTimestamp="5", endingTimestamp="15") == [
+        ("events", 0, 5, 10),
+        ("events", 1, 5, 15),
+    ]
+    with pytest.raises(PipelineError, match="events partition 0 has no record of time 12 or later"):
+        ranges(served, startingTimestamp="12")
+    late = {"startingTimestamp": "12", "startingOffsetsByTimestampStrategy": "latest"}
+    assert ranges(served, **late) == [("events", 0, 10, 10), ("events", 1, 12, 20)]
+
+
+def test_places_that_cannot_be_are_refused(served: ServedTopics) -> None:
+    """A batch begins before the end, and offsets name each partition."""
+    with pytest.raises(OptionError, match="cannot be the latest"):
+        ranges(served, startingOffsets="latest")
+    with pytest.raises(OptionError, match="cannot be the latest"):
+        ranges(served, startingOffsets='{"events":{"0":-1,"1":0}}')
+    with pytest.raises(OptionError, match="says nothing of events partition 1"):
+        ranges(served, startingOffsets='{"events":{"0":0}}')
+
+
+def test_topics_are_found(served: ServedTopics) -> None:
+    """By names, a pattern, or partitions; one that is not there is an error."""
+    served.create("evening")
+    assert [one[0] for one in ranges(served, subscribePattern="even.*")] == [
+        "evening",
+        "events",
+        "events",
+    ]
+    assert ranges(served, subscribePattern="even") == []
+    assert ranges(served, assign='{"events":[1]}') == [("events", 1, 0, 20)]
+    with pytest.raises(OptionError, match="partition 2 of topic events, which has 2: 0 to 1"):
+        ranges(served, assign='{"events":[2]}')
+    with pytest.raises(PipelineError, match="there is no topic nothing"):
+        ranges(served, subscribe="nothing")
+
+
+def test_a_batch_names_what_is_lost(served: ServedTopics) -> None:
+    """Offsets that are given and are no more: an error, or left out."""
+    served.wire.call(served.admin.delete_records("events", {0: 4}))
+    start = '{"events":{"0":2,"1":0}}'
+    with pytest.raises(DataLossError, match="partition 0: offsets 2 to 3 cannot be read"):
+        ranges(served, startingOffsets=start)
+    assert ranges(served, startingOffsets=start, failOnDataLoss="false")[0] == (
+        "events", 0, 4, 10,
+    )  # fmt: skip
+
+
+def test_a_stream_takes_new_partitions_from_their_start(served: ServedTopics) -> None:
+    """What comes while a stream runs is read from 0, or said to be lost."""
+    one = planner(served, startingOffsets="earliest")
+    start = one.initial()
+    assert sorted(start.offsets.values()) == [0, 0]
+    assert sorted(planner(served).initial().offsets.values()) == [10, 20]
+    served.add_partitions("events", 3)
+    served.number("events", {2: 5})
+    starts, latest = one.latest(start)
+    new = TopicPartition("events", 2)
+    assert (starts[new], latest.offsets[new]) == (0, 5)
+    served.wire.call(served.admin.delete_records("events", {2: 2}))
+    with pytest.raises(DataLossError, match="partition 2: offsets 0 to 1 cannot be read"):
+        one.latest(start)
+    starts, _ = planner(served, failOnDataLoss="false").latest(start)
+    assert starts[new] == 2
+
+
+def test_a_stream_does_not_go_back(served: ServedTopics) -> None:
+    """An end that lies before what has been read is a loss; where it is allowed, nothing is read."""
+    key = TopicPartition("events", 0)
+    start = planner(served).initial()
+    ahead = Position(start.topic_ids, {**start.offsets, key: 12})
+    with pytest.raises(DataLossError, match="partition 0: offsets 10 to 11 cannot be read"):
+        planner(served).latest(ahead)
+    _, latest = planner(served, failOnDataLoss="false").latest(ahead)
+    assert latest.offsets[key] == 12
+
+
+def test_a_stream_notices_that_its_topic_is_gone(served: ServedTopics) -> None:
+    """Deleted is an error, or no more is read; made anew is an error whatever is allowed."""
+    start = planner(served).initial()
+    served.wire.call(served.admin.delete_topic("events"))
+    with pytest.raises(TopicChangedError, match="events has been deleted, or is not subscribed"):
+        planner(served).latest(start)
+    _, latest = planner(served, failOnDataLoss="false").latest(start)
+    assert latest.offsets == {}
+    served.create("events", 2)
+    for loss in "true", "false":
+        with pytest.raises(TopicChangedError, match="deleted and created again"):
+            planner(served, failOnDataLoss=loss).latest(start)
+
+
+def test_bytes_are_admitted_by_what_records_take(served: ServedTopics) -> None:
+    """About as many bytes as the limit says, of each partition its share."""
+    one = planner(served)
+    starts = dict.fromkeys([TopicPartition("events", 0), TopicPartition("events", 1)], 0)
+    _, latest = one.latest(Position(one.look()[0], starts))
+    everything = one.admit_bytes(starts, latest, 1 << 20)
+    assert everything == latest.offsets
+    some = one.admit_bytes(starts, latest, 200)
+    assert all(0 < offset < latest.offsets[key] for key, offset in some.items())
