@@ -124,7 +124,9 @@ def check_topic_configs(tools: Tools) -> None:
         "retention.ms": "86400000",
     }
     assert expected == tools.dynamic("topics", TOPIC)
-    refusal = tools.refused_configs("topics", TOPIC, *alter, "retention.ms=5,cleanup.policie=compact")
+    refusal = tools.refused_configs(
+        "topics", TOPIC, *alter, "retention.ms=5,cleanup.policie=compact"
+    )
     assert "cleanup.policie" in refusal
     assert "retention.ms" in tools.refused_configs("topics", TOPIC, *alter, "retention.ms=soon")
     assert expected == tools.dynamic("topics", TOPIC)
