@@ -26,6 +26,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from kgw.config.state_url import POSTGRESQL
 from kgw.errors import DataDirectoryError, StorageError
 from kgw.logs import EventLogger
+from kgw.state.base import StateTakenOverError
+from kgw.state.binding import identity_in
+from kgw.state.kinds import BINDING_KIND
 from kgw.state.sql.migrations import (
     INSERT_MIGRATION,
     MIGRATIONS,
@@ -115,6 +118,10 @@ class ServerSession(ABC):
         """Take the schema's lock for the life of the session, unless another session has it."""
 
     @abstractmethod
+    async def end_lock_holder(self) -> None:
+        """End the session that has the schema's lock, if one has it. Raises StorageError."""
+
+    @abstractmethod
     async def check_durable(self) -> None:
         """Raise DataDirectoryError when a commit would not survive a power cut."""
 
@@ -166,7 +173,7 @@ class ServerSession(ABC):
             for statement, rows in batches:
                 await self.run_many(statement, rows)
             if not await self.run(_COUNT_COMMIT, (owner.commits, owner.generation)):
-                raise StorageError(f"{self._name} was taken over by another gateway")
+                raise StateTakenOverError(f"{self._name} was taken over by another gateway")
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[None]:
@@ -181,6 +188,12 @@ class ServerSession(ABC):
 
 class ServerStateStore(SqlStateStore):
     """Rows in a schema of a database server, which one store owns at a time and others may read."""
+
+    successor_of: str | None = None
+    """The identity of a state whose owner `open` puts out. Set by who knows that this one leads:
+    an owner that hangs keeps its session, and with it the lock, for as long as it hangs."""
+    on_lost: Callable[[], None] | None = None
+    """Called once when another store is known to have taken the schema over."""
 
     def __init__(
         self,
@@ -200,6 +213,7 @@ class ServerStateStore(SqlStateStore):
         self._lock = asyncio.Lock()
         self._owner = Owner(0, 0)
         self._outage: str | None = None
+        self._is_lost = False
         self._watcher: asyncio.Task[None] | None = None
 
     @property
@@ -209,7 +223,8 @@ class ServerStateStore(SqlStateStore):
     # --- opening and closing ----------------------------------------------------------------------
 
     async def _connect(self) -> None:
-        session = await self._locked_session(self._options.lock_wait_s)
+        self._is_lost = False
+        session = await self._locked_session(self._options.lock_wait_s, self._put_out)
         try:
             if self._options.reads_only:
                 applied = await session.fetch(SELECT_MIGRATIONS)
@@ -239,8 +254,10 @@ class ServerStateStore(SqlStateStore):
             if session is not None:
                 await session.aclose()
 
-    async def _locked_session(self, lock_wait_s: float) -> ServerSession:
-        """Return a session that owns the schema.
+    async def _locked_session(
+        self, lock_wait_s: float, while_locked: Callable[[ServerSession], Awaitable[None]]
+    ) -> ServerSession:
+        """Return a session that owns the schema. Calls `while_locked` while another one does.
 
         Raises DataDirectoryError when the server stays away, or the schema another's.
         """
@@ -257,6 +274,7 @@ class ServerStateStore(SqlStateStore):
                             f"{self._name} is in use by another gateway; each needs a schema or "
                             "database of its own"
                         )
+                    await while_locked(session)
                     await self._pause()
                 await session.check_durable()
             except SessionLostError as error:
@@ -272,6 +290,20 @@ class ServerStateStore(SqlStateStore):
                 raise
             else:
                 return session
+
+    async def _put_out(self, session: ServerSession) -> None:
+        """End the session of the owner before this one, where it is known to be that one."""
+        if self.successor_of is None:
+            return
+        rows = await session.fetch(self._dialect.select_kind, (BINDING_KIND,))
+        if identity_in(self._intact(BINDING_KIND, rows)) == self.successor_of:
+            _log.warning("the session of the gateway that led is ended", store=self._name)
+            await session.end_lock_holder()
+
+    async def _check_generation(self, session: ServerSession) -> None:
+        """Raise StateTakenOverError when who has the lock is the next owner already."""
+        if (await self._read_owner(session)).generation != self._owner.generation:
+            raise StateTakenOverError(f"{self._name} was taken over by another gateway")
 
     async def _pause(self) -> None:
         await self._clock.sleep_until(self._clock.monotonic_s() + self._options.retry_s)
@@ -321,6 +353,9 @@ class ServerStateStore(SqlStateStore):
                     return await use(self._session)
                 except SessionLostError as error:
                     await self._replace_session(error)
+                except StateTakenOverError as error:
+                    self._lose(error)
+                    raise
             raise StorageError(f"{self._name} loses its connection again and again")
 
     async def _replace_session(self, error: SessionLostError) -> None:
@@ -334,7 +369,7 @@ class ServerStateStore(SqlStateStore):
         try:
             if lost is not None:
                 await lost.aclose()
-            session = await self._locked_session(self._options.timeout_s)
+            session = await self._locked_session(self._options.timeout_s, self._check_generation)
             try:
                 if not self._options.reads_only:
                     self._owner = await self._owner_again(session)
@@ -342,8 +377,11 @@ class ServerStateStore(SqlStateStore):
                 await session.aclose()
                 raise
         except StorageError as final:
-            self._fail(str(final))
             self._outage = None
+            if isinstance(final, StateTakenOverError):
+                self._lose(final)
+            else:
+                self._fail(str(final))
             raise
         self._session = session
         self._outage = None
@@ -353,7 +391,7 @@ class ServerStateStore(SqlStateStore):
         """Return how far we have come. Raises StorageError when that is not what we know."""
         stored = await self._read_owner(session)
         if stored.generation != self._owner.generation:
-            raise StorageError(f"{self._name} was taken over by another gateway")
+            raise StateTakenOverError(f"{self._name} was taken over by another gateway")
         if stored.commits not in {self._owner.commits, self._owner.commits + 1}:
             raise StorageError(
                 f"{self._name} stands at commit {stored.commits}, not "
@@ -370,6 +408,17 @@ class ServerStateStore(SqlStateStore):
             except StorageError as error:
                 self._fail(str(error))
                 return
+
+    def _refusal(self, failure: str) -> StorageError:
+        return StateTakenOverError(failure) if self._is_lost else StorageError(failure)
+
+    def _lose(self, error: StateTakenOverError) -> None:
+        if self._is_lost:
+            return
+        self._is_lost = True
+        self._fail(str(error))
+        if self.on_lost is not None:
+            self.on_lost()
 
     def _fail(self, problem: str) -> None:
         if self._failure is None:

@@ -141,12 +141,14 @@ class SqlStateStore(StateStore):
 
     async def load(self, kind: str) -> dict[str, Row]:
         self._check_open()
+        return self._intact(kind, await self._fetch(self._dialect.select_kind, (kind,)))
+
+    def _intact(self, kind: str, stored: Sequence[Sequence[Any]]) -> dict[str, Row]:
+        """Return the rows of a kind by their keys. Raises DamagedRowsError."""
         read_text = self._dialect.read_text
         rows: dict[str, Row] = {}
         damaged: list[str] = []
-        for stored_key, value, version, checksum in await self._fetch(
-            self._dialect.select_kind, (kind,)
-        ):
+        for stored_key, value, version, checksum in stored:
             key = read_text(stored_key)
             if key is not None and _is_intact(kind, key, value, version, checksum):
                 rows[key] = Row(value, version)
@@ -171,7 +173,7 @@ class SqlStateStore(StateStore):
         if self._closing:
             raise StorageError(f"{self._name} is closing")
         if self._failure is not None:
-            raise StorageError(self._failure)
+            raise self._refusal(self._failure)
         loop = get_running_loop()
         waiting = Waiting(changes, batches, loop.create_future())
         self._waiting.append(waiting)
@@ -187,6 +189,10 @@ class SqlStateStore(StateStore):
     def _check_open(self) -> None:
         if not self._is_open:
             raise StorageError(f"{self._name} is not open")
+
+    def _refusal(self, failure: str) -> StorageError:
+        """Return what a write is refused with once there is a failure."""
+        return StorageError(failure)
 
     def _check_changes(self, changes: Sequence[Change]) -> None:
         """Refuse a set that the database could never take, before others share its fate."""
@@ -216,7 +222,7 @@ class SqlStateStore(StateStore):
         outcome: Exception | None = None
         try:
             if self._failure is not None:
-                raise StorageError(self._failure)
+                raise self._refusal(self._failure)
             conflicts = await self._write(group)
         except DiskFullError as error:
             outcome = error
