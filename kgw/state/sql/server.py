@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from kgw.config.state_url import POSTGRESQL
 from kgw.errors import DataDirectoryError, StorageError
 from kgw.logs import EventLogger
+from kgw.state.base import StateTakenOverError
 from kgw.state.sql.migrations import (
     INSERT_MIGRATION,
     MIGRATIONS,
@@ -160,13 +161,14 @@ class ServerSession(ABC):
     async def transact(self, batches: Sequence[Batch], owner: Owner) -> None:
         """Write everything and the number of commits in one transaction.
 
-        Raises StorageError, and writes nothing, when the schema is not of that owner's generation.
+        Raises StateTakenOverError, and writes nothing, when the schema is not of that owner's
+        generation; StorageError.
         """
         async with self._transaction():
             for statement, rows in batches:
                 await self.run_many(statement, rows)
             if not await self.run(_COUNT_COMMIT, (owner.commits, owner.generation)):
-                raise StorageError(f"{self._name} was taken over by another gateway")
+                raise StateTakenOverError(f"{self._name} was taken over by another gateway")
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[None]:
@@ -316,7 +318,8 @@ class ServerStateStore(SqlStateStore):
         async with self._lock:
             for _ in range(SESSIONS_PER_USE):
                 if self._session is None:
-                    raise StorageError(self._failure or f"{self._name} is not open")
+                    self._check_failure()
+                    raise StorageError(f"{self._name} is not open")
                 try:
                     return await use(self._session)
                 except SessionLostError as error:
@@ -342,8 +345,12 @@ class ServerStateStore(SqlStateStore):
                 await session.aclose()
                 raise
         except StorageError as final:
-            self._fail(str(final))
+            self._fail(final)
             self._outage = None
+            if isinstance(final, StateTakenOverError):
+                # The commit that was under way may be stored: its caller must not take it for one
+                # that is not.
+                raise StorageError(str(final)) from final
             raise
         self._session = session
         self._outage = None
@@ -353,7 +360,7 @@ class ServerStateStore(SqlStateStore):
         """Return how far we have come. Raises StorageError when that is not what we know."""
         stored = await self._read_owner(session)
         if stored.generation != self._owner.generation:
-            raise StorageError(f"{self._name} was taken over by another gateway")
+            raise StateTakenOverError(f"{self._name} was taken over by another gateway")
         if stored.commits not in {self._owner.commits, self._owner.commits + 1}:
             raise StorageError(
                 f"{self._name} stands at commit {stored.commits}, not "
@@ -368,13 +375,13 @@ class ServerStateStore(SqlStateStore):
             try:
                 await self._run(lambda session: session.check_durable())
             except StorageError as error:
-                self._fail(str(error))
+                self._fail(error)
                 return
 
-    def _fail(self, problem: str) -> None:
+    def _fail(self, error: StorageError) -> None:
         if self._failure is None:
-            self._failure = problem
-            _log.error("state store takes no more writes", problem=problem)
+            _log.error("state store takes no more writes", problem=str(error))
+        super()._fail(error)
 
 
 def lock_number(name: str) -> int:
