@@ -167,13 +167,19 @@ class ServerSession(ABC):
     async def transact(self, batches: Sequence[Batch], owner: Owner) -> None:
         """Write everything and the number of commits in one transaction.
 
-        Raises StorageError, and writes nothing, when the schema is not of that owner's generation.
+        Raises StateTakenOverError, and writes nothing, when the schema is not of that owner's
+        generation; StorageError.
         """
         async with self._transaction():
             for statement, rows in batches:
                 await self.run_many(statement, rows)
             if not await self.run(_COUNT_COMMIT, (owner.commits, owner.generation)):
                 raise StateTakenOverError(f"{self._name} was taken over by another gateway")
+
+    async def raise_generation(self) -> None:
+        """Have every commit of the owner before fail from here on. Needs no lock."""
+        async with self._transaction():
+            await self.run(_RAISE_GENERATION)
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[None]:
@@ -213,7 +219,6 @@ class ServerStateStore(SqlStateStore):
         self._lock = asyncio.Lock()
         self._owner = Owner(0, 0)
         self._outage: str | None = None
-        self._is_lost = False
         self._watcher: asyncio.Task[None] | None = None
 
     @property
@@ -223,7 +228,6 @@ class ServerStateStore(SqlStateStore):
     # --- opening and closing ----------------------------------------------------------------------
 
     async def _connect(self) -> None:
-        self._is_lost = False
         session = await self._locked_session(self._options.lock_wait_s, self._put_out)
         try:
             if self._options.reads_only:
@@ -292,13 +296,20 @@ class ServerStateStore(SqlStateStore):
                 return session
 
     async def _put_out(self, session: ServerSession) -> None:
-        """End the session of the owner before this one, where it is known to be that one."""
+        """Put the owner before this one out, where it is known to be that one.
+
+        The generation is the fence: its next commit fails, and so does its attempt to come back,
+        though it may have the lock again first. What it commits until then is read afterwards.
+        """
         if self.successor_of is None:
             return
         rows = await session.fetch(self._dialect.select_kind, (BINDING_KIND,))
-        if identity_in(self._intact(BINDING_KIND, rows)) == self.successor_of:
-            _log.warning("the session of the gateway that led is ended", store=self._name)
-            await session.end_lock_holder()
+        if identity_in(self._intact(BINDING_KIND, rows)) != self.successor_of:
+            return
+        _log.warning("the session of the gateway that led is ended", store=self._name)
+        # First, as a commit in which it hangs would hold up the fence.
+        await session.end_lock_holder()
+        await session.raise_generation()
 
     async def _check_generation(self, session: ServerSession) -> None:
         """Raise StateTakenOverError when who has the lock is the next owner already."""
@@ -348,14 +359,12 @@ class ServerStateStore(SqlStateStore):
         async with self._lock:
             for _ in range(SESSIONS_PER_USE):
                 if self._session is None:
-                    raise StorageError(self._failure or f"{self._name} is not open")
+                    self._check_failure()
+                    raise StorageError(f"{self._name} is not open")
                 try:
                     return await use(self._session)
                 except SessionLostError as error:
                     await self._replace_session(error)
-                except StateTakenOverError as error:
-                    self._lose(error)
-                    raise
             raise StorageError(f"{self._name} loses its connection again and again")
 
     async def _replace_session(self, error: SessionLostError) -> None:
@@ -377,11 +386,12 @@ class ServerStateStore(SqlStateStore):
                 await session.aclose()
                 raise
         except StorageError as final:
+            self._fail(final)
             self._outage = None
             if isinstance(final, StateTakenOverError):
-                self._lose(final)
-            else:
-                self._fail(str(final))
+                # The commit that was under way may be stored: its caller must not take it for one
+                # that is not.
+                raise StorageError(str(final)) from final
             raise
         self._session = session
         self._outage = None
@@ -406,24 +416,15 @@ class ServerStateStore(SqlStateStore):
             try:
                 await self._run(lambda session: session.check_durable())
             except StorageError as error:
-                self._fail(str(error))
+                self._fail(error)
                 return
 
-    def _refusal(self, failure: str) -> StorageError:
-        return StateTakenOverError(failure) if self._is_lost else StorageError(failure)
-
-    def _lose(self, error: StateTakenOverError) -> None:
-        if self._is_lost:
-            return
-        self._is_lost = True
-        self._fail(str(error))
-        if self.on_lost is not None:
-            self.on_lost()
-
-    def _fail(self, problem: str) -> None:
+    def _fail(self, error: StorageError) -> None:
         if self._failure is None:
-            self._failure = problem
-            _log.error("state store takes no more writes", problem=problem)
+            _log.error("state store takes no more writes", problem=str(error))
+            if self.on_lost is not None and isinstance(error, StateTakenOverError):
+                self.on_lost()
+        super()._fail(error)
 
 
 def lock_number(name: str) -> int:

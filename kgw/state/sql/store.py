@@ -19,6 +19,7 @@ from kgw.state.base import (
     Row,
     RowKey,
     StateStore,
+    StateTakenOverError,
     WatchedChange,
 )
 from kgw.state.kinds import WATCHED_KINDS
@@ -74,6 +75,8 @@ class SqlStateStore(StateStore):
         self._waiting: list[Waiting] = []
         self._committer: Task[None] | None = None
         self._failure: str | None = None
+        self._is_taken_over = False
+        """Whether that is because another gateway writes the state now."""
         self._closing = False
         self._versions: _Versions = {}
         self._newest_change: int | None = None
@@ -118,7 +121,7 @@ class SqlStateStore(StateStore):
         return self._lag_history
 
     async def open(self) -> None:
-        self._failure = None
+        self._failure, self._is_taken_over = None, False
         self._closing = False
         self._forget()
         await self._connect()
@@ -172,8 +175,7 @@ class SqlStateStore(StateStore):
         self._check_open()
         if self._closing:
             raise StorageError(f"{self._name} is closing")
-        if self._failure is not None:
-            raise self._refusal(self._failure)
+        self._check_failure()
         loop = get_running_loop()
         waiting = Waiting(changes, batches, loop.create_future())
         self._waiting.append(waiting)
@@ -190,9 +192,15 @@ class SqlStateStore(StateStore):
         if not self._is_open:
             raise StorageError(f"{self._name} is not open")
 
-    def _refusal(self, failure: str) -> StorageError:
-        """Return what a write is refused with once there is a failure."""
-        return StorageError(failure)
+    def _check_failure(self) -> None:
+        if self._failure is not None:
+            raise (StateTakenOverError if self._is_taken_over else StorageError)(self._failure)
+
+    def _fail(self, error: StorageError) -> None:
+        """Take no more writes, for the first reason that there was."""
+        if self._failure is None:
+            self._failure = str(error)
+            self._is_taken_over = isinstance(error, StateTakenOverError)
 
     def _check_changes(self, changes: Sequence[Change]) -> None:
         """Refuse a set that the database could never take, before others share its fate."""
@@ -221,14 +229,13 @@ class SqlStateStore(StateStore):
         conflicts: dict[int, ConflictError] = {}
         outcome: Exception | None = None
         try:
-            if self._failure is not None:
-                raise self._refusal(self._failure)
+            self._check_failure()
             conflicts = await self._write(group)
         except DiskFullError as error:
             outcome = error
         except StorageError as error:
             # What a failed write or sync left behind is known only after the next open.
-            self._failure = self._failure or str(error)
+            self._fail(error)
             outcome = error
         except Exception as error:  # noqa: BLE001 - the callers raise it
             outcome = error
