@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.backend.seaweedmq.backend import SeaweedMqBackend
+from kgw.backend.seaweedmq.offline.state_findings import examine_state
 from kgw.backend.seaweedmq.placed_state import PlacedStateStore
 from kgw.backend.seaweedmq.state_store import ChainStateStore
 from kgw.clock import SystemClock
@@ -95,6 +96,9 @@ async def test_rows_are_in_the_database_alone(filer: MemoryFiler, url: str) -> N
         assert ["orders"] == list(await state.load(TOPIC))
     async with support.opened(chain(filer)) as on_filer:
         assert [BINDING_KIND] == await on_filer.kinds()
+    found = await examine_state(filer, NAMESPACE)
+    assert found.finding.detail == f"kept in {url}; not looked into"
+    assert found.table is None
 
 
 async def test_a_namespace_is_not_served_without_its_database(filer: MemoryFiler, url: str) -> None:

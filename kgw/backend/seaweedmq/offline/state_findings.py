@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kgw.backend.seaweedmq.offline.findings import Finding, Severity
 from kgw.backend.seaweedmq.offline.opening import state_directory
 from kgw.backend.seaweedmq.offline.views import StateView
+from kgw.backend.seaweedmq.placed_state import place_in
 from kgw.backend.seaweedmq.state.offset_mirror import (
     DIRECTORY,
     MIRRORED,
@@ -19,6 +20,7 @@ from kgw.backend.seaweedmq.state.offset_mirror import (
     file_name,
 )
 from kgw.errors import CorruptionError
+from kgw.state.kinds import BINDING_KIND
 from kgw.turns import take_turns
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ Expected = dict["PartitionKey", dict[str, Position]]
 
 
 class FoundState(NamedTuple):
-    """What is to be said of the state, and its rows where they could be read."""
+    """What is to be said of the state, and its rows where they could be read, and are here."""
 
     finding: Finding
     table: RowTable | None = None
@@ -57,6 +59,9 @@ async def examine_state(filer: Filer, namespace: str) -> FoundState:
             # A gateway may have removed what a newer snapshot replaces: it is read anew.
             problem = str(error)
             continue
+        place = place_in(contents.table.load(BINDING_KIND))
+        if place is not None and place.is_bound:
+            return FoundState(Finding("state", Severity.OK, f"kept in {place.url}; not looked into"))
         rows = sum(map(len, contents.table.rows.values()))
         detail = (
             f"{kept}: {rows} rows, {commits} commits, {commits - view.notes[-1].offset} of them "
