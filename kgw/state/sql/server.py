@@ -378,13 +378,7 @@ class ServerStateStore(SqlStateStore):
         try:
             if lost is not None:
                 await lost.aclose()
-            session = await self._locked_session(self._options.timeout_s, self._check_generation)
-            try:
-                if not self._options.reads_only:
-                    self._owner = await self._owner_again(session)
-            except BaseException:
-                await session.aclose()
-                raise
+            session = await self._session_again()
         except StorageError as final:
             self._fail(final)
             self._outage = None
@@ -396,6 +390,23 @@ class ServerStateStore(SqlStateStore):
         self._session = session
         self._outage = None
         _log.info("state store is back", commits=self._owner.commits)
+
+    async def _session_again(self) -> ServerSession:
+        for _ in range(SESSIONS_PER_USE):
+            session = await self._locked_session(self._options.timeout_s, self._check_generation)
+            try:
+                if not self._options.reads_only:
+                    self._owner = await self._owner_again(session)
+            except SessionLostError as error:
+                # As a successor does it that has not raised the generation yet.
+                await session.aclose()
+                lost = error
+            except BaseException:
+                await session.aclose()
+                raise
+            else:
+                return session
+        raise lost
 
     async def _owner_again(self, session: ServerSession) -> Owner:
         """Return how far we have come. Raises StorageError when that is not what we know."""

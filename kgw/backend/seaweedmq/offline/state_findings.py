@@ -61,7 +61,8 @@ async def examine_state(filer: Filer, namespace: str) -> FoundState:
             continue
         place = place_in(contents.table.load(BINDING_KIND))
         if place is not None and place.is_bound:
-            return FoundState(Finding("state", Severity.OK, f"kept in {place.url}; not looked into"))
+            detail = f"kept in {place.url}; not looked into"
+            return FoundState(Finding("state", Severity.OK, detail))
         rows = sum(map(len, contents.table.rows.values()))
         detail = (
             f"{kept}: {rows} rows, {commits} commits, {commits - view.notes[-1].offset} of them "
