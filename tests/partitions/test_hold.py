@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
+from kgw.backend.embedded.backend import EmbeddedBackend
+from kgw.backend.seaweedmq.backend import SeaweedMqBackend
+from kgw.backend.seaweedmq.state_store import ChainStateStore
+from kgw.clock import SystemClock
 from kgw.errors import ErrorCode
 from kgw.groups.requests import CommitRequest
 from kgw.offsets.committed import DAMAGED_OFFSET, NO_EXPIRY_MS, CommittedOffset
 from kgw.protocol.api_keys import ApiKey
 from kgw.records.builder import BatchBuilder
+from kgw.state.memory import MemoryStateStore
+from kgw.testing.filer import FilerStore, MemoryFiler
 from kgw.testing.gateway import InProcessGateway
 from tests.handlers.support import START_MS, batch, call, create_topic, produce
+from tests.simulated_fs import SimulatedFs
 from tests.turns import turns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kgw.backend.base import Backend
 
 HOLD = {"kgw.archive.hold": "archive"}
 
@@ -60,6 +74,30 @@ async def test_retention_stops_at_what_is_committed(limit: dict[str, str]) -> No
         assert 10 == await retained(gateway)
         assert 0 == gateway.gateway.metrics.held_partitions
         assert () == gateway.gateway.log_manager.problems
+
+
+def embedded() -> Backend:
+    """Return a data directory on a simulated disk."""
+    return EmbeddedBackend("/data", fs=SimulatedFs(), state=MemoryStateStore())
+
+
+def seaweedmq() -> Backend:
+    """Return a namespace on a filer in memory."""
+    filer = MemoryFiler(FilerStore(), SystemClock())
+    state = ChainStateStore(filer, SystemClock(), "/topics/.kgw/kafka/state")
+    return SeaweedMqBackend(filer, "kafka", state)
+
+
+@pytest.mark.parametrize("backend", [embedded, seaweedmq])
+async def test_every_backend_is_held(backend: Callable[[], Backend]) -> None:
+    """The hold is a bound above the backends; each removes what is below it."""
+    async with InProcessGateway(backend=backend()) as gateway:
+        await filled(gateway, **HOLD, **{"kgw.retention.offset": "99"})
+        assert 0 == await retained(gateway)
+        await commit(gateway, 4)
+        assert 4 == await retained(gateway)
+        await commit(gateway, 10)
+        assert 10 == await retained(gateway)
 
 
 async def test_the_lowest_of_several_groups_holds() -> None:
