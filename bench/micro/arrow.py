@@ -32,7 +32,9 @@ from kgw.records.batch import Compression, read_batch, split_batches
 from kgw.records.reader import read_records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
+
+    Columns = tuple[list[Any], list[Any], list[Any], list[Any]]
 
 NOW_MS = 1_700_000_000_000
 VALUE_BYTES = (100, 222, 1_000)
@@ -130,29 +132,33 @@ def make_answer(rows: pa.RecordBatch, codec: Compression, count: int | None) -> 
 
 def loop(data: bytes) -> pa.RecordBatch:
     """Decode as one does without numpy."""
-    return listed(
-        (record.offset, record.timestamp_ms, record.key, record.value)
-        for batch in split_batches(data)
-        for record in read_records(batch)
-    )
+    columns: Columns = ([], [], [], [])
+    for batch in split_batches(data):
+        records = list(read_records(batch))
+        columns[0].extend([one.offset for one in records])
+        columns[1].extend([one.timestamp_ms for one in records])
+        columns[2].extend([one.key for one in records])
+        columns[3].extend([one.value for one in records])
+    return listed(columns)
 
 
 def compiled(data: bytes) -> pa.RecordBatch:
     """Decode with aiokafka's extension."""
     from aiokafka.record.memory_records import MemoryRecords
 
-    def records() -> Iterable[tuple[Any, ...]]:
-        found = MemoryRecords(data)
-        while found.has_next():
-            for record in found.next_batch():
-                yield record.offset, record.timestamp, record.key, record.value
+    columns: Columns = ([], [], [], [])
+    found = MemoryRecords(data)
+    while found.has_next():
+        records = list(found.next_batch())
+        columns[0].extend([one.offset for one in records])
+        columns[1].extend([one.timestamp for one in records])
+        columns[2].extend([one.key for one in records])
+        columns[3].extend([one.value for one in records])
+    return listed(columns)
 
-    return listed(records())
 
-
-def listed(records: Iterable[tuple[Any, ...]]) -> pa.RecordBatch:
-    """Return records as columns."""
-    columns = zip(*records, strict=True)
+def listed(columns: Columns) -> pa.RecordBatch:
+    """Return lists as columns."""
     return pa.RecordBatch.from_arrays(
         [pa.array(column, field.type) for column, field in zip(columns, LISTED, strict=True)],
         schema=pa.schema(LISTED),
