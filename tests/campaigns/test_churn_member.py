@@ -47,6 +47,7 @@ class OneMember:
 def test_a_refused_commit_is_repeated_without_another_record(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """What could not be committed is committed again, though no further record comes."""
     member = OneMember([[(0, 4), (0, 5), (1, 7)], [], []], [TimeoutError("no answer"), None])
     for _ in range(3):
         take_turn(member)
@@ -56,6 +57,7 @@ def test_a_refused_commit_is_repeated_without_another_record(
 
 
 def test_it_goes_with_what_is_read_next() -> None:
+    """One commit holds what was refused and what was read since."""
     member = OneMember([[(0, 4)], [(0, 5), (1, 0)]], [TimeoutError("no answer"), None])
     take_turn(member)
     take_turn(member)
@@ -63,6 +65,7 @@ def test_it_goes_with_what_is_read_next() -> None:
 
 
 def test_what_was_given_away_is_not_committed_even_if_it_comes_back() -> None:
+    """Another member may have committed further in the meantime."""
     member = OneMember([[(0, 4), (1, 7)], []], [TimeoutError("no answer"), None])
     take_turn(member)
     member.holding.lose([0])
@@ -72,6 +75,7 @@ def test_what_was_given_away_is_not_committed_even_if_it_comes_back() -> None:
 
 
 def test_a_record_of_a_partition_that_came_in_the_same_poll_is_committed() -> None:
+    """A poll may both bring a partition and return its first records."""
     member = OneMember([[(2, 9)]], [None])
     member.before_reading = lambda: member.holding.gain([2])
     take_turn(member)
@@ -79,12 +83,14 @@ def test_a_record_of_a_partition_that_came_in_the_same_poll_is_committed() -> No
 
 
 def test_a_record_of_nobodys_partition_is_not_committed() -> None:
+    """A record of a partition that the member does not hold is left to its holder."""
     member = OneMember([[(3, 9)]], [])
     take_turn(member)
     assert member.commits == []
 
 
 def test_who_is_fenced_stops() -> None:
+    """A fenced member is told apart from one that may try again."""
     member = OneMember([[(0, 4)]], [RuntimeError("FENCED_INSTANCE_ID")])
     with pytest.raises(FencedError):
         take_turn(member)

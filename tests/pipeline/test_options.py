@@ -136,7 +136,7 @@ def test_a_sink_is_told() -> None:
         to | {"topic": "t", "kafka.compression.type": "lz4", "kafka.acks": "1"}
     )
     assert (options.compression, options.acks, options.is_idempotent) == (Compression.LZ4, 1, False)
-    with pytest.raises(OptionError, match="needs kafka.acks=all"):
+    with pytest.raises(OptionError, match=r"needs kafka\.acks=all"):
         read_sink_options(to | {"kafka.acks": "1", "kafka.enable.idempotence": "true"})
     with pytest.raises(OptionError, match="outside of transactions"):
         read_sink_options(to | {"kafka.transactional.id": "x"})

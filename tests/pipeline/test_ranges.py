@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
@@ -49,7 +50,7 @@ def test_pieces_are_the_ranges(
             assert not mine
             continue
         assert (one.first, one.end) == (mine[0].first, mine[-1].end)
-        assert all(left.end == right.first for left, right in zip(mine, mine[1:], strict=False))
+        assert all(left.end == right.first for left, right in itertools.pairwise(mine))
         assert all(piece.length > 0 and piece.topic_id == ID for piece in mine)
         if most is not None:
             assert all(piece.length <= most for piece in mine)
@@ -139,7 +140,8 @@ def test_positions_survive_a_checkpoint(topics: dict[str, dict[int, int]]) -> No
     read = Position.from_json(json.loads(kept))
     assert read == position
     turned = Position(
-        dict(reversed(position.topic_ids.items())), dict(reversed(read.offsets.items()))
+        dict(reversed(list(position.topic_ids.items()))),
+        dict(reversed(list(read.offsets.items()))),
     )
     assert json.dumps(turned.to_json()) == kept
 

@@ -100,10 +100,10 @@ def test_nothing_is_waited_for_without_end(served: ServedTopics) -> None:
     served.create("events")
     served.number("events", {0: 20})
     empty = Reading(patience_s=0.0, read_committed=True)
+    # As in a transaction that is open: below the end, above what may be read.
+    reader = served.wire.pieces(wanted(served, 20, 21), empty)
+    served.wire.client.bounds = _always_to_30  # type: ignore[method-assign,assignment]
     with pytest.raises(PipelineError, match="no whole batch at offset 20"):
-        # As in a transaction that is open: below the end, above what may be read.
-        reader = served.wire.pieces(wanted(served, 20, 21), empty)
-        served.wire.client.bounds = _always_to_30  # type: ignore[method-assign,assignment]
         list(reader)
 
 

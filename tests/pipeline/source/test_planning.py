@@ -116,7 +116,7 @@ def test_a_stream_takes_new_partitions_from_their_start(served: ServedTopics) ->
 
 
 def test_a_stream_does_not_go_back(served: ServedTopics) -> None:
-    """An end that lies before what has been read is a loss; where it is allowed, nothing is read."""
+    """An end before what has been read is a loss; where it is allowed, nothing is read."""
     key = TopicPartition("events", 0)
     start = planner(served).initial()
     ahead = Position(start.topic_ids, {**start.offsets, key: 12})
