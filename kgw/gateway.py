@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from kgw.state.base import StateStore
     from kgw.transactions.coordinator import TransactionCoordinator
     from kgw.transactions.machine import Ending
-    from kgw.types import PartitionKey
+    from kgw.types import PartitionKey, TopicId
 
 _log = logging.getLogger(__name__)
 
@@ -79,6 +79,7 @@ class Gateway:
         """Called when that of the backend has changed. One owner: the process."""
         backend.on_leadership = self._leadership_changed
         self.catalog = TopicCatalog(backend, config, clock, self.placement.owns)
+        self.catalog.committed = self._committed
         self.log_manager = LogManager(
             self.catalog,
             backend,
@@ -300,8 +301,15 @@ class Gateway:
             lambda error: self.report_internal_error("groups", error),
         )
         groups.when_committed_back.append(self._committed_back)
+        groups.keep_offsets_of(self.catalog.holding_groups)
         self.catalog.when_deleted.append(groups.forget_topic)
         return groups
+
+    def _committed(self, group_id: str, topic_id: TopicId, partition: int) -> int | None:
+        """Return what a group has durably committed in a partition."""
+        offsets = None if self._groups is None else self._groups.offsets(group_id)
+        one = None if offsets is None else offsets.topic(topic_id).get(partition)
+        return None if one is None else one.offset
 
     async def _open_groups(self) -> None:
         try:

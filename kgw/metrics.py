@@ -263,6 +263,11 @@ class Metrics:
         "kgw_segments_closed_total",
         "Active segments that were closed because of their age, or so that they could be removed.",
     )
+    held_partitions: int = _gauge(
+        "kgw_held_partitions",
+        "Partitions of which retention would have removed more but for kgw.archive.hold, as of "
+        "its last run.",
+    )
     retention_failures: int = _counter(
         "kgw_retention_failures_total", "Partitions at which a run of retention failed."
     )

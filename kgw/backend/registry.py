@@ -91,13 +91,9 @@ def _server_state(config: Config, clock: Clock) -> ServerState | None:
     if not config.state_url:
         return None
     from kgw.backend.embedded.state_place import ServerState
-    from kgw.state.sql.server import Options
-    from kgw.state.sql.stores import server_store
+    from kgw.state.sql.stores import configured_store
 
-    options = Options(
-        config.state_password, config.state_password_file, config.state_timeout_ms / 1000
-    )
-    return ServerState(config.state_url, server_store(config.state_url, clock, options))
+    return ServerState(config.state_url, configured_store(config, clock))
 
 
 class FileLimits(NamedTuple):

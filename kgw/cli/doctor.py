@@ -119,7 +119,8 @@ def doctor(
 
     With --backend, or a configuration whose kgw.backend is a SeaweedFS, that is examined instead,
     with the settings that the server has: version, filers, volume servers, copies, fence, lease,
-    topics. A gateway may use it meanwhile. It writes one entry and one chunk, and removes both.
+    state, mirror of committed offsets, topics. A gateway may use it meanwhile. It writes one entry
+    and one chunk, and removes both.
     """
     if backend is not None or config_file is not None or assignments:
         overrides = [] if backend is None else [("kgw.backend", backend, "--backend")]

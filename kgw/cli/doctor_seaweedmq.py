@@ -76,6 +76,7 @@ async def _examine(config: Config) -> list[Finding]:
             config.seaweedmq_disk_type,
             config.seaweedmq_fsync,
             bool(config.seaweedmq_security_file),
+            config.seaweedmq_mirror_offsets,
         )
         probe, now_s = f"doctor-{uuid4().hex}", clock.wall_ms() // 1000
         findings += [

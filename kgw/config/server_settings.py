@@ -78,7 +78,7 @@ _STATE = (
         "",
         "Where topics, groups, committed offsets and settings are kept: empty for SQLite in the "
         "data directory, else `postgresql://USER@HOST/DATABASE` or `mysql://USER@HOST/DATABASE` "
-        "(docs/state.md). Records stay in the data directory.",
+        "(docs/state.md). Records stay where they are. With SeaweedMQ empty is the SeaweedFS.",
         check=_check_url,
     ),
     Setting(

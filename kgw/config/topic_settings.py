@@ -64,6 +64,15 @@ TOPIC_SETTINGS = table(
     _from_server("flush.messages", "log.flush.interval.messages"),
     _from_server("flush.ms", "log.flush.interval.ms"),
     _from_server("index.interval.bytes", "log.index.interval.bytes"),
+    Setting(
+        "kgw.archive.hold",
+        (),
+        "Groups whose committed offsets hold what comes after them: nothing at or above the lowest "
+        "one is removed by retention, compaction or DeleteRecords. Where one has committed "
+        "nothing, nothing is removed. Committed offsets of these groups do not expire. Empty: "
+        "nothing is held.",
+        dynamic=True,
+    ),
     _from_server("kgw.cold.compression", "kgw.cold.compression"),
     _from_server("kgw.cold.compression.after.ms", "kgw.cold.compression.after.ms"),
     _from_server("kgw.cold.compression.level", "kgw.cold.compression.level"),

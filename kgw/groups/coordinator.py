@@ -18,7 +18,7 @@ from kgw.groups.table import GroupTable
 from kgw.offsets.pending import TransactionEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from kgw.clock import Clock
     from kgw.groups.group import Group, GroupSettings
@@ -88,6 +88,10 @@ class GroupCoordinator:
         for topic_id in gone_topics:
             self.forget_topic(topic_id)
         self._retention.start()
+
+    def keep_offsets_of(self, groups: Callable[[], Collection[str]]) -> None:
+        """Take what says, at each look, of which groups committed offsets never expire."""
+        self._retention.kept_groups = groups
 
     def open_empty(self) -> None:
         """Begin where nothing of any group is stored."""

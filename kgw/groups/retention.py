@@ -11,7 +11,7 @@ from kgw.groups.requests import DeleteRequest
 from kgw.turns import Share, in_turns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from kgw.clock import Clock, Timer
     from kgw.groups.group import Group, GroupSettings
@@ -45,6 +45,8 @@ class OffsetRetention:
         self._settings = settings
         self._metrics = metrics
         self._report_bug = report_bug
+        self.kept_groups: Callable[[], Collection[str]] = tuple
+        """Returns the groups whose offsets do not expire. Set by who knows what they hold."""
         self._timer: Timer | None = None
         self._gone_topics: set[TopicId] = set()
         self._is_forgetting = False
@@ -127,10 +129,13 @@ class OffsetRetention:
         """Go through all groups; each is judged by what it is when its turn has come."""
         self._is_sweeping = True
         share = Share(_SWEPT_PER_TURN)
+        kept = self.kept_groups()
         try:
             for group in self._table:
                 if self._table.is_closing:
                     return
+                if group.group_id in kept:
+                    continue
                 if share.spend(1 + self._expire_offsets_of(group) // _OFFSETS_PER_GROUP):
                     yield
         finally:

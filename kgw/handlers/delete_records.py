@@ -7,6 +7,7 @@ Behaviour:
   above the high watermark, or another negative one, is OFFSET_OUT_OF_RANGE;
 - the answer carries the log start;
 - a topic that is compacted only is POLICY_VIOLATION: its records go when newer ones replace them;
+  so is an offset above what kgw.archive.hold holds: who means it takes the setting away first;
 - a partition twice is INVALID_REQUEST for all of its mentions, where Kafka takes the last one: what
   is deleted cannot be had back;
 - UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER for a partition of another node;
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING
 from kgw.errors import ErrorCode, KafkaError, StorageError
 from kgw.handlers.places import answer_places
 from kgw.metrics import count
+from kgw.partitions.hold import hold_of
 from kgw.partitions.retention import BY_REQUEST
 from kgw.partitions.topic import why_missing
 from kgw.protocol.messages.delete_records import (
@@ -114,6 +116,9 @@ async def _delete(topic: Topic | None, index: int, offset: int, context: Request
         offset = log.high_watermark
     if not 0 <= offset <= log.high_watermark:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    hold = hold_of(partition, context.gateway.catalog.committed)
+    if hold is not None and offset > max(hold.offset, log.log_start_offset):
+        raise KafkaError(ErrorCode.POLICY_VIOLATION)
     removed = await partition.delete_before(offset)
     count(context.gateway.metrics.removed_records, BY_REQUEST, removed)
     return log.log_start_offset

@@ -23,6 +23,7 @@ from weakref import WeakValueDictionary
 from kgw.errors import ErrorCode, KafkaError, KgwError, StorageError
 from kgw.partitions.appending import CheckThread
 from kgw.partitions.encoded_topics import EncodedTopics
+from kgw.partitions.hold import nothing_committed
 from kgw.partitions.partition import Partition, most_grown
 from kgw.partitions.steady_time import JumpWatch
 from kgw.partitions.topic import (
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from kgw.backend.base import Backend, ForeignTopic, PartitionLog
     from kgw.clock import Clock
     from kgw.config import Config, Value
+    from kgw.partitions.hold import Committed
     from kgw.partitions.opening import Opening
     from kgw.state.base import Row
     from kgw.turns import Turns
@@ -129,6 +131,8 @@ class TopicCatalog:
         self._snapshot_lock = asyncio.Lock()
         self._log_slots = asyncio.Semaphore(_LOGS_AT_A_TIME)
         self._opening: Opening | None = None
+        self.committed: Committed = nothing_committed
+        """What groups have committed: for topics that they hold. Set by who has the groups."""
         self.check_thread = CheckThread()
         """Where long checks and conversions of records are done."""
         self.recompressed = self.check_thread.recompressed
@@ -169,6 +173,12 @@ class TopicCatalog:
         """Every partition that lives on this node."""
         for topic in list(self._by_name.values()):
             yield from topic.partitions.values()
+
+    def holding_groups(self) -> frozenset[str]:
+        """Return the groups that some topic's kgw.archive.hold names."""
+        return frozenset(
+            group for topic in self._by_name.values() for group in topic.config.holding_groups
+        )
 
     def want(self, topic: Topic, index: int) -> bool:
         """Whether a partition of this node is not open yet; it is opened before others."""

@@ -14,6 +14,7 @@ from kgw.errors import KgwError, StorageError
 from kgw.metrics import count
 from kgw.partitions.asides import ASIDE_S, Asides, failure_reason, partition_name, segmented
 from kgw.partitions.compaction_rules import Dirtiness, measure_dirtiness
+from kgw.partitions.hold import removable_end
 from kgw.partitions.retention import is_old
 from kgw.partitions.throttle import Throttle
 
@@ -128,7 +129,7 @@ class Compactor:
     async def measure(self, partition: Partition, now_ms: int) -> Dirtiness:
         """Return how dirty a partition is. Raises StorageError."""
         log = segmented(partition)
-        return _dirtiness(partition, log, await log.segments(), now_ms)
+        return self._dirtiness(partition, log, await log.segments(), now_ms)
 
     async def _look_at(self, partition: Partition, now_ms: int) -> Dirtiness | None:
         """Measure a partition; None when it is empty, gone or put aside, or fails.
@@ -148,7 +149,18 @@ class Compactor:
         except KgwError as error:
             self._put_aside(partition, error)
             return None
-        return _dirtiness(partition, log_of_segments, segments, now_ms)
+        return self._dirtiness(partition, log_of_segments, segments, now_ms)
+
+    def _dirtiness(
+        self, partition: Partition, log: Segmented, segments: Sequence[SegmentInfo], now_ms: int
+    ) -> Dirtiness:
+        return measure_dirtiness(
+            segments,
+            partition.topic.config.compaction,
+            compacted_end=log.compacted_end,
+            last_stable_offset=removable_end(partition, self._catalog.committed),
+            now_ms=now_ms,
+        )
 
     def _put_aside(self, partition: Partition, error: Exception) -> None:
         if not self._asides.put(partition, error):
@@ -185,15 +197,3 @@ class Compactor:
             report.bytes_before,
             elapsed_s,
         )
-
-
-def _dirtiness(
-    partition: Partition, log: Segmented, segments: Sequence[SegmentInfo], now_ms: int
-) -> Dirtiness:
-    return measure_dirtiness(
-        segments,
-        partition.topic.config.compaction,
-        compacted_end=log.compacted_end,
-        last_stable_offset=partition.view().bounds().last_stable_offset,
-        now_ms=now_ms,
-    )

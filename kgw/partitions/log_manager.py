@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from kgw.backend.base import Recompressed, Segmented
 from kgw.errors import KgwError, StorageError
 from kgw.metrics import count
+from kgw.partitions.hold import hold_of, removable_end
 from kgw.partitions.retention import forecast_log_start, plan_retention
 from kgw.partitions.steady_time import SteadyTime
 from kgw.partitions.throttle import Throttle
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from kgw.metrics import Metrics
     from kgw.partitions.catalog import TopicCatalog
     from kgw.partitions.compactor import Compactor
+    from kgw.partitions.hold import Hold
     from kgw.partitions.partition import Partition
     from kgw.partitions.recompressor import Recompressor
     from kgw.partitions.retention import Removal, RetentionPlan
@@ -59,6 +61,10 @@ class LogManager:
         self._report_bug = report_bug
         self._time: SteadyTime | None = None
         self._was_held = False
+        # Partitions of which retention would have removed more: of the run that goes on, and of
+        # the last one that has ended.
+        self._held: list[tuple[Partition, Hold]] = []
+        self._seen_held: tuple[tuple[Partition, Hold], ...] = ()
         self._compactor: Compactor | None = None
         self._recompressor: Recompressor | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -82,6 +88,12 @@ class LogManager:
         compactor, recompressor = self._compactor, self._recompressor
         return (
             held
+            + tuple(
+                f"{partition.topic.name}-{partition.index} keeps more than its retention says: "
+                f"kgw.archive.hold waits for group {hold.group_id} at offset {hold.offset}"
+                for partition, hold in self._seen_held
+                if not _is_gone(partition)
+            )
             + (() if compactor is None else compactor.problems)
             + (() if recompressor is None else recompressor.problems)
         )
@@ -176,6 +188,7 @@ class LogManager:
         StorageError when the time cannot be told.
         """
         now_ms = await self._note_time()
+        self._held = []
         throttle = Throttle(self._clock)
         for partition in self._catalog.partitions():
             if _is_gone(partition):
@@ -192,6 +205,8 @@ class LogManager:
                 self._metrics.retention_failures += 1
                 self._report_bug(error)
             await throttle.step()
+        self._seen_held = tuple(dict.fromkeys(self._held))
+        self._metrics.held_partitions = len(self._seen_held)
 
     async def forecast(self, key: PartitionKey, at_ms: int) -> int:
         """Return where a partition will begin once retention has run at a later time.
@@ -209,7 +224,7 @@ class LogManager:
             await log.segments() if isinstance(log, Segmented) else (),
             topic.config.retention,
             log_start_offset=log.log_start_offset,
-            last_stable_offset=partition.view().bounds().last_stable_offset,
+            last_stable_offset=removable_end(partition, self._catalog.committed),
             now_ms=self._clock.wall_ms(),
             at_ms=at_ms,
             recompressed=log.recompressed if isinstance(log, Segmented) else Recompressed(),
@@ -230,14 +245,26 @@ class LogManager:
 
     async def _plan(self, partition: Partition, now_ms: int) -> RetentionPlan:
         log = partition.log
-        return plan_retention(
-            await log.segments() if isinstance(log, Segmented) else (),
-            partition.topic.config.retention,
-            log_start_offset=log.log_start_offset,
-            last_stable_offset=partition.view().bounds().last_stable_offset,
-            now_ms=now_ms,
-            partition_index=partition.index,
-        )
+        segments = await log.segments() if isinstance(log, Segmented) else ()
+
+        def plan_below(end: int) -> RetentionPlan:
+            return plan_retention(
+                segments,
+                partition.topic.config.retention,
+                log_start_offset=log.log_start_offset,
+                last_stable_offset=end,
+                now_ms=now_ms,
+                partition_index=partition.index,
+            )
+
+        stable_end = partition.view().bounds().last_stable_offset
+        hold = hold_of(partition, self._catalog.committed)
+        if hold is None or hold.offset >= stable_end:
+            return plan_below(stable_end)
+        plan = plan_below(hold.offset)
+        if plan_below(stable_end) != plan:
+            self._held.append((partition, hold))
+        return plan
 
     async def _remove(self, partition: Partition, removal: Removal) -> None:
         removed = await partition.delete_before(removal.new_log_start)

@@ -42,6 +42,7 @@ class TopicConfig:
         "decompression_limits",
         "deletes",
         "foreign",
+        "holding_groups",
         "is_compacted",
         "log_settings",
         "own",
@@ -62,6 +63,8 @@ class TopicConfig:
         # Of a foreign topic its leader removes what is to go.
         self.deletes = "delete" in policies and foreign is None
         self.is_compacted = "compact" in policies and foreign is None
+        self.holding_groups = cast("tuple[str, ...]", values["kgw.archive.hold"])
+        """Groups that hold what they have not committed; see `kgw.partitions.hold`."""
         self.batches = BatchRules(
             max_message_bytes=cast("int", values["max.message.bytes"]),
             uses_log_append_time=values["message.timestamp.type"] == "LogAppendTime",

@@ -21,6 +21,7 @@ SUBJECTS = {
     "tls",
     "fence",
     "lease",
+    "state",
     "volume servers",
     "volumes",
     "topics",
@@ -34,8 +35,8 @@ def test_everything_is_looked_at(new_seaweedfs: NewSeaweedfs) -> None:
     # One of its own: other tests start a broker in the one that all share.
     command = ["doctor", "--backend", new_seaweedfs().url("doctor"), "--json"]
     native = ("--set", "kgw.seaweedmq.native=sensors.*", "--set", "kgw.seaweedmq.acks=broker")
-    synced = ("--set", "kgw.seaweedmq.fsync=true")
-    for options, subjects in ((native, SUBJECTS | NATIVE), (synced, SUBJECTS)):
+    synced = ("--set", "kgw.seaweedmq.fsync=true", "--set", "kgw.seaweedmq.mirror.offsets=false")
+    for options, subjects in ((native, SUBJECTS | NATIVE), (synced, SUBJECTS | {"mirror"})):
         result = CliRunner().invoke(main, [*command, *options])
         found = json.loads(result.stdout)["findings"]
         problems = [one["subject"] for one in found if one["severity"] == "problem"]

@@ -30,8 +30,15 @@ STRATEGIES = {
     "java-3.9": ["default", "cooperative-sticky"],
     "java-4": ["default", "cooperative-sticky"],
 }
+# Of Python's libraries, one strategy each in the short run.
+LONG = {
+    ("kafka-python-2", "roundrobin"),
+    ("kafka-python-3", "range"),
+    ("aiokafka", "range"),
+    ("confluent-kafka", "range"),
+}
 MEMBERS = [
-    (name, strategy)
+    pytest.param(name, strategy, marks=[pytest.mark.full] if (name, strategy) in LONG else [])
     for name, strategies in STRATEGIES.items()
     if name.removesuffix("-0.11") in NAMES
     for strategy in strategies

@@ -8,19 +8,17 @@ only the right database has, and neither is opened without the other.
 from __future__ import annotations
 
 import asyncio
-from os import urandom
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.embedded import layout
 from kgw.errors import DataDirectoryError
-from kgw.state.base import Change, DamagedRowsError
+from kgw.state.base import Change
+from kgw.state.binding import BINDING_KEY, new_identity, stored_identity
 from kgw.state.kinds import BINDING_KIND
 
 if TYPE_CHECKING:
     from kgw.backend.embedded.files.fs import FileSystem
     from kgw.state.base import StateStore
-
-BINDING_KEY: Final = "identity"
 
 
 class ServerState(NamedTuple):
@@ -117,17 +115,6 @@ def _sqlite(fs: FileSystem, root: str, *, partitions: int, is_clean: bool) -> St
     return SqliteStateStore(f"{root}/{layout.STATE_NAME}", quick_check=not is_clean)
 
 
-async def stored_identity(store: StateStore) -> str | None:
-    """Return which directory a store belongs to, None for none yet. Raises DataDirectoryError."""
-    try:
-        row = (await store.load(BINDING_KIND)).get(BINDING_KEY)
-    except DamagedRowsError as error:
-        raise DataDirectoryError(
-            f"the database's row that says whose state it is cannot be trusted: {error}"
-        ) from error
-    return None if row is None else row.value.decode()
-
-
 async def _bind(fs: FileSystem, root: str, store: StateStore, partitions: int) -> str:
     """Make an empty store a new directory's; return the identity that both have now."""
     if partitions or fs.exists(f"{root}/{layout.STATE_NAME}"):
@@ -146,8 +133,3 @@ async def _bind(fs: FileSystem, root: str, store: StateStore, partitions: int) -
         identity = new_identity()
         await store.apply([Change(BINDING_KIND, BINDING_KEY, identity.encode(), 0)])
     return identity
-
-
-def new_identity() -> str:
-    """Return what nothing else has."""
-    return urandom(16).hex()

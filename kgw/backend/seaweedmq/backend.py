@@ -17,6 +17,7 @@ from kgw.backend.seaweedmq.layouts import Layout
 from kgw.backend.seaweedmq.log_files import LogFiles
 from kgw.backend.seaweedmq.options import SeaweedMqOptions
 from kgw.backend.seaweedmq.partition_log import SeaweedMqPartitionLog
+from kgw.backend.seaweedmq.placed_state import check_in_filer
 from kgw.backend.seaweedmq.shell import Shell
 from kgw.backend.seaweedmq.strangers import look_at_conf, look_at_partition
 from kgw.backend.seaweedmq.topic_rows import TopicRows
@@ -121,7 +122,9 @@ class SeaweedMqBackend(Backend):
                 await self._lease.acquire()
             await self.state.open()
             opened.push_async_callback(self.state.aclose)
-            if COPYING_KEY in await self.state.load(BINDING_KIND):
+            binding = await self.state.load(BINDING_KIND)
+            check_in_filer(binding, self._namespace)
+            if COPYING_KEY in binding:
                 raise DataDirectoryError(
                     f"a copy of a state into namespace {self._namespace} was interrupted: repeat "
                     "it with `kgw state copy`"

@@ -17,12 +17,14 @@ from kgw.backend.seaweedmq.channel.options import (
 from kgw.backend.seaweedmq.layouts import Layout
 from kgw.backend.seaweedmq.lease import Lease
 from kgw.backend.seaweedmq.options import SeaweedMqOptions
+from kgw.backend.seaweedmq.placed_state import PlacedStateStore
 from kgw.backend.seaweedmq.run_files import RunFiles
 from kgw.backend.seaweedmq.state.offset_mirror import OffsetMirror
 from kgw.backend.seaweedmq.state_store import ChainStateStore
 from kgw.config import ConfigError
 from kgw.config.listeners import format_address
 from kgw.config.memory import request_memory_bytes
+from kgw.state.sql.stores import configured_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,14 +40,18 @@ if TYPE_CHECKING:
 def seaweedmq_backend(config: Config, clock: Clock, metrics: Metrics) -> SeaweedMqBackend:
     """Return the backend that a configuration names; it is not open yet. Raises ConfigError."""
     address = parse_address(config.backend)
-    for name in ("log.dirs", "kgw.state.url"):
-        if config.is_given(name):
-            raise ConfigError(
-                f"{name} ({config.origin(name)}) and kgw.backend={config.backend} exclude each "
-                "other: records and state are kept in the SeaweedFS"
-            )
+    if config.is_given("log.dirs"):
+        raise ConfigError(
+            f"log.dirs ({config.origin('log.dirs')}) and kgw.backend={config.backend} exclude each "
+            "other: records are kept in the SeaweedFS"
+        )
     filer = filer_channel(config, clock, metrics)
-    state = ChainStateStore(filer, clock, f"{private_directory(address.namespace)}/state")
+    chain = ChainStateStore(filer, clock, f"{private_directory(address.namespace)}/state")
+    state: ChainStateStore | PlacedStateStore = chain
+    if config.state_url:
+        state = PlacedStateStore(
+            chain, lambda url: configured_store(config, clock, url), config.state_url
+        )
     backend = SeaweedMqBackend(
         filer,
         address.namespace,
@@ -66,7 +72,9 @@ def seaweedmq_backend(config: Config, clock: Clock, metrics: Metrics) -> Seaweed
         ),
         native=_native(config, filer) if config.seaweedmq_native else None,
     )
-    state.on_lost = lambda _: backend.doubt()
+    chain.on_lost = lambda _: backend.doubt()
+    if isinstance(state, PlacedStateStore):
+        state.on_lost = backend.doubt
     if config.seaweedmq_mirror_offsets:
         mirror = OffsetMirror(filer, clock, metrics, backend.directory_of)
         state.on_commit = mirror.note

@@ -138,10 +138,25 @@ class MysqlSession(ServerSession):
             raise
 
     async def try_lock(self) -> bool:
-        # Locks are the server's, not the database's.
-        name = f"kgw-{lock_number(f'database {self._url.database}') & (1 << 64) - 1:016x}"
-        ((locked,),) = await self.fetch("SELECT GET_LOCK(?, 0)", (name,))
+        ((locked,),) = await self.fetch("SELECT GET_LOCK(?, 0)", (self._lock_name,))
         return bool(locked)
+
+    @property
+    def _lock_name(self) -> str:
+        # Locks are the server's, not the database's.
+        return f"kgw-{lock_number(f'database {self._url.database}') & (1 << 64) - 1:016x}"
+
+    async def end_lock_holder(self) -> None:
+        ((holder,),) = await self.fetch("SELECT IS_USED_LOCK(?)", (self._lock_name,))
+        if holder is None:
+            return
+        try:
+            await self.run("KILL ?", (holder,))
+        except StorageError:
+            # It may have ended by itself meanwhile.
+            ((now,),) = await self.fetch("SELECT IS_USED_LOCK(?)", (self._lock_name,))
+            if now == holder:
+                raise
 
     async def check_durable(self) -> None:
         ((flush,),) = await self.fetch("SELECT @@GLOBAL.innodb_flush_log_at_trx_commit")

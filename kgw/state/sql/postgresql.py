@@ -72,6 +72,14 @@ class PostgresqlDialect(schema.Dialect):
         ]
 
 
+# A lock's number stands there in two halves.
+_END_LOCK_HOLDER: Final = (
+    "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted "
+    "AND objsubid = 1 AND (classid::bigint << 32) | objid::bigint = ?::bigint "
+    "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+
+
 class PostgresqlSession(ServerSession):
     """A session over asyncpg."""
 
@@ -132,6 +140,10 @@ class PostgresqlSession(ServerSession):
         name = lock_number(f"schema {self._url.schema}")
         ((locked,),) = await self.fetch("SELECT pg_try_advisory_lock(?::bigint)", (name,))
         return bool(locked)
+
+    async def end_lock_holder(self) -> None:
+        name = lock_number(f"schema {self._url.schema}")
+        await self.fetch(_END_LOCK_HOLDER, (name,))
 
     async def check_durable(self) -> None:
         ((fsync, synchronous_commit),) = await self.fetch(

@@ -26,6 +26,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from kgw.config.state_url import POSTGRESQL
 from kgw.errors import DataDirectoryError, StorageError
 from kgw.logs import EventLogger
+from kgw.state.base import StateTakenOverError
+from kgw.state.binding import identity_in
+from kgw.state.kinds import BINDING_KIND
 from kgw.state.sql.migrations import (
     INSERT_MIGRATION,
     MIGRATIONS,
@@ -115,6 +118,10 @@ class ServerSession(ABC):
         """Take the schema's lock for the life of the session, unless another session has it."""
 
     @abstractmethod
+    async def end_lock_holder(self) -> None:
+        """End the session that has the schema's lock, if one has it. Raises StorageError."""
+
+    @abstractmethod
     async def check_durable(self) -> None:
         """Raise DataDirectoryError when a commit would not survive a power cut."""
 
@@ -160,13 +167,19 @@ class ServerSession(ABC):
     async def transact(self, batches: Sequence[Batch], owner: Owner) -> None:
         """Write everything and the number of commits in one transaction.
 
-        Raises StorageError, and writes nothing, when the schema is not of that owner's generation.
+        Raises StateTakenOverError, and writes nothing, when the schema is not of that owner's
+        generation; StorageError.
         """
         async with self._transaction():
             for statement, rows in batches:
                 await self.run_many(statement, rows)
             if not await self.run(_COUNT_COMMIT, (owner.commits, owner.generation)):
-                raise StorageError(f"{self._name} was taken over by another gateway")
+                raise StateTakenOverError(f"{self._name} was taken over by another gateway")
+
+    async def raise_generation(self) -> None:
+        """Have every commit of the owner before fail from here on. Needs no lock."""
+        async with self._transaction():
+            await self.run(_RAISE_GENERATION)
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[None]:
@@ -181,6 +194,12 @@ class ServerSession(ABC):
 
 class ServerStateStore(SqlStateStore):
     """Rows in a schema of a database server, which one store owns at a time and others may read."""
+
+    successor_of: str | None = None
+    """The identity of a state whose owner `open` puts out. Set by who knows that this one leads:
+    an owner that hangs keeps its session, and with it the lock, for as long as it hangs."""
+    on_lost: Callable[[], None] | None = None
+    """Called once when another store is known to have taken the schema over."""
 
     def __init__(
         self,
@@ -209,7 +228,7 @@ class ServerStateStore(SqlStateStore):
     # --- opening and closing ----------------------------------------------------------------------
 
     async def _connect(self) -> None:
-        session = await self._locked_session(self._options.lock_wait_s)
+        session = await self._locked_session(self._options.lock_wait_s, self._put_out)
         try:
             if self._options.reads_only:
                 applied = await session.fetch(SELECT_MIGRATIONS)
@@ -239,8 +258,10 @@ class ServerStateStore(SqlStateStore):
             if session is not None:
                 await session.aclose()
 
-    async def _locked_session(self, lock_wait_s: float) -> ServerSession:
-        """Return a session that owns the schema.
+    async def _locked_session(
+        self, lock_wait_s: float, while_locked: Callable[[ServerSession], Awaitable[None]]
+    ) -> ServerSession:
+        """Return a session that owns the schema. Calls `while_locked` while another one does.
 
         Raises DataDirectoryError when the server stays away, or the schema another's.
         """
@@ -257,6 +278,7 @@ class ServerStateStore(SqlStateStore):
                             f"{self._name} is in use by another gateway; each needs a schema or "
                             "database of its own"
                         )
+                    await while_locked(session)
                     await self._pause()
                 await session.check_durable()
             except SessionLostError as error:
@@ -272,6 +294,27 @@ class ServerStateStore(SqlStateStore):
                 raise
             else:
                 return session
+
+    async def _put_out(self, session: ServerSession) -> None:
+        """Put the owner before this one out, where it is known to be that one.
+
+        The generation is the fence: its next commit fails, and so does its attempt to come back,
+        though it may have the lock again first. What it commits until then is read afterwards.
+        """
+        if self.successor_of is None:
+            return
+        rows = await session.fetch(self._dialect.select_kind, (BINDING_KIND,))
+        if identity_in(self._intact(BINDING_KIND, rows)) != self.successor_of:
+            return
+        _log.warning("the session of the gateway that led is ended", store=self._name)
+        # First, as a commit in which it hangs would hold up the fence.
+        await session.end_lock_holder()
+        await session.raise_generation()
+
+    async def _check_generation(self, session: ServerSession) -> None:
+        """Raise StateTakenOverError when who has the lock is the next owner already."""
+        if (await self._read_owner(session)).generation != self._owner.generation:
+            raise StateTakenOverError(f"{self._name} was taken over by another gateway")
 
     async def _pause(self) -> None:
         await self._clock.sleep_until(self._clock.monotonic_s() + self._options.retry_s)
@@ -316,7 +359,8 @@ class ServerStateStore(SqlStateStore):
         async with self._lock:
             for _ in range(SESSIONS_PER_USE):
                 if self._session is None:
-                    raise StorageError(self._failure or f"{self._name} is not open")
+                    self._check_failure()
+                    raise StorageError(f"{self._name} is not open")
                 try:
                     return await use(self._session)
                 except SessionLostError as error:
@@ -334,26 +378,41 @@ class ServerStateStore(SqlStateStore):
         try:
             if lost is not None:
                 await lost.aclose()
-            session = await self._locked_session(self._options.timeout_s)
-            try:
-                if not self._options.reads_only:
-                    self._owner = await self._owner_again(session)
-            except BaseException:
-                await session.aclose()
-                raise
+            session = await self._session_again()
         except StorageError as final:
-            self._fail(str(final))
+            self._fail(final)
             self._outage = None
+            if isinstance(final, StateTakenOverError):
+                # The commit that was under way may be stored: its caller must not take it for one
+                # that is not.
+                raise StorageError(str(final)) from final
             raise
         self._session = session
         self._outage = None
         _log.info("state store is back", commits=self._owner.commits)
 
+    async def _session_again(self) -> ServerSession:
+        for _ in range(SESSIONS_PER_USE):
+            session = await self._locked_session(self._options.timeout_s, self._check_generation)
+            try:
+                if not self._options.reads_only:
+                    self._owner = await self._owner_again(session)
+            except SessionLostError as error:
+                # As a successor does it that has not raised the generation yet.
+                await session.aclose()
+                lost = error
+            except BaseException:
+                await session.aclose()
+                raise
+            else:
+                return session
+        raise lost
+
     async def _owner_again(self, session: ServerSession) -> Owner:
         """Return how far we have come. Raises StorageError when that is not what we know."""
         stored = await self._read_owner(session)
         if stored.generation != self._owner.generation:
-            raise StorageError(f"{self._name} was taken over by another gateway")
+            raise StateTakenOverError(f"{self._name} was taken over by another gateway")
         if stored.commits not in {self._owner.commits, self._owner.commits + 1}:
             raise StorageError(
                 f"{self._name} stands at commit {stored.commits}, not "
@@ -368,13 +427,15 @@ class ServerStateStore(SqlStateStore):
             try:
                 await self._run(lambda session: session.check_durable())
             except StorageError as error:
-                self._fail(str(error))
+                self._fail(error)
                 return
 
-    def _fail(self, problem: str) -> None:
+    def _fail(self, error: StorageError) -> None:
         if self._failure is None:
-            self._failure = problem
-            _log.error("state store takes no more writes", problem=problem)
+            _log.error("state store takes no more writes", problem=str(error))
+            if self.on_lost is not None and isinstance(error, StateTakenOverError):
+                self.on_lost()
+        super()._fail(error)
 
 
 def lock_number(name: str) -> int:

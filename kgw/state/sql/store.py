@@ -19,6 +19,7 @@ from kgw.state.base import (
     Row,
     RowKey,
     StateStore,
+    StateTakenOverError,
     WatchedChange,
 )
 from kgw.state.kinds import WATCHED_KINDS
@@ -74,6 +75,8 @@ class SqlStateStore(StateStore):
         self._waiting: list[Waiting] = []
         self._committer: Task[None] | None = None
         self._failure: str | None = None
+        self._is_taken_over = False
+        """Whether that is because another gateway writes the state now."""
         self._closing = False
         self._versions: _Versions = {}
         self._newest_change: int | None = None
@@ -118,7 +121,7 @@ class SqlStateStore(StateStore):
         return self._lag_history
 
     async def open(self) -> None:
-        self._failure = None
+        self._failure, self._is_taken_over = None, False
         self._closing = False
         self._forget()
         await self._connect()
@@ -141,12 +144,14 @@ class SqlStateStore(StateStore):
 
     async def load(self, kind: str) -> dict[str, Row]:
         self._check_open()
+        return self._intact(kind, await self._fetch(self._dialect.select_kind, (kind,)))
+
+    def _intact(self, kind: str, stored: Sequence[Sequence[Any]]) -> dict[str, Row]:
+        """Return the rows of a kind by their keys. Raises DamagedRowsError."""
         read_text = self._dialect.read_text
         rows: dict[str, Row] = {}
         damaged: list[str] = []
-        for stored_key, value, version, checksum in await self._fetch(
-            self._dialect.select_kind, (kind,)
-        ):
+        for stored_key, value, version, checksum in stored:
             key = read_text(stored_key)
             if key is not None and _is_intact(kind, key, value, version, checksum):
                 rows[key] = Row(value, version)
@@ -170,8 +175,7 @@ class SqlStateStore(StateStore):
         self._check_open()
         if self._closing:
             raise StorageError(f"{self._name} is closing")
-        if self._failure is not None:
-            raise StorageError(self._failure)
+        self._check_failure()
         loop = get_running_loop()
         waiting = Waiting(changes, batches, loop.create_future())
         self._waiting.append(waiting)
@@ -187,6 +191,16 @@ class SqlStateStore(StateStore):
     def _check_open(self) -> None:
         if not self._is_open:
             raise StorageError(f"{self._name} is not open")
+
+    def _check_failure(self) -> None:
+        if self._failure is not None:
+            raise (StateTakenOverError if self._is_taken_over else StorageError)(self._failure)
+
+    def _fail(self, error: StorageError) -> None:
+        """Take no more writes, for the first reason that there was."""
+        if self._failure is None:
+            self._failure = str(error)
+            self._is_taken_over = isinstance(error, StateTakenOverError)
 
     def _check_changes(self, changes: Sequence[Change]) -> None:
         """Refuse a set that the database could never take, before others share its fate."""
@@ -215,14 +229,13 @@ class SqlStateStore(StateStore):
         conflicts: dict[int, ConflictError] = {}
         outcome: Exception | None = None
         try:
-            if self._failure is not None:
-                raise StorageError(self._failure)
+            self._check_failure()
             conflicts = await self._write(group)
         except DiskFullError as error:
             outcome = error
         except StorageError as error:
             # What a failed write or sync left behind is known only after the next open.
-            self._failure = self._failure or str(error)
+            self._fail(error)
             outcome = error
         except Exception as error:  # noqa: BLE001 - the callers raise it
             outcome = error

@@ -27,7 +27,7 @@ from kgw.testing.filer import CallKind, MemoryFiler
 if TYPE_CHECKING:
     from kgw.backend.seaweedmq.offline.findings import Finding
 
-SETUP = Setup("kafka", "001", "000", "", "", is_synced=True, is_secured=True)
+SETUP = Setup("kafka", "001", "000", "", "", is_synced=True, is_secured=True, is_mirrored=True)
 NOW_S = 1_700_000_000
 
 

@@ -29,7 +29,7 @@ import pytest
 
 KEY = PartitionKey(TopicId(b"0123456789abcdef"), 0)
 TOPIC = TopicName("orders")
-SETUP = Setup("kafka", "", "", "", "", is_synced=True, is_secured=True)
+SETUP = Setup("kafka", "", "", "", "", is_synced=True, is_secured=True, is_mirrored=True)
 
 
 async def no_servers() -> list[VolumeServer]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from contextlib import aclosing, asynccontextmanager
-from os import environ
 from typing import TYPE_CHECKING
 
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.files.lock import DirectoryLock
-from kgw.backend.embedded.state_place import read_place, stored_identity
+from kgw.backend.embedded.state_place import read_place
 from kgw.errors import DataDirectoryError
 
 if TYPE_CHECKING:
@@ -26,8 +25,10 @@ async def opened_state(data_dir: str, *, may_create: bool = False) -> AsyncItera
     memory takes its place. Raises DataDirectoryError when there is no data directory, a process
     uses it, or its state cannot be opened.
     """
+    from kgw.state.binding import stored_identity
     from kgw.state.memory import MemoryStateStore
     from kgw.state.sql.sqlite import SqliteStateStore
+    from kgw.state.sql.stores import store_for_tools
 
     fs = RealFs()
     if not fs.exists(f"{data_dir}/{layout.FORMAT_NAME}"):
@@ -39,7 +40,7 @@ async def opened_state(data_dir: str, *, may_create: bool = False) -> AsyncItera
         path = f"{data_dir}/{layout.STATE_NAME}"
         state: StateStore
         if place is not None:
-            state = server_state(place.url)
+            state = store_for_tools(place.url)
         elif may_create or fs.exists(path):
             state = SqliteStateStore(path, quick_check=True)
         else:
@@ -53,18 +54,3 @@ async def opened_state(data_dir: str, *, may_create: bool = False) -> AsyncItera
             yield state
     finally:
         lock.release()
-
-
-def server_state(url: str) -> StateStore:
-    """Return the store at an address, with the password that the environment has for it.
-
-    Raises StateUrlError.
-    """
-    from kgw.clock import SystemClock
-    from kgw.state.sql.server import Options
-    from kgw.state.sql.stores import server_store
-
-    # As `kgw serve` names these settings; a tool has no other configuration.
-    password = environ.get("KGW_STATE_PASSWORD", "")
-    password_path = environ.get("KGW_STATE_PASSWORD_FILE", "")
-    return server_store(url, SystemClock(), Options(password, password_path))

@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.files.lock import DirectoryLock
-from kgw.backend.embedded.offline.opening import opened_state, server_state
+from kgw.backend.embedded.offline.opening import opened_state
 from kgw.backend.embedded.state_place import (
-    BINDING_KEY,
     StatePlace,
-    new_identity,
     read_place,
     write_place,
 )
@@ -28,10 +26,12 @@ from kgw.backend.embedded.store import look_at_state
 from kgw.config.state_url import parse_state_url
 from kgw.errors import DataDirectoryError
 from kgw.state.base import Change
+from kgw.state.binding import BINDING_KEY, new_identity
 from kgw.state.history import FOR_EVER_MS, SampleFilter
 from kgw.state.kinds import BINDING_KIND, COPYING_KEY
 from kgw.state.sql.commit_note import NEW_NOTE_SUFFIX, NOTE_SUFFIX
 from kgw.state.sql.sqlite import SqliteStateStore
+from kgw.state.sql.stores import store_for_tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -180,7 +180,7 @@ def _is_clean(fs: FileSystem, data_dir: str) -> bool:
 async def _copy_to_server(
     fs: FileSystem, data_dir: str, source: StateStore, url: str
 ) -> tuple[dict[str, int], int]:
-    target: StateStore = server_state(url)
+    target: StateStore = store_for_tools(url)
     await target.open()
     async with aclosing(target):
         copied = await _fill(source, target, url)

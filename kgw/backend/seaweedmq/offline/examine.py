@@ -14,15 +14,18 @@ from kgw.backend.seaweedmq.lease_rules import NAME, LeaseEntry
 from kgw.backend.seaweedmq.offline.findings import Finding, Severity
 from kgw.backend.seaweedmq.offline.opening import state_directory
 from kgw.backend.seaweedmq.offline.replication import judge_copies, judge_volume_servers
+from kgw.backend.seaweedmq.offline.state_findings import examine_mirror, examine_state
 from kgw.backend.seaweedmq.offline.views import LogView
 from kgw.backend.seaweedmq.topics import TopicDirectories, twins
 from kgw.errors import CorruptionError, DataDirectoryError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from kgw.backend.seaweedmq.channel.topology import VolumeServer
     from kgw.backend.seaweedmq.filer import Entry, Filer
+    from kgw.backend.seaweedmq.topics import TopicPlace
+    from kgw.types import TopicId
 
 _LEAST_VERSION: Final = (4, 48)
 _VERSION: Final = re.compile(r"\b(\d+)\.(\d+)")
@@ -41,6 +44,8 @@ class Setup(NamedTuple):
     disk_type: str
     is_synced: bool
     is_secured: bool
+    is_mirrored: bool
+    """Whether committed offsets are written for SMQ's tools, too."""
 
     @property
     def asked_replication(self) -> str:
@@ -168,7 +173,15 @@ async def examine(
     for directory in (state, f"{state}-snapshots"):
         async for entry in filer.list_entries(directory):
             volumes |= _volumes_of(entry)
-    async for finding in _topics(filer, setup.namespace, volumes):
+    found = await examine_state(filer, setup.namespace)
+    yield found.finding
+    directories = TopicDirectories(filer, setup.namespace)
+    places = await directories.list_all()
+    if not setup.is_mirrored:
+        yield Finding("mirror", Severity.OK, "off: kgw.seaweedmq.mirror.offsets=false")
+    elif found.table is not None:
+        yield await examine_mirror(filer, places, found.table)
+    async for finding in _topics(filer, directories, places, volumes):
         yield finding
     if isinstance(servers, Finding):
         return
@@ -267,10 +280,13 @@ async def _lease(filer: Filer, namespace: str, now_s: int) -> Finding:
     return judge_lease(lease, entry.modified_s, now_s)
 
 
-async def _topics(filer: Filer, namespace: str, volumes: set[int]) -> AsyncIterator[Finding]:
+async def _topics(
+    filer: Filer,
+    directories: TopicDirectories,
+    found: Mapping[TopicId, list[TopicPlace]],
+    volumes: set[int],
+) -> AsyncIterator[Finding]:
     """Look at every partition, and collect the volumes that have the files that are read."""
-    directories = TopicDirectories(filer, namespace)
-    found = await directories.list_all()
     for detail in twins(found):
         yield Finding("topics", Severity.PROBLEM, detail)
     places = [place for places in found.values() for place in places]

@@ -19,12 +19,14 @@ from kgw.backend.seaweedmq.channel.options import (
 )
 from kgw.backend.seaweedmq.fence import check_filers
 from kgw.backend.seaweedmq.lease import Lease
+from kgw.backend.seaweedmq.placed_state import PlacedStateStore
 from kgw.backend.seaweedmq.state_store import ChainStateStore
 from kgw.clock import SystemClock
 from kgw.config import ConfigError
 from kgw.config.listeners import format_address
 from kgw.errors import DataDirectoryError
 from kgw.metrics import Metrics
+from kgw.state.sql.stores import store_for_tools
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -46,9 +48,10 @@ class Namespace(NamedTuple):
     name: str
     clock: Clock
 
-    def state(self) -> ChainStateStore:
-        """Return its state; it is not open."""
-        return ChainStateStore(self.filer, self.clock, state_directory(self.name))
+    def state(self) -> PlacedStateStore:
+        """Return its state, on the filer or in a database; it is not open."""
+        chain = ChainStateStore(self.filer, self.clock, state_directory(self.name))
+        return PlacedStateStore(chain, store_for_tools)
 
 
 def state_directory(namespace: str) -> str:

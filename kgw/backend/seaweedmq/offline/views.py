@@ -1,16 +1,22 @@
-"""Partitions as their files are, read without becoming their writer."""
+"""Partitions and the state as their files are, read without becoming their writer."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from kgw.backend.seaweedmq.chain.leader import LEADER, read_leader
 from kgw.backend.seaweedmq.chain.marks import read_file, read_marks
 from kgw.backend.seaweedmq.chain.taking_over import check_not_lost
 from kgw.backend.seaweedmq.detail import decode_detail
+from kgw.backend.seaweedmq.entries import EntryError, walk
 from kgw.backend.seaweedmq.layouts import decode
+from kgw.backend.seaweedmq.state.items import ItemError, Sort, open_payload, read_items
+from kgw.backend.seaweedmq.state.snapshots import SnapshotFiles
+from kgw.backend.seaweedmq.state.snapshots import decode_detail as decode_snapshots
+from kgw.backend.seaweedmq.state_store import StateOptions
 from kgw.errors import CorruptionError
+from kgw.state.base import DamagedStateError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -21,6 +27,7 @@ if TYPE_CHECKING:
     from kgw.backend.seaweedmq.detail import PartitionDetail
     from kgw.backend.seaweedmq.filer import Chunk, Filer
     from kgw.backend.seaweedmq.layouts import DecodedChunk
+    from kgw.backend.seaweedmq.state.contents import StateContents
 
 
 class ReadChunk(NamedTuple):
@@ -37,19 +44,18 @@ class ReadChunk(NamedTuple):
     """Why it cannot be had."""
 
 
-class LogView:
-    """One partition's log: what its leader entry says, and the files that it names."""
+class ChainView:
+    """One chain: what its leader entry says, and the files that it names."""
 
     def __init__(self, filer: Filer, directory: str, leader: Leader, marks: Marks) -> None:
         self.directory = directory
         self.leader = leader
         self.marks = marks
-        self.detail: PartitionDetail = decode_detail(leader.detail)
         self._filer = filer
 
     @classmethod
-    async def open(cls, filer: Filer, directory: str) -> LogView | None:
-        """Return the log in a directory; None when there is none.
+    async def open(cls, filer: Filer, directory: str) -> Self | None:
+        """Return the chain in a directory; None when there is none.
 
         Raises CorruptionError for one that cannot be understood, or whose leader entry is gone;
         FilerError.
@@ -93,6 +99,22 @@ class LogView:
             )
         return found
 
+    async def end_offset(self) -> int:
+        """Return where the log ends. Raises as `file`."""
+        rows = self.leader.rows
+        if not rows:
+            return 0
+        file = await self.file(len(rows) - 1)
+        return rows[-1].base_offset if file is None else file.end_offset
+
+
+class LogView(ChainView):
+    """One partition's log."""
+
+    def __init__(self, filer: Filer, directory: str, leader: Leader, marks: Marks) -> None:
+        super().__init__(filer, directory, leader, marks)
+        self.detail: PartitionDetail = decode_detail(leader.detail)
+
     async def chunks(self, file: ChainFile) -> AsyncIterator[ReadChunk]:
         """Yield the chunks of a file, one at a time in memory. Raises FilerError."""
         path = f"{self.directory}/{file.name}"
@@ -106,10 +128,39 @@ class LogView:
                 continue
             yield one(decode(data, note.base_offset, end_offset))
 
-    async def end_offset(self) -> int:
-        """Return where the log ends. Raises as `file`."""
-        rows = self.leader.rows
-        if not rows:
-            return 0
-        file = await self.file(len(rows) - 1)
-        return rows[-1].base_offset if file is None else file.end_offset
+
+class StateView(ChainView):
+    """The state of a namespace."""
+
+    def __init__(self, filer: Filer, directory: str, leader: Leader, marks: Marks) -> None:
+        super().__init__(filer, directory, leader, marks)
+        self.notes = decode_snapshots(leader.detail)
+        """The snapshots, the oldest first."""
+
+    async def read(self) -> tuple[StateContents, int]:
+        """Return everything, and how many commits there were.
+
+        Raises CorruptionError when it is damaged, or a gateway has removed files meanwhile;
+        FilerError.
+        """
+        note = self.notes[-1]
+        contents = await SnapshotFiles(
+            self._filer, f"{self.directory}-snapshots", StateOptions().part_bytes
+        ).read(note)
+        offset = note.offset
+        for number in range(len(self.leader.rows)):
+            file = await self.file(number)
+            if file is None or file.end_offset <= offset:
+                continue
+            for chunk in file.chunks:
+                path = f"{self.directory}/{file.name} at position {chunk.position}"
+                data = await self._filer.read_chunk(chunk, 0, chunk.size_bytes)
+                try:
+                    for entry in walk(data):
+                        if entry.offset >= offset:
+                            payload = open_payload(entry.data, Sort.COMMIT, offset)
+                            contents.replay(read_items(payload))
+                            offset += 1
+                except (EntryError, ItemError) as error:
+                    raise DamagedStateError(f"{path}: {error}") from error
+        return contents, offset

@@ -42,7 +42,8 @@ INTERVAL_S: Final = 1.0
 _SUFFIX: Final = ".offset"
 _NAME_BYTES: Final = 255
 """A filer takes no longer name."""
-_MIRRORED: Final = frozenset({GROUP_OFFSETS, OFFSET_BLOCK})
+MIRRORED: Final = frozenset({GROUP_OFFSETS, OFFSET_BLOCK})
+"""The kinds of rows that say where groups stand."""
 _ROWS_A_TURN: Final = 500
 _PUTS_AT_ONCE: Final = 4
 _CLOSING_S: Final = 5.0
@@ -101,7 +102,7 @@ class OffsetMirror:
         if self._is_stopped:
             return
         for row_key, row in written.items():
-            if row_key[0] not in _MIRRORED:
+            if row_key[0] not in MIRRORED:
                 continue
             noted = self._waiting.get(row_key)
             if noted is None:

@@ -1,0 +1,174 @@
+"""The versions of an archive: `_log/<version>.json`, each made only where there was none.
+
+A version is written to a name of its own, synced, and linked exclusively to its place: it is there
+whole or not at all, and of two committers one loses. The folder is synced after the link, and so
+the versions before it are as durable as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from uuid import UUID, uuid4
+
+from kgw.pipeline.archive.coverage import Coverage, PartitionCoverage, apply
+from kgw.pipeline.archive.entry import (
+    FORMAT,
+    Entry,
+    decode_entry,
+    decode_piece,
+    encode_entry,
+    encode_piece,
+)
+from kgw.pipeline.archive.errors import DamagedLogError, VersionTakenError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CHECKPOINT_EVERY: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What the log says up to a version; version 0 is an archive without a commit."""
+
+    version: int
+    coverage: Coverage
+
+
+class CommitLog:
+    """The commit log of one life of a topic, in a local directory that others may write to."""
+
+    def __init__(self, generation: Path, topic_id: UUID) -> None:
+        self._generation = generation
+        self._directory = generation / "_log"
+        self._topic_id = topic_id
+
+    def read(self) -> Snapshot:
+        """Return the newest snapshot; raises `DamagedLogError` and `CoverageError`."""
+        snapshot = Snapshot(0, Coverage(self._topic_id))
+        checkpoints = sorted(self._directory.glob("*.checkpoint.json"))
+        if checkpoints:
+            snapshot = self._read_checkpoint(checkpoints[-1])
+        while (entry := self.entry(snapshot.version + 1)) is not None:
+            snapshot = Snapshot(snapshot.version + 1, apply(snapshot.coverage, entry))
+        # Another process may have gone on since; a version beyond that follows what is missing.
+        newest = self._newest_version()
+        if newest > snapshot.version and self.entry(snapshot.version + 1) is None:
+            raise DamagedLogError(
+                f"{self._directory}: version {snapshot.version + 1} is missing, {newest} is there"
+            )
+        return snapshot
+
+    def entry(self, version: int) -> Entry | None:
+        """Return one version's entry; None where the log does not reach so far."""
+        path = self._directory / f"{version:020d}.json"
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            return decode_entry(data)
+        except DamagedLogError as error:
+            raise DamagedLogError(f"{path}: {error}") from error
+
+    def commit(self, entry: Entry, *, planned_at: int) -> Snapshot:
+        """Write an entry as the next version, and return a snapshot that has it.
+
+        `planned_at` is the version of the snapshot that the entry was made from.
+
+        An entry that a version has already, as after a commit whose answer was lost, is not
+        written twice. When another committer takes the version, the rules decide anew: raises
+        `CoverageError` when what it committed leaves no place for this entry.
+        """
+        seen = planned_at
+        while True:
+            snapshot = self.read()
+            for version in range(seen + 1, snapshot.version + 1):
+                before = self.entry(version)
+                if before is not None and before.id == entry.id:
+                    return snapshot
+            seen = snapshot.version
+            after = Snapshot(snapshot.version + 1, apply(snapshot.coverage, entry))
+            try:
+                self._create(f"{after.version:020d}.json", encode_entry(entry))
+            except VersionTakenError:
+                continue
+            if after.version % CHECKPOINT_EVERY == 0:
+                self._write_checkpoint(after)
+            return after
+
+    def _newest_version(self) -> int:
+        names = (path.name.partition(".") for path in self._directory.glob("*.json"))
+        return max(
+            (int(stem) for stem, _, end in names if end == "json" and stem.isdigit()), default=0
+        )
+
+    def _create(self, name: str, data: bytes) -> None:
+        """Make a file that is not there yet, durably; raises `VersionTakenError`."""
+        self._make_directory()
+        temporary = self._directory / f".{uuid4().hex}.tmp"
+        try:
+            with temporary.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                os.link(temporary, self._directory / name)
+            except FileExistsError as error:
+                raise VersionTakenError(f"{self._directory / name} is there") from error
+        finally:
+            temporary.unlink(missing_ok=True)
+        _sync_directory(self._directory)
+
+    def _make_directory(self) -> None:
+        """Make the log's directory; those above it are synced so that it stays after a crash."""
+        if self._directory.is_dir():
+            return
+        self._directory.mkdir(parents=True, exist_ok=True)
+        for parent in list(self._directory.parents)[:4]:
+            _sync_directory(parent)
+
+    def _write_checkpoint(self, snapshot: Snapshot) -> None:
+        value = {
+            "format": FORMAT,
+            "topic_id": str(snapshot.coverage.topic_id),
+            "version": snapshot.version,
+            "partitions": {
+                str(partition): {
+                    "start": coverage.start,
+                    "pieces": [encode_piece(piece) for piece in coverage.pieces],
+                }
+                for partition, coverage in snapshot.coverage.partitions.items()
+            },
+        }
+        try:
+            self._create(f"{snapshot.version:020d}.checkpoint.json", json.dumps(value).encode())
+        except VersionTakenError:
+            return  # It says the same: a version has one content.
+
+    def _read_checkpoint(self, path: Path) -> Snapshot:
+        try:
+            value = json.loads(path.read_bytes())
+            if value["format"] != FORMAT or UUID(value["topic_id"]) != self._topic_id:
+                raise DamagedLogError("of another format or topic id")
+            partitions = {
+                int(partition): PartitionCoverage(
+                    int(coverage["start"]),
+                    tuple(decode_piece(piece) for piece in coverage["pieces"]),
+                )
+                for partition, coverage in value["partitions"].items()
+            }
+            return Snapshot(int(value["version"]), Coverage(self._topic_id, partitions))
+        except (DamagedLogError, KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DamagedLogError(f"{path}: {error}") from error
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

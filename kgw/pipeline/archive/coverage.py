@@ -1,0 +1,144 @@
+"""The rules of a commit, pure: every partition is covered densely, no offset twice.
+
+1. The pieces of a partition, files and declared holes, are `[start, next)` without a gap.
+2. What is added begins at `next`, or covers exactly what the same entry removes.
+3. The topic id is the one that the log was opened with.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kgw.pipeline.archive.entry import DataFile, Entry, Piece
+from kgw.pipeline.archive.errors import CoverageError, Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCoverage:
+    """The pieces of one partition in the order of their offsets."""
+
+    start: int
+    pieces: tuple[Piece, ...] = ()
+
+    @property
+    def next(self) -> int:
+        """The first offset that is not covered."""
+        return self.pieces[-1].last + 1 if self.pieces else self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What an archive of one topic id holds after some version of its log."""
+
+    topic_id: UUID
+    partitions: Mapping[int, PartitionCoverage] = field(default_factory=dict)
+
+    def files(self) -> set[str]:
+        """The paths of the files that are read."""
+        return {
+            piece.path
+            for partition in self.partitions.values()
+            for piece in partition.pieces
+            if isinstance(piece, DataFile)
+        }
+
+
+def apply(coverage: Coverage, entry: Entry) -> Coverage:
+    """Return the coverage after an entry; raises `CoverageError` for one that breaks a rule."""
+    if entry.topic_id != coverage.topic_id:
+        raise CoverageError(
+            Fault.FOREIGN_TOPIC_ID, f"{entry.topic_id} in the log of {coverage.topic_id}"
+        )
+    partitions = dict(coverage.partitions)
+    for partition, start in entry.starts.items():
+        if partition in partitions or start < 0:
+            raise CoverageError(Fault.WRONG_START, f"partition {partition} cannot begin at {start}")
+        partitions[partition] = PartitionCoverage(start)
+    added: dict[int, list[Piece]] = defaultdict(list)
+    removed: dict[int, set[Piece]] = defaultdict(set)
+    for piece in entry.added:
+        _check_piece(piece)
+        added[piece.partition].append(piece)
+    for piece in entry.removed:
+        removed[piece.partition].add(piece)
+    for partition in added.keys() | removed.keys():
+        if partition not in partitions:
+            raise CoverageError(Fault.WRONG_START, f"partition {partition} has no start")
+        partitions[partition] = _replace(
+            partition, partitions[partition], added[partition], removed[partition]
+        )
+    return Coverage(coverage.topic_id, partitions)
+
+
+def _check_piece(piece: Piece) -> None:
+    where = f"partition {piece.partition}, offsets {piece.first} to {piece.last}"
+    if not 0 <= piece.first <= piece.last:
+        raise CoverageError(Fault.WRONG_COUNT, where)
+    if not isinstance(piece, DataFile):
+        return
+    end = piece.first
+    control = 0
+    for first, last in piece.control_ranges:
+        if not end <= first <= last <= piece.last:
+            raise CoverageError(Fault.WRONG_COUNT, f"{where}: control range {first} to {last}")
+        control += last - first + 1
+        end = last + 1
+    if min(piece.rows, piece.holes) < 0 or (
+        piece.rows + control + piece.holes != piece.last - piece.first + 1
+    ):
+        raise CoverageError(
+            Fault.WRONG_COUNT,
+            f"{where}: {piece.rows} rows, {control} of control, {piece.holes} holes",
+        )
+
+
+def _replace(
+    partition: int, before: PartitionCoverage, added: list[Piece], removed: set[Piece]
+) -> PartitionCoverage:
+    """Return the pieces with some replaced.
+
+    `before` is dense, so the pieces that stay and those added are dense up to some offset exactly
+    if what is added below `next` covers what is removed; and `next` never moves back.
+    """
+    where = f"partition {partition}"
+    if unknown := removed - set(before.pieces):
+        piece = min(unknown, key=lambda piece: piece.first)
+        raise CoverageError(
+            Fault.UNKNOWN_PIECE, f"{where}: {piece.first} to {piece.last} is not there to remove"
+        )
+    # A replacement that reached past what it replaces would hide an append: rule 2.
+    if removed:
+        inside = [piece for piece in added if piece.first < before.next]
+        for piece in inside:
+            if piece.last >= before.next:
+                raise CoverageError(
+                    Fault.OVERLAP, f"{where}: {piece.first} to {piece.last} passes {before.next}"
+                )
+    pieces = sorted(
+        [*(piece for piece in before.pieces if piece not in removed), *added],
+        key=lambda piece: piece.first,
+    )
+    expected = before.start
+    paths = set()
+    for piece in pieces:
+        if piece.first != expected:
+            fault = Fault.OVERLAP if piece.first < expected else Fault.HOLE
+            raise CoverageError(
+                fault, f"{where}: a piece begins at {piece.first}, expected {expected}"
+            )
+        expected = piece.last + 1
+        if isinstance(piece, DataFile):
+            if piece.path in paths:
+                raise CoverageError(Fault.DUPLICATE_PATH, f"{where}: {piece.path}")
+            paths.add(piece.path)
+    if expected < before.next:
+        raise CoverageError(
+            Fault.HOLE, f"{where}: ends at {expected}, was covered up to {before.next}"
+        )
+    return PartitionCoverage(before.start, tuple(pieces))

@@ -1,0 +1,123 @@
+"""What the commit log says: pieces of partitions that are added and removed together."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from kgw.pipeline.archive.errors import DamagedLogError
+from kgw.pipeline.archive.names import parse_data_path
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FORMAT: Final = 1
+REASONS: Final = frozenset({"control", "retention", "lost"})
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file that covers the offsets `first` to `last`, both inclusive, of one partition.
+
+    `control_ranges` are (first, last) of markers and aborted records; `holes` is the number of
+    offsets besides that have no record: those that compaction removed, here or in the topic.
+    """
+
+    path: str
+    partition: int
+    first: int
+    last: int
+    rows: int
+    bytes: int
+    min_ts_ns: int | None
+    max_ts_ns: int | None
+    kind: str
+    checksum: str
+    control_ranges: tuple[tuple[int, int], ...] = ()
+    holes: int = 0
+    schema_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """Offsets, both ends inclusive, that have no file, and why: one of `REASONS`."""
+
+    partition: int
+    first: int
+    last: int
+    reason: str
+
+
+Piece = DataFile | Hole
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One version of the log. `id` is the committer's, so that it knows its own again."""
+
+    id: UUID
+    topic_id: UUID
+    added: tuple[Piece, ...] = ()
+    removed: tuple[Piece, ...] = ()
+    # Where the archive of a partition begins; said once, before or with its first piece.
+    starts: Mapping[int, int] = field(default_factory=dict)
+    committed_at_ms: int = 0
+
+
+def encode_piece(piece: Piece) -> dict[str, Any]:
+    """Return a piece as JSON's types."""
+    return {"type": "file" if isinstance(piece, DataFile) else "hole", **asdict(piece)}
+
+
+def decode_piece(value: Any) -> Piece:
+    """Return a piece from JSON's types; raises `DamagedLogError`."""
+    try:
+        fields = dict(value)
+        kind = fields.pop("type")
+        if kind == "file":
+            ranges = tuple((int(first), int(last)) for first, last in fields["control_ranges"])
+            piece = DataFile(**{**fields, "control_ranges": ranges})
+            named = (piece.partition, piece.first, piece.last, piece.kind)
+            if parse_data_path(piece.path) != named:
+                raise DamagedLogError(f"{piece.path!r} is not the path of {named}")
+            return piece
+        if kind == "hole" and fields["reason"] in REASONS:
+            return Hole(**fields)
+    except (KeyError, TypeError, ValueError) as error:
+        raise DamagedLogError(f"not a piece of an archive: {error!r}") from error
+    raise DamagedLogError(f"not a piece of an archive: {value!r}")
+
+
+def encode_entry(entry: Entry) -> bytes:
+    """Return an entry as the bytes of its file."""
+    return json.dumps(
+        {
+            "format": FORMAT,
+            "id": str(entry.id),
+            "topic_id": str(entry.topic_id),
+            "committed_at_ms": entry.committed_at_ms,
+            "starts": {str(partition): start for partition, start in entry.starts.items()},
+            "removed": [encode_piece(piece) for piece in entry.removed],
+            "added": [encode_piece(piece) for piece in entry.added],
+        }
+    ).encode()
+
+
+def decode_entry(data: bytes) -> Entry:
+    """Return the entry of a file's bytes; raises `DamagedLogError`."""
+    try:
+        value = json.loads(data)
+        if value["format"] != FORMAT:
+            raise DamagedLogError(f"format {value['format']!r} of an entry is not known")
+        return Entry(
+            id=UUID(value["id"]),
+            topic_id=UUID(value["topic_id"]),
+            committed_at_ms=int(value["committed_at_ms"]),
+            starts={int(partition): int(start) for partition, start in value["starts"].items()},
+            removed=tuple(decode_piece(piece) for piece in value["removed"]),
+            added=tuple(decode_piece(piece) for piece in value["added"]),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DamagedLogError(f"not an entry of a commit log: {error!r}") from error

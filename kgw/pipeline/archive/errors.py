@@ -1,0 +1,37 @@
+"""What an archive refuses, and which of its rules was broken."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class ArchiveError(Exception):
+    """An archive that cannot be used as asked; the text names the place."""
+
+
+class Fault(Enum):
+    """The rules of coverage, by what an entry that breaks one of them would do."""
+
+    FOREIGN_TOPIC_ID = "foreign topic id"
+    WRONG_START = "wrong start"
+    OVERLAP = "overlap"
+    HOLE = "hole"
+    UNKNOWN_PIECE = "unknown piece"
+    WRONG_COUNT = "wrong count"
+    DUPLICATE_PATH = "duplicate path"
+
+
+class CoverageError(ArchiveError):
+    """An entry that would break a rule of coverage; `fault` names the rule."""
+
+    def __init__(self, fault: Fault, text: str) -> None:
+        super().__init__(f"{fault.value}: {text}")
+        self.fault = fault
+
+
+class DamagedLogError(ArchiveError):
+    """The commit log has a version that is missing, or one that cannot be read."""
+
+
+class VersionTakenError(ArchiveError):
+    """Another committer has written this version."""

@@ -1,0 +1,522 @@
+"""The batches of a Fetch answer as Arrow columns.
+
+One loop in Python goes over the batches and one over the lengths of records, since where a record
+begins is known only from the one before it. All else is done for every record of the answer at once
+by numpy and Arrow. Whatever is found wrong is worded by the gateway's own reader, which reads the
+batch again.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+
+import numpy as np
+import pyarrow as pa
+
+from kgw.errors import ErrorCode
+from kgw.pipeline.arrow.columns import ALL_COLUMNS, HEADERS_TYPE, SCHEMA
+from kgw.pipeline.arrow.varints import read_varints
+from kgw.records.aborted import aborted_batches
+from kgw.records.batch import (
+    COMPRESSION_MASK,
+    CONTROL_FLAG,
+    CRC_START,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_FLAG,
+    MAGIC,
+    MAGIC_POSITION,
+    PREFIX_BYTES,
+    read_batch,
+)
+from kgw.records.compression import decompress
+from kgw.records.crc import KEEP_GIL, crc32c
+from kgw.records.errors import RecordError
+from kgw.records.limits import DEFAULT_LIMITS, MAX_HEADERS, DecompressionLimits
+from kgw.records.reader import read_headers, unpack, walk
+from kgw.records.record import read_varint
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from numpy.typing import NDArray
+
+    from kgw.pipeline.arrow.varints import Flags, Int64s
+    from kgw.types import Buffer
+
+MAX_DATA_BYTES: Final = (1 << 31) - 1
+"""Arrow counts the bytes of a column in 31 bits, and without compression it counts in these."""
+DEFAULT_MAX_BYTES: Final = 512 << 20
+"""Of memory, about, that one call takes for what it unpacks and works with."""
+_RECORD_WORK_BYTES: Final = 128
+"""What the arrays of numbers take for each record."""
+_LEAST_RECORD_BYTES: Final = 7
+"""Length, attributes, two deltas, two lengths of -1 and a count of no headers."""
+
+_START: Final = Struct(">qiiB")
+"""Base offset, batch length, leader epoch, magic."""
+_HEADER_TYPE: Final = np.dtype(
+    [
+        ("base_offset", ">i8"),
+        ("batch_length", ">i4"),
+        ("leader_epoch", ">i4"),
+        ("magic", "u1"),
+        ("crc", ">u4"),
+        ("attributes", ">i2"),
+        ("last_offset_delta", ">i4"),
+        ("base_timestamp_ms", ">i8"),
+        ("max_timestamp_ms", ">i8"),
+        ("producer_id", ">i8"),
+        ("producer_epoch", ">i2"),
+        ("base_sequence", ">i4"),
+        ("record_count", ">i4"),
+    ]
+)
+
+
+class Decoded(NamedTuple):
+    """The records of some batches; see the package for what each field holds."""
+
+    batch: pa.RecordBatch
+    next_offset: int
+    control_ranges: list[tuple[int, int]]
+    is_partial: bool
+
+
+class _Batches(NamedTuple):
+    """Whole batches of an answer: where each begins, and its header's fields as arrays."""
+
+    positions: Int64s
+    headers: NDArray[Any]
+    base_offsets: Int64s
+    next_offsets: Int64s
+
+    def pick(self, which: slice | Flags) -> _Batches:
+        return _Batches(*(field[which] for field in self))
+
+
+class _Payloads(NamedTuple):
+    """What lies behind the headers of batches, in one piece."""
+
+    data: bytes
+    starts: list[int]
+    ends: list[int]
+
+
+def decode_batches(
+    data: Buffer,
+    *,
+    first_offset: int,
+    end_offset: int | None = None,
+    columns: Collection[str] = ALL_COLUMNS,
+    aborted: Iterable[tuple[int, int]] = (),
+    check_crcs: bool = True,
+    limits: DecompressionLimits = DEFAULT_LIMITS,
+    max_bytes: int = DEFAULT_MAX_BYTES,
+) -> Decoded:
+    """Return the records of an answer's batches from `first_offset` up to `end_offset`.
+
+    `aborted` names the producer id and the first offset of each aborted transaction in the answer.
+    Columns that are not asked for are not decoded. Bytes of header keys that are not UTF-8 are
+    replaced, as Java's clients do.
+
+    Raises RecordError, which names the base offset of the batch: CORRUPT_MESSAGE for a CRC, lengths
+    or offsets that are not right, INVALID_RECORD for records that cannot be read,
+    UNSUPPORTED_FOR_MESSAGE_FORMAT for formats before 2, which Fetch answers from version 4 on do
+    not hold, MESSAGE_TOO_LARGE for a batch that unpacks to more than `limits` allow. Raises
+    ValueError for no column, for an unknown one, and for more than `MAX_DATA_BYTES`.
+    """
+    whole = data if isinstance(data, bytes) else bytes(data)
+    if len(whole) > MAX_DATA_BYTES:
+        raise ValueError(f"{len(whole)} bytes at once, where {MAX_DATA_BYTES} are the most")
+    if not columns or not ALL_COLUMNS.issuperset(columns):
+        # Without any column, Arrow could not say how many rows there are.
+        raise ValueError(f"columns {sorted(columns)}: one at least of {SCHEMA.names}, and no other")
+    batches, is_past_end = _find_batches(whole, end_offset)
+    batches = batches.pick(batches.next_offsets > first_offset)
+    transactions = list(aborted)
+    dropped = aborted_batches([whole], transactions) if transactions else frozenset()
+    if check_crcs:
+        _check_crcs(whole, batches)
+    has_data = (batches.headers["attributes"] & CONTROL_FLAG) == 0
+    has_data &= batches.headers["record_count"] != 0
+    if dropped:
+        has_data &= ~np.isin(batches.base_offsets, list(dropped))
+    payloads, taken = _unpack_batches(whole, batches, has_data, limits, max_bytes)
+    is_partial = taken < len(batches.positions)
+    batches, has_data = batches.pick(slice(taken)), has_data[:taken]
+    next_offset = first_offset
+    if is_past_end and not is_partial and end_offset is not None:
+        next_offset = max(first_offset, end_offset)
+    elif taken:
+        next_offset = int(batches.next_offsets[-1])
+        if end_offset is not None:
+            next_offset = max(first_offset, min(next_offset, end_offset))
+    batches = batches.pick(has_data)
+    fields = _read_fields(whole, batches, payloads, limits)
+    fields = fields.between(first_offset, end_offset)
+    record_batch = _columns(whole, batches, payloads, fields, frozenset(columns), limits)
+    ranges = _ranges_between(batches, first_offset, next_offset)
+    return Decoded(record_batch, next_offset, ranges, is_partial)
+
+
+def _find_batches(data: bytes, end_offset: int | None) -> tuple[_Batches, bool]:
+    """Find the whole batches that begin before `end_offset`, and whether one begins past it."""
+    positions: list[int] = []
+    position = 0
+    last = len(data) - HEADER_BYTES
+    is_past_end = False
+    read_start = _START.unpack_from
+    while position <= last:
+        base_offset, batch_length, _, magic = read_start(data, position)
+        if magic != MAGIC or batch_length < HEADER_BYTES - PREFIX_BYTES:
+            _refuse(base_offset, _reason_against(data, position))
+        if end_offset is not None and base_offset >= end_offset:
+            is_past_end = True
+            break
+        after = position + PREFIX_BYTES + batch_length
+        if after > len(data):
+            break
+        positions.append(position)
+        position = after
+    else:
+        if position + MAGIC_POSITION < len(data) and data[position + MAGIC_POSITION] != MAGIC:
+            # Of an old format, or of none, so that more bytes would not make it whole.
+            base_offset = int.from_bytes(data[position : position + 8], "big", signed=True)
+            _refuse(base_offset, _reason_against(data, position))
+    at = np.array(positions, np.int64)
+    raw = np.frombuffer(data, np.uint8)
+    headers = raw[at[:, None] + np.arange(HEADER_BYTES)].view(_HEADER_TYPE)[:, 0]
+    base_offsets = headers["base_offset"].astype(np.int64)
+    next_offsets = base_offsets + headers["last_offset_delta"] + 1
+    wrong = (base_offsets < 0) | (next_offsets <= base_offsets) | (headers["record_count"] < 0)
+    wrong[1:] |= base_offsets[1:] < next_offsets[:-1]
+    if wrong.any():
+        index = int(wrong.argmax())
+        batch = read_batch(data, positions[index])
+        before = int(next_offsets[index - 1]) if index else 0
+        _refuse(
+            batch.base_offset,
+            RecordError(
+                f"{batch.record_count} records, a last offset delta of {batch.last_offset_delta}, "
+                f"where offset {before} is due at least"
+            ),
+        )
+    return _Batches(at, headers, base_offsets, next_offsets), is_past_end
+
+
+def _reason_against(data: bytes, position: int) -> RecordError:
+    try:
+        read_batch(data, position)
+    except RecordError as error:
+        return error
+    return RecordError(
+        "the header is damaged"
+    )  # pragma: no cover (only called for what is not read)
+
+
+def _refuse(base_offset: int, reason: RecordError) -> NoReturn:
+    text = f"the batch at offset {base_offset}: {reason}"
+    raise RecordError(text, reason.code) from reason
+
+
+def _check_crcs(data: bytes, batches: _Batches) -> None:
+    view = memoryview(data)
+    ends = batches.positions + PREFIX_BYTES + batches.headers["batch_length"]
+    for index, (position, end, crc) in enumerate(
+        zip(batches.positions.tolist(), ends.tolist(), batches.headers["crc"].tolist(), strict=True)
+    ):
+        if crc32c(view[position + CRC_START : end], 0, KEEP_GIL) != crc:
+            reason = RecordError("the CRC does not match its bytes")
+            _refuse(int(batches.base_offsets[index]), reason)
+
+
+def _unpack_batches(
+    data: bytes,
+    batches: _Batches,
+    has_data: Flags,
+    limits: DecompressionLimits,
+    max_bytes: int,
+) -> tuple[_Payloads, int]:
+    """Unpack batches with data until `max_bytes` are reached; return how many batches were taken.
+
+    At least one with data is, whatever its size.
+    """
+    starts: list[int] = []
+    ends: list[int] = []
+    parts: list[Any] = []
+    codecs = batches.headers["attributes"] & COMPRESSION_MASK
+    is_plain = not (codecs[has_data] != 0).any()
+    counts = batches.headers["record_count"].tolist()
+    lengths = batches.headers["batch_length"].tolist()
+    work_bytes = end = taken = 0
+    for position, length, count, is_wanted in zip(
+        batches.positions.tolist(), lengths, counts, has_data.tolist(), strict=True
+    ):
+        if is_wanted:
+            if work_bytes > max_bytes:
+                break
+            if is_plain:
+                start = position + HEADER_BYTES
+                end = position + PREFIX_BYTES + length
+            else:
+                batch = read_batch(data, position)
+                try:
+                    part = decompress(batch.compression, batch.records, limits)
+                except RecordError as error:
+                    _refuse(batch.base_offset, error)
+                parts.append(part)
+                start = end
+                end = start + len(part)
+            if count * _LEAST_RECORD_BYTES > end - start:
+                _refuse_records(data, position, limits)
+            starts.append(start)
+            ends.append(end)
+            work_bytes += end - start + count * _RECORD_WORK_BYTES
+        taken += 1
+    return _Payloads(data if is_plain else b"".join(parts), starts, ends), taken
+
+
+def _refuse_records(data: bytes, position: int, limits: DecompressionLimits) -> NoReturn:
+    """Raise what the gateway's reader finds wrong with a batch's records."""
+    batch = read_batch(data, position)
+    try:
+        payload = unpack(batch, limits)
+        for one in walk(payload, batch):
+            read_headers(payload, one)
+    except RecordError as error:
+        _refuse(batch.base_offset, error)
+    _refuse(batch.base_offset, RecordError("its records cannot be read", ErrorCode.INVALID_RECORD))
+
+
+def _ranges_between(
+    batches: _Batches, first_offset: int, next_offset: int
+) -> list[tuple[int, int]]:
+    """Return the offsets from the first to the next that no batch with data spans."""
+    firsts = np.append(np.minimum(batches.base_offsets, next_offset), next_offset)
+    ends = np.append(first_offset, np.maximum(batches.next_offsets, first_offset))
+    gaps = np.flatnonzero(firsts > ends)
+    return list(zip(ends[gaps].tolist(), firsts[gaps].tolist(), strict=True))
+
+
+class _Fields(NamedTuple):
+    """The numbers of each record, and where its parts lie in the payloads' bytes."""
+
+    batches: Int64s
+    """The index of the batch that each is in."""
+    offsets: Int64s
+    timestamp_deltas_ms: Int64s
+    key_starts: Int64s
+    key_lengths: Int64s
+    """-1 for null."""
+    value_starts: Int64s
+    value_lengths: Int64s
+    """-1 for null."""
+    header_starts: Int64s
+    """Where the count of headers begins."""
+    ends: Int64s
+
+    def between(self, first_offset: int, end_offset: int | None) -> _Fields:
+        start = int(np.searchsorted(self.offsets, first_offset))
+        end = len(self.offsets)
+        if end_offset is not None:
+            end = int(np.searchsorted(self.offsets, end_offset))
+        if start == 0 and end == len(self.offsets):
+            return self
+        return _Fields(*(field[start:end] for field in self))
+
+
+def _read_fields(
+    data: bytes, batches: _Batches, payloads: _Payloads, limits: DecompressionLimits
+) -> _Fields:
+    """Read all numbers of all records. What the gateway's reader refuses is refused here."""
+    headers = batches.headers
+    counts = headers["record_count"].astype(np.int64)
+    ends = _record_ends(data, batches, payloads, counts.tolist(), limits)
+    firsts = np.cumsum(counts) - counts
+    starts = np.empty_like(ends)
+    starts[1:] = ends[:-1]
+    starts[firsts] = payloads.starts
+    of_batch = np.repeat(np.arange(len(counts)), counts)
+
+    bytes_ = np.frombuffer(payloads.data, np.uint8)
+    wrong = np.zeros(len(ends), np.bool_)
+    lengths, position = read_varints(bytes_, starts, wrong)
+    wrong |= position + lengths != ends
+    # One byte of attributes without a meaning lies before the delta of the timestamp.
+    timestamp_deltas_ms, position = read_varints(bytes_, position + 1, wrong, 64)
+    offset_deltas, position = read_varints(bytes_, position, wrong)
+    key_lengths, key_starts = read_varints(bytes_, position, wrong)
+    position = key_starts + np.maximum(key_lengths, 0)
+    value_lengths, value_starts = read_varints(bytes_, position, wrong)
+    header_starts = value_starts + np.maximum(value_lengths, 0)
+    previous_deltas = np.empty_like(offset_deltas)
+    previous_deltas[1:] = offset_deltas[:-1]
+    previous_deltas[firsts] = -1
+    wrong |= (
+        (header_starts >= ends)
+        | (key_lengths < -1)
+        | (value_lengths < -1)
+        | (offset_deltas <= previous_deltas)
+        | (offset_deltas > headers["last_offset_delta"].astype(np.int64)[of_batch])
+    )
+    if wrong.any():
+        _refuse_records(data, int(batches.positions[of_batch[wrong.argmax()]]), limits)
+    return _Fields(
+        of_batch,
+        batches.base_offsets[of_batch] + offset_deltas,
+        timestamp_deltas_ms,
+        key_starts,
+        key_lengths,
+        value_starts,
+        value_lengths,
+        header_starts,
+        ends,
+    )
+
+
+def _record_ends(
+    data: bytes,
+    batches: _Batches,
+    payloads: _Payloads,
+    counts: list[int],
+    limits: DecompressionLimits,
+) -> Int64s:
+    """Hop from length to length. Each batch's records are seen to end where the batch does."""
+    payload = payloads.data
+    ends: list[int] = []
+    note = ends.append
+    for index, (start, end, count) in enumerate(
+        zip(payloads.starts, payloads.ends, counts, strict=True)
+    ):
+        position = start
+        try:
+            for _ in range(count):
+                length = payload[position]
+                if length < 0x80:
+                    # Halved: signed numbers are in zigzag form. Negative ones are found later.
+                    position += 1 + (length >> 1)
+                elif (byte := payload[position + 1]) < 0x80:
+                    position += 2 + (byte << 6 | (length & 0x7F) >> 1)
+                else:
+                    length, position = read_varint(payload, position)
+                    position += abs(length)
+                note(position)
+        except (IndexError, RecordError):
+            position = -1
+        if position != end:
+            _refuse_records(data, int(batches.positions[index]), limits)
+    return np.array(ends, np.int64)
+
+
+def _columns(
+    data: bytes,
+    batches: _Batches,
+    payloads: _Payloads,
+    fields: _Fields,
+    columns: frozenset[str],
+    limits: DecompressionLimits,
+) -> pa.RecordBatch:
+    made: dict[str, pa.Array] = {}
+    headers = batches.headers
+    of_batch = fields.batches
+    appended = (headers["attributes"] & LOG_APPEND_TIME_FLAG) != 0
+    if "offset" in columns:
+        made["offset"] = pa.array(fields.offsets)
+    if "timestamp_ms" in columns:
+        # Sums wrap, as they do in every client.
+        times_ms = headers["base_timestamp_ms"].astype(np.int64)[of_batch]
+        times_ms += fields.timestamp_deltas_ms
+        if appended.any():
+            append_times_ms = headers["max_timestamp_ms"].astype(np.int64)[of_batch]
+            times_ms = np.where(appended[of_batch], append_times_ms, times_ms)
+        made["timestamp_ms"] = pa.array(times_ms)
+    if "timestamp_type" in columns:
+        made["timestamp_type"] = pa.array(appended.astype(np.int32)[of_batch])
+    if "leader_epoch" in columns:
+        made["leader_epoch"] = pa.array(headers["leader_epoch"].astype(np.int32)[of_batch])
+    if "key" in columns:
+        made["key"] = _take(payloads.data, fields.key_starts, fields.key_lengths)
+    if "value" in columns:
+        made["value"] = _take(payloads.data, fields.value_starts, fields.value_lengths)
+    if "headers" in columns:
+        column, wrong = _headers(payloads.data, fields)
+        if wrong.any():
+            _refuse_records(data, int(batches.positions[of_batch[wrong.argmax()]]), limits)
+        made["headers"] = column
+    schema = pa.schema([field for field in SCHEMA if field.name in columns])
+    return pa.RecordBatch.from_arrays([made[name] for name in schema.names], schema=schema)
+
+
+def _take(data: bytes, starts: Int64s, lengths: Int64s) -> pa.Array:
+    """Copy the bytes at rising `starts` into a column; a length of -1 is a null.
+
+    Bytes and what lies between them are every other element of an array over all of `data`, which
+    nothing is copied for.
+    """
+    count = len(starts)
+    if not count:
+        return pa.array([], pa.binary())
+    edges = np.empty(2 * count, np.int32)
+    edges[0::2] = starts
+    edges[1::2] = starts + np.maximum(lengths, 0)
+    spans = pa.Array.from_buffers(
+        pa.binary(), 2 * count - 1, [None, pa.py_buffer(edges), pa.py_buffer(data)]
+    )
+    nulls = lengths < 0
+    every_other = np.arange(0, 2 * count, 2, dtype=np.int32)
+    return spans.take(pa.array(every_other, mask=nulls if nulls.any() else None))
+
+
+def _headers(data: bytes, fields: _Fields) -> tuple[pa.Array, Flags]:
+    """Return the column of headers, and which records' headers cannot be read."""
+    bytes_ = np.frombuffer(data, np.uint8)
+    wrong = np.zeros(len(fields.ends), np.bool_)
+    counts, position = read_varints(bytes_, fields.header_starts, wrong)
+    wrong |= (counts < 0) | (counts > MAX_HEADERS) | ((counts == 0) & (position != fields.ends))
+    wrong |= counts * 2 > fields.ends - position
+    if wrong.any():
+        return None, wrong
+    lists = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(counts, out=lists[1:])
+    total = int(lists[-1])
+    key_starts, key_lengths, value_starts, value_lengths = np.zeros((4, total), np.int64)
+    rows = np.flatnonzero(counts)
+    position = position[rows]
+    index = 0
+    # The first header of every record that has one, then the second, and so on.
+    while rows.size:
+        wrong_here = np.zeros(len(rows), np.bool_)
+        at = lists[rows] + index
+        key_lengths[at], key_start = read_varints(bytes_, position, wrong_here)
+        key_starts[at] = key_start
+        position = key_start + np.maximum(key_lengths[at], 0)
+        value_lengths[at], value_start = read_varints(bytes_, position, wrong_here)
+        value_starts[at] = value_start
+        position = value_start + np.maximum(value_lengths[at], 0)
+        index += 1
+        is_last = counts[rows] == index
+        wrong_here |= (key_lengths[at] < 0) | (value_lengths[at] < -1)
+        wrong_here |= (position > fields.ends[rows]) | (is_last & (position != fields.ends[rows]))
+        if wrong_here.any():
+            wrong[rows[wrong_here]] = True
+            return None, wrong
+        rows, position = rows[~is_last], position[~is_last]
+    structs = pa.StructArray.from_arrays(
+        [
+            _text(_take(data, key_starts, key_lengths)),
+            _take(data, value_starts, value_lengths),
+        ],
+        fields=list(HEADERS_TYPE.value_type),
+    )
+    has_none = counts == 0
+    mask = pa.array(has_none) if has_none.any() else None
+    offsets = pa.array(lists)
+    return pa.ListArray.from_arrays(offsets, structs, type=HEADERS_TYPE, mask=mask), wrong
+
+
+def _text(column: pa.Array) -> pa.Array:
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([key.decode("utf-8", "replace") for key in column.to_pylist()], pa.string())

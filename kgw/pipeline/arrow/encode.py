@@ -1,0 +1,250 @@
+"""Arrow columns as record batches.
+
+What frames each record is written by numpy for all rows at once, and Arrow joins it with keys,
+values and headers: the bytes that come out are the payloads of all batches, one after the other.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kgw.errors import ErrorCode
+from kgw.pipeline.arrow.columns import HEADERS_TYPE
+from kgw.pipeline.arrow.varints import MAX_VARINT_BYTES, varint_sizes, write_varints
+from kgw.records.batch import (
+    HEADER_BYTES,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    SEQUENCE_MODULUS,
+    TRANSACTIONAL_FLAG,
+    Compression,
+)
+from kgw.records.builder import encode_batch
+from kgw.records.compression import compress
+from kgw.records.errors import RecordError
+from kgw.types import NO_LEADER_EPOCH, NO_TIMESTAMP_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kgw.pipeline.arrow.varints import Int64s
+
+_JOINED_BYTES: Final = 256 << 20
+"""What is joined at once, about: Arrow counts bytes of a column in 31 bits."""
+_COLUMNS: Final = frozenset({"key", "value", "headers", "timestamp_ms"})
+
+
+class EncodedBatch(NamedTuple):
+    """One record batch with base offset 0, as producers send it."""
+
+    data: bytearray
+    record_count: int
+
+
+class _Rows(NamedTuple):
+    """Rows as they are joined; one more element of `header_offsets` than there are rows."""
+
+    keys: pa.Array
+    values: pa.Array
+    header_counts: Int64s
+    headers: pa.Array
+    """Key and value of every header with their lengths, for all rows."""
+    header_offsets: Int64s
+    timestamps_ms: Int64s
+
+
+def encode_batches(
+    batch: pa.RecordBatch,
+    *,
+    compression: Compression = Compression.NONE,
+    compression_level: int | None = None,
+    max_batch_bytes: int,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    is_transactional: bool = False,
+) -> list[EncodedBatch]:
+    """Return the rows as record batches, in order; none for no rows.
+
+    Columns are key, value, headers and timestamp_ms (int64); one that is missing is null for every
+    row, a timestamp that is null is -1. A batch takes at most `max_batch_bytes` before compression,
+    but a record alone may take more. Sequences run on from batch to batch.
+
+    Raises RecordError for a header without a key, ValueError for a column of another name, and when
+    there is neither key nor value.
+    """
+    names = set(batch.schema.names)
+    if not names <= _COLUMNS or not names & {"key", "value"}:
+        raise ValueError(f"columns {batch.schema.names}: key, value, headers and timestamp_ms only")
+    if not batch.num_rows:
+        return []
+    rows = _rows(batch)
+    sizes = _sizes(rows)
+    cuts = _cuts(sizes, max_batch_bytes - HEADER_BYTES)
+    sequence = base_sequence
+    encoded: list[EncodedBatch] = []
+    for group in _groups(cuts, sizes):
+        for payload, timestamps_ms in _payloads(rows, group):
+            count = len(timestamps_ms)
+            data = encode_batch(
+                compress(compression, payload, compression_level),
+                base_offset=0,
+                leader_epoch=NO_LEADER_EPOCH,
+                attributes=compression | (TRANSACTIONAL_FLAG if is_transactional else 0),
+                last_offset_delta=count - 1,
+                base_timestamp_ms=int(timestamps_ms[0]),
+                max_timestamp_ms=max(NO_TIMESTAMP_MS, int(timestamps_ms.max())),
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                base_sequence=sequence,
+                record_count=count,
+            )
+            encoded.append(EncodedBatch(data, count))
+            if sequence != NO_SEQUENCE:
+                sequence = (sequence + count) % SEQUENCE_MODULUS
+    return encoded
+
+
+def _rows(batch: pa.RecordBatch) -> _Rows:
+    count = batch.num_rows
+
+    def column(name: str, of_type: pa.DataType) -> pa.Array:
+        if name not in batch.schema.names:
+            return pa.nulls(count, of_type)
+        found = batch.column(name)
+        return found if found.type == of_type else found.cast(of_type)
+
+    timestamps_ms = column("timestamp_ms", pa.int64()).fill_null(NO_TIMESTAMP_MS).to_numpy()
+    lists = column("headers", HEADERS_TYPE)
+    counts = pc.list_value_length(lists).fill_null(0).to_numpy().astype(np.int64)
+    offsets = np.zeros(count + 1, np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    headers = pa.array([], pa.binary())
+    if offsets[-1]:
+        structs = lists.flatten()
+        keys = pc.struct_field(structs, "key").cast(pa.binary())
+        if keys.null_count:
+            raise RecordError("a header has no key", ErrorCode.INVALID_RECORD)
+        values = pc.struct_field(structs, "value")
+        headers = _join(_framed(_lengths(keys)), keys, _framed(_lengths(values)), values)
+    ends = np.append(0, np.cumsum(_lengths(headers)))
+    return _Rows(
+        column("key", pa.binary()),
+        column("value", pa.binary()),
+        counts,
+        headers,
+        ends[offsets],
+        timestamps_ms,
+    )
+
+
+def _sizes(rows: _Rows) -> Int64s:
+    """Return the most that each record takes, wherever a batch begins."""
+    times_ms = rows.timestamps_ms
+    # The delta of a timestamp is at most the distance of the farthest two, which may wrap.
+    span_ms = int(times_ms.max()) - int(times_ms.min())
+    delta_bytes = min(MAX_VARINT_BYTES, (span_ms.bit_length() + 1 + 6) // 7)
+    count_bytes = (len(times_ms).bit_length() + 1 + 6) // 7
+    sizes = np.diff(rows.header_offsets) + varint_sizes(rows.header_counts)
+    for column in (rows.keys, rows.values):
+        lengths = _lengths(column)
+        sizes += np.maximum(lengths, 0) + varint_sizes(lengths)
+    sizes += 1 + delta_bytes + count_bytes
+    return sizes + varint_sizes(sizes)
+
+
+def _cuts(sizes: Int64s, max_payload_bytes: int) -> list[int]:
+    """Return the row that each batch begins with, and the count of rows."""
+    ends = np.cumsum(sizes)
+    cuts = [0]
+    while cuts[-1] < len(sizes):
+        first = cuts[-1]
+        before = int(ends[first - 1]) if first else 0
+        fit = int(np.searchsorted(ends, before + max_payload_bytes, "right"))
+        cuts.append(max(fit, first + 1))
+    return cuts
+
+
+def _groups(cuts: list[int], sizes: Int64s) -> Iterator[list[int]]:
+    """Yield cuts such that the rows from the first to the last can be joined at once."""
+    ends = np.append(0, np.cumsum(sizes))
+    group = [0]
+    for cut in cuts[1:]:
+        if len(group) > 1 and ends[cut] - ends[group[0]] > _JOINED_BYTES:
+            yield group
+            group = [group[-1]]
+        group.append(cut)
+    yield group
+
+
+def _payloads(rows: _Rows, cuts: list[int]) -> Iterator[tuple[memoryview, Int64s]]:
+    """Yield the payload of each batch, and its records' times."""
+    start, end = cuts[0], cuts[-1]
+    lengths = np.diff(cuts)
+    batch_starts = np.repeat(cuts[:-1], lengths)
+    times_ms = rows.timestamps_ms[start:end]
+    deltas_ms = times_ms - rows.timestamps_ms[batch_starts]
+    offset_deltas = np.arange(start, end) - batch_starts
+    keys = rows.keys.slice(start, end - start)
+    values = rows.values.slice(start, end - start)
+    key_lengths, value_lengths = _lengths(keys), _lengths(values)
+    header_counts = rows.header_counts[start:end]
+    header_edges = rows.header_offsets[start : end + 1]
+    framing_bytes = 1 + varint_sizes(deltas_ms) + varint_sizes(offset_deltas)
+    record_lengths = (
+        framing_bytes
+        + (varint_sizes(key_lengths) + np.maximum(key_lengths, 0))
+        + (varint_sizes(value_lengths) + np.maximum(value_lengths, 0))
+        + (varint_sizes(header_counts) + np.diff(header_edges))
+    )
+    attributes = np.zeros_like(record_lengths)
+    parts = [
+        _framed(record_lengths, attributes, deltas_ms, offset_deltas, key_lengths),
+        keys,
+        _framed(value_lengths),
+        values,
+        _framed(header_counts) if header_counts.any() else b"\x00",
+    ]
+    if header_counts.any():
+        parts.append(_binary(header_edges, rows.headers.buffers()[2]))
+    joined = _join(*parts)
+    edges = np.frombuffer(joined.buffers()[1], np.int32)[: end - start + 1]
+    payload = memoryview(joined.buffers()[2])
+    for first, last in pairwise(cuts):
+        yield (
+            payload[edges[first - start] : edges[last - start]],
+            times_ms[first - start : last - start],
+        )
+
+
+def _join(*parts: Any) -> pa.Array:
+    """Return the bytes of each row's parts, one after the other; nothing for null."""
+    return pc.binary_join_element_wise(
+        *(pa.scalar(part, pa.binary()) if isinstance(part, bytes) else part for part in parts),
+        b"",
+        null_handling="replace",
+        null_replacement=b"",
+    )
+
+
+def _framed(*numbers: Int64s) -> pa.Array:
+    """Return each row's numbers as varints."""
+    data, offsets = write_varints(numbers)
+    return _binary(offsets, pa.py_buffer(data))
+
+
+def _binary(offsets: Int64s, data: pa.Buffer) -> pa.Array:
+    edges = pa.py_buffer(offsets.astype(np.int32))
+    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [None, edges, data])
+
+
+def _lengths(column: pa.Array) -> Int64s:
+    """Return how many bytes each element has, -1 for null."""
+    lengths: Int64s = pc.binary_length(column).fill_null(-1).to_numpy().astype(np.int64)
+    return lengths

@@ -1,0 +1,183 @@
+"""The commit log: dense coverage whatever two committers do, and whenever they die."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kgw.pipeline.archive.commit_log import CHECKPOINT_EVERY, CommitLog, Snapshot
+from kgw.pipeline.archive.entry import DataFile, Entry, Hole, Piece
+from kgw.pipeline.archive.errors import ArchiveError, CoverageError, DamagedLogError, Fault
+from kgw.pipeline.archive.names import data_path, generation_directory, parse_data_path
+
+TOPIC_ID = UUID(int=7)
+
+
+def data_file(first: int, last: int, *, kind: str = "append", rows: int | None = None) -> DataFile:
+    """Return a file of partition 0 that covers `first` to `last`."""
+    count = last - first + 1
+    rows = count if rows is None else rows
+    path = data_path(0, first, last, kind, uuid4().hex)
+    return DataFile(path, 0, first, last, rows, 1, 0, 0, kind, "", (), count - rows)
+
+
+def entry(
+    *added: Piece, removed: tuple[Piece, ...] = (), start: int | None = None, topic: UUID = TOPIC_ID
+) -> Entry:
+    """Return an entry of partition 0."""
+    return Entry(uuid4(), topic, added, removed, {} if start is None else {0: start})
+
+
+@pytest.mark.parametrize(
+    ("fault", "wrong"),
+    [
+        (Fault.FOREIGN_TOPIC_ID, entry(data_file(10, 19), topic=UUID(int=8))),
+        (Fault.WRONG_START, entry(start=0)),
+        (Fault.OVERLAP, entry(data_file(9, 19))),
+        (Fault.HOLE, entry(data_file(11, 19))),
+        (Fault.WRONG_COUNT, entry(Hole(0, 12, 10, "lost"))),
+        (Fault.UNKNOWN_PIECE, entry(removed=(data_file(5, 9),))),
+    ],
+)
+def test_an_entry_that_breaks_a_rule_is_refused(tmp_path: Path, fault: Fault, wrong: Entry) -> None:
+    """The rule is named, and nothing is written."""
+    log = CommitLog(tmp_path, TOPIC_ID)
+    log.commit(entry(data_file(5, 9), start=5), planned_at=0)
+    with pytest.raises(CoverageError) as refused:
+        log.commit(wrong, planned_at=1)
+    assert refused.value.fault is fault
+    assert log.read().version == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "fault"), [(5, 8, Fault.HOLE), (5, 10, Fault.OVERLAP), (6, 9, Fault.HOLE)]
+)
+def test_a_replacement_covers_exactly_what_it_replaces(
+    tmp_path: Path, first: int, last: int, fault: Fault
+) -> None:
+    """One that is shorter or longer is refused; an equal one with fewer rows is taken."""
+    log = CommitLog(tmp_path, TOPIC_ID)
+    old = data_file(5, 9)
+    log.commit(entry(old, start=5), planned_at=0)
+    with pytest.raises(CoverageError) as refused:
+        log.commit(entry(data_file(first, last, kind="merged"), removed=(old,)), planned_at=1)
+    assert refused.value.fault is fault
+    new = data_file(5, 9, kind="compacted", rows=2)
+    assert log.commit(entry(new, removed=(old,)), planned_at=1).coverage.files() == {new.path}
+
+
+def test_a_checkpoint_says_what_the_versions_say(tmp_path: Path) -> None:
+    """A reader that begins at it gets the same, and a missing version after it is damage."""
+    log = CommitLog(tmp_path, TOPIC_ID)
+    snapshot = log.commit(entry(start=0), planned_at=0)
+    for number in range(CHECKPOINT_EVERY + 1):
+        added = data_file(number, number)
+        snapshot = log.commit(entry(added), planned_at=snapshot.version)
+    assert log.read() == snapshot
+    for version in range(1, CHECKPOINT_EVERY + 1):
+        (tmp_path / "_log" / f"{version:020d}.json").unlink()
+    assert log.read() == snapshot
+    (tmp_path / "_log" / f"{CHECKPOINT_EVERY + 1:020d}.json").unlink()
+    with pytest.raises(DamagedLogError, match="is missing"):
+        log.read()
+
+
+class DiedError(Exception):
+    """The committer's process ends here."""
+
+
+class Committer:
+    """Appends files of random length; dies before, at or after the link of a version."""
+
+    def __init__(self, directory: Path) -> None:
+        self.log = CommitLog(directory, TOPIC_ID)
+        self.planned: tuple[Snapshot, Entry] | None = None
+
+    def plan(self, length: int) -> None:
+        snapshot = self.log.read()
+        partition = snapshot.coverage.partitions.get(0)
+        first = partition.next if partition else 0
+        start = None if partition else 0
+        self.planned = snapshot, entry(data_file(first, first + length), start=start)
+
+    def commit(self, death: str | None, patch: pytest.MonkeyPatch) -> None:
+        """Commit what was planned; a process that dies comes back and commits it again."""
+        if self.planned is None:
+            return
+        snapshot, planned = self.planned
+        real_link = os.link
+
+        def link(source: Path, target: Path) -> None:
+            if death == "after":
+                real_link(source, target)
+            raise DiedError
+
+        try:
+            with patch.context() as patched:
+                if death is not None:
+                    patched.setattr(os, "link", link)
+                self.log.commit(planned, planned_at=snapshot.version)
+            self.planned = None
+        except DiedError:
+            return
+        except CoverageError:
+            self.planned = None
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.integers(0, 1),
+        st.one_of(st.integers(0, 9), st.sampled_from([None, "before", "after"])),
+    ),
+    max_size=25,
+)
+
+
+@given(STEPS)
+@settings(max_examples=40, deadline=None)
+def test_two_committers_keep_the_coverage_dense(steps: list[tuple[int, int | str | None]]) -> None:
+    """No offset is covered twice or left out, and no entry is written twice."""
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        committers = [Committer(Path(name)), Committer(Path(name))]
+        for who, step in steps:
+            if isinstance(step, int):
+                committers[who].plan(step)
+            else:
+                committers[who].commit(step, patch)
+            snapshot = committers[0].log.read()
+            offsets = [
+                offset
+                for partition in snapshot.coverage.partitions.values()
+                for piece in partition.pieces
+                for offset in range(piece.first, piece.last + 1)
+            ]
+            assert offsets == list(range(len(offsets)))
+            entries = [committers[0].log.entry(v + 1) for v in range(snapshot.version)]
+            assert len({one.id for one in entries if one}) == snapshot.version
+
+
+@pytest.mark.parametrize("topic", ["", ".", "..", "a/b", "a\n", "x" * 250, "ä"])
+def test_a_topic_that_could_leave_the_root_is_refused(topic: str) -> None:
+    """As are roots that are not local, and a topic without an id."""
+    with pytest.raises(ArchiveError):
+        generation_directory("/archive", topic, TOPIC_ID)
+
+
+def test_roots_that_cannot_hold_a_log_are_refused() -> None:
+    """They are named."""
+    with pytest.raises(ArchiveError, match="s3://"):
+        generation_directory("s3://bucket/archive", "orders", TOPIC_ID)
+    with pytest.raises(ArchiveError, match="topic id"):
+        generation_directory("/archive", "orders", UUID(int=0))
+
+
+def test_a_path_of_data_says_what_it_holds() -> None:
+    """And a path that is none says nothing."""
+    assert parse_data_path(data_path(7, 3, 9, "merged", "ab1")) == (7, 3, 9, "merged")
+    assert parse_data_path("p=00007/../../x.parquet") is None
