@@ -361,7 +361,8 @@ class Churn:
         self._report.counts["longest_settling_ms"] = int(1_000 * self._longest_settling_s)
         for name, what in lacking.items():
             who = [f"{one.library}/{one.instance}" for one in self._children[name]]
-            self._report.fail(f"{name}: stuck {when}: {what}; members {who}")
+            account = self._books[name].account(range(PARTITIONS))
+            self._report.fail(f"{name}: stuck {when}: {what}; members {who}; {account}")
         self._report.count("settled", len(self._kinds) - len(lacking))
         return not lacking
 

@@ -23,6 +23,7 @@ class GroupBook:
         self._read: dict[int, set[int]] = {}
         self._acknowledged: dict[int, int] = {}
         self._sent: dict[int, int] = {}
+        self._refused: list[str] = []
         self._generation = 0
 
     def hear(self, line: Mapping[str, Any], instance: str | None) -> None:
@@ -41,6 +42,18 @@ class GroupBook:
                 self._raise(self._sent, line["offsets"])
             elif at == "committed":
                 self._raise(self._acknowledged, line["offsets"])
+            elif at == "refused":
+                self._refused.append(line["why"])
+
+    def account(self, partitions: Iterable[int]) -> str:
+        """Return how far members say that they came in these partitions, for a group that hangs."""
+        with self._lock:
+            said = [
+                f"partition {one}: next to read {max(self._read.get(one, {-1})) + 1}, commit sent "
+                f"{self._sent.get(one)}, acknowledged {self._acknowledged.get(one)}"
+                for one in partitions
+            ]
+            return "; ".join([*said, f"last commits refused: {self._refused[-3:]}"])
 
     def acknowledged(self) -> dict[int, int]:
         """Return the highest acknowledged commit of each partition so far."""

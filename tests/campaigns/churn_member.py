@@ -23,10 +23,10 @@ import json
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 SESSION_MS = 3_000
 HEARTBEAT_MS = 300
@@ -60,6 +60,40 @@ def runs_of(records: Records) -> list[list[int]]:
     return runs
 
 
+class Holding:
+    """The partitions that a member has now, and what it has read of them and not committed yet.
+
+    A commit that was refused is tried again for as long as the member keeps the partition: it will
+    not be given those records once more. What it gives away is another member's to commit.
+    """
+
+    def __init__(self) -> None:
+        self.partitions: set[int] = set()
+        self.uncommitted: Offsets = {}
+
+    def gain(self, partitions: Iterable[int]) -> None:
+        """Take partitions beside those that it has."""
+        self.partitions.update(partitions)
+
+    def lose(self, partitions: Iterable[int]) -> None:
+        """Give partitions away."""
+        for partition in partitions:
+            self.partitions.discard(partition)
+            self.uncommitted.pop(partition, None)
+
+    def read(self, records: Records) -> None:
+        """Take records that were read by the holder of these partitions."""
+        for partition, offset in records:
+            if partition in self.partitions:
+                self.uncommitted[partition] = offset + 1
+
+    def committed(self, offsets: Offsets) -> None:
+        """Forget what was committed."""
+        for partition, offset in offsets.items():
+            if self.uncommitted.get(partition) == offset:
+                del self.uncommitted[partition]
+
+
 def is_fenced(error: BaseException) -> bool:
     """Whether a library says that it was fenced, in whatever way."""
     return "fenced" in f"{type(error).__name__} {error}".lower()
@@ -71,8 +105,7 @@ class ConfluentMember:
     def __init__(self, options: dict[str, Any]) -> None:
         from confluent_kafka import Consumer
 
-        self.epoch = 0
-        self.owned_since: dict[int, int] = {}
+        self.holding = Holding()
         self._topic = options["topic"]
         settings = {
             "bootstrap.servers": options["bootstrap"],
@@ -95,10 +128,10 @@ class ConfluentMember:
         )
 
     def _assigned(self, _: object, partitions: list[Any]) -> None:
-        self.epoch += 1
-        self.owned_since |= {one.partition: self.epoch for one in partitions}
+        self.holding.gain(one.partition for one in partitions)
         generation, member = self._place()
-        say("assigned", generation=generation, member=member, partitions=sorted(self.owned_since))
+        owned = sorted(self.holding.partitions)
+        say("assigned", generation=generation, member=member, partitions=owned)
 
     def _place(self) -> tuple[int, str]:
         """Return generation and member id, out of what the library keeps for transactions."""
@@ -109,25 +142,26 @@ class ConfluentMember:
         return generation, place[len(magic) + 4 :].split(b"\0")[1].decode()
 
     def _revoked(self, _: object, partitions: list[Any]) -> None:
-        self.epoch += 1
-        for one in partitions:
-            self.owned_since.pop(one.partition, None)
+        self.holding.lose(one.partition for one in partitions)
 
     def _lost(self, _: object, partitions: list[Any]) -> None:
         self._revoked(_, partitions)
 
     def poll(self) -> Records:
-        """Read what comes; ends early when partitions come or go."""
+        """Read what comes."""
         from confluent_kafka import KafkaException
 
-        epoch, until_s = self.epoch, time.monotonic() + POLL_S
+        until_s = time.monotonic() + POLL_S
         found: Records = []
-        while self.epoch == epoch and len(found) < 500 and time.monotonic() < until_s:
+        while len(found) < 500 and time.monotonic() < until_s:
+            # Partitions come and go in this call, before the record that it returns.
             one = self._consumer.poll(0.05)
             if one is None:
                 continue
             if one.error() is None:
-                found.append((one.partition(), one.offset()))
+                record = one.partition(), one.offset()
+                found.append(record)
+                self.holding.read([record])
             elif one.error().name() == "_FATAL":  # its fatal() is false, in 2.16
                 raise KafkaException(one.error())
         return found
@@ -161,11 +195,9 @@ class KafkaPythonMember:
                 member._assigned()
 
             def on_partitions_revoked(self, revoked: set[Any]) -> None:
-                for one in revoked:
-                    member.owned_since.pop(one.partition, None)
+                member.holding.lose(one.partition for one in revoked)
 
-        self.epoch = 0
-        self.owned_since: dict[int, int] = {}
+        self.holding = Holding()
         self._topic = options["topic"]
         self._consumer = KafkaConsumer(
             bootstrap_servers=options["bootstrap"],
@@ -188,19 +220,21 @@ class KafkaPythonMember:
     def _assigned(self) -> None:
         # No public way leads to the generation, neither here nor in aiokafka.
         place = self._consumer._coordinator._generation  # noqa: SLF001
-        self.owned_since = dict.fromkeys((one.partition for one in self._consumer.assignment()), 0)
+        self.holding.gain(one.partition for one in self._consumer.assignment())
         say(
             "assigned",
             generation=place.generation_id,
             member=place.member_id,
-            partitions=sorted(self.owned_since),
+            partitions=sorted(self.holding.partitions),
         )
 
     def poll(self) -> Records:
         """Read what comes. Rounds end before records are taken, so these belong to the new one."""
         # 3.0 begins to join anew at each poll whose time is too short for a round.
         found = self._consumer.poll(timeout_ms=int(POLL_S * 1_000) * 4, max_records=500)
-        return [(one.partition, one.offset) for records in found.values() for one in records]
+        taken = [(one.partition, one.offset) for records in found.values() for one in records]
+        self.holding.read(taken)
+        return taken
 
     def commit(self, offsets: Offsets) -> None:
         """Commit durably, or raise."""
@@ -222,8 +256,7 @@ class AiokafkaMember:
     """aiokafka, in a loop that runs while something is asked of it."""
 
     def __init__(self, options: dict[str, Any]) -> None:
-        self.epoch = 0
-        self.owned_since: dict[int, int] = {}
+        self.holding = Holding()
         self._topic = options["topic"]
         self._loop = asyncio.new_event_loop()
         self._loop.run_until_complete(self._open(options))
@@ -240,7 +273,7 @@ class AiokafkaMember:
                 member._assigned(assigned)
 
             async def on_partitions_revoked(self, revoked: set[Any]) -> None:
-                member.owned_since = {}
+                member.holding.lose(list(member.holding.partitions))
 
         strategies = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}
         self._consumer = AIOKafkaConsumer(
@@ -262,10 +295,9 @@ class AiokafkaMember:
         await self._consumer.start()
 
     def _assigned(self, assigned: set[Any]) -> None:
-        self.epoch += 1
         place = self._consumer._coordinator  # noqa: SLF001
         partitions = sorted(one.partition for one in assigned)
-        self.owned_since = dict.fromkeys(partitions, self.epoch)
+        self.holding.gain(partitions)
         say("assigned", generation=place.generation, member=place.member_id, partitions=partitions)
 
     def poll(self) -> Records:
@@ -273,7 +305,9 @@ class AiokafkaMember:
         found = self._loop.run_until_complete(
             self._consumer.getmany(timeout_ms=int(POLL_S * 1_000), max_records=500)
         )
-        return [(one.partition, one.offset) for records in found.values() for one in records]
+        taken = [(one.partition, one.offset) for records in found.values() for one in records]
+        self.holding.read(taken)
+        return taken
 
     def commit(self, offsets: Offsets) -> None:
         """Commit durably, or raise."""
@@ -287,7 +321,20 @@ class AiokafkaMember:
         self._loop.run_until_complete(self._consumer.stop())
 
 
-Member = ConfluentMember | KafkaPythonMember | AiokafkaMember
+class Member(Protocol):
+    """A consumer of some library, which reads into what it holds."""
+
+    holding: Holding
+
+    def poll(self) -> Records:
+        """Read what comes."""
+
+    def commit(self, offsets: Offsets) -> None:
+        """Commit durably, or raise."""
+
+    def close(self) -> None:
+        """Leave the group, unless static."""
+
 
 MEMBERS: dict[str, Callable[[dict[str, Any]], Member]] = {
     "confluent-kafka": ConfluentMember,
@@ -298,21 +345,14 @@ MEMBERS: dict[str, Callable[[dict[str, Any]], Member]] = {
 
 
 def take_turn(member: Member) -> None:
-    """Poll once, and commit what was read if it is still this member's."""
-    epoch = member.epoch
+    """Poll once, and commit what was read and is still this member's."""
     records = member.poll()
-    if not records:
-        return
-    say("read", runs=runs_of(records))
-    offsets: Offsets = {}
-    for partition, offset in records:
-        # What was given away meanwhile is another member's to commit, even if it has come back.
-        if member.owned_since.get(partition, epoch + 1) <= epoch:
-            offsets[partition] = max(offset + 1, offsets.get(partition, 0))
+    if records:
+        say("read", runs=runs_of(records))
+    offsets = dict(sorted(member.holding.uncommitted.items()))
     if not offsets:
         return
-    wanted = sorted(offsets.items())
-    say("committing", offsets=wanted)
+    say("committing", offsets=list(offsets.items()))
     try:
         member.commit(offsets)
     except Exception as error:
@@ -320,7 +360,8 @@ def take_turn(member: Member) -> None:
         if is_fenced(error):
             raise FencedError(str(error)) from error
         return
-    say("committed", offsets=wanted)
+    say("committed", offsets=list(offsets.items()))
+    member.holding.committed(offsets)
 
 
 def main(library: str, options: dict[str, Any]) -> None:
