@@ -142,7 +142,7 @@ class SeaweedMqBackend(Backend):
                 opened.push_async_callback(self._native.aclose)
                 await self._native.open()
             self._topics = TopicDirectories(self._filer, self._namespace)
-            self._topic_rows = TopicRows(self._topics)
+            self._topic_rows = TopicRows(self._topics, self._clock, self._options.close_s)
             opened.push_async_callback(self._topic_rows.aclose)
             self._opened = opened.pop_all()
         self._slots = Semaphore(self._options.open_at_once)

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 from kgw.errors import KgwError
 from kgw.logs import EventLogger
+from kgw.types import format_uuid
 
 if TYPE_CHECKING:
     from kgw.backend.seaweedmq.topics import TopicDirectories
+    from kgw.clock import Clock
     from kgw.types import TopicId
 
 _log = EventLogger(__name__)
@@ -22,9 +24,11 @@ _log = EventLogger(__name__)
 class TopicRows:
     """Writes the rows that differ from what their directories have. All in the event loop."""
 
-    def __init__(self, topics: TopicDirectories) -> None:
-        """Take what knows the directories."""
+    def __init__(self, topics: TopicDirectories, clock: Clock, close_s: float) -> None:
+        """Take what knows the directories, and say for how long a stop waits for the filer."""
         self._topics = topics
+        self._clock = clock
+        self._close_s = close_s
         self._waiting: dict[TopicId, bytes] = {}
         self._task: asyncio.Task[None] | None = None
         self._begins = False
@@ -49,9 +53,20 @@ class TopicRows:
         self._waiting.clear()
 
     async def aclose(self) -> None:
-        """Write what waits, and stop. Each call ends by itself when the filer is away."""
-        if self._task is not None:
-            await asyncio.wait([self._task])
+        """Write what waits, unless the filer takes too long for it, and stop."""
+        task = self._task
+        if task is not None:
+            timer = self._clock.call_at(self._clock.monotonic_s() + self._close_s, task.cancel)
+            try:
+                await asyncio.wait([task])
+            finally:
+                timer.cancel()
+        if self._waiting and not self._is_stopped:
+            _log.warning(
+                "settings of topics were not written beside their files; the next start does it",
+                topics=len(self._waiting),
+                topic_ids=", ".join(map(format_uuid, self._waiting)),
+            )
         self.stop()
 
     def _plan(self) -> None:
@@ -65,7 +80,7 @@ class TopicRows:
                 row = self._waiting.pop(topic_id)
                 try:
                     await self._topics.write_row(topic_id, row)
-                except KgwError:
+                except BaseException:
                     # Behind the others, unless a newer one has come meanwhile.
                     self._waiting.setdefault(topic_id, row)
                     raise

@@ -170,14 +170,19 @@ class TopicDirectories:
         """
         places = self._places.get(topic_id, [])
         # Where several have its id, nobody knows which is the topic's.
-        if len(places) != 1 or places[0].row == row:
+        if len(places) != 1:
             return
-        place = places[0]._replace(row=row)
-        with suppress(EntryMissingError, ConditionFailedError):
-            entry = _entry(topic_id, place)
-            expected = {_TOPIC_ID: entry.extended[_TOPIC_ID]}
-            await self._filer.update(place.parent, entry, expected)
-            if self._places.get(topic_id) == places:
+        # What is remembered is what was written last: two who write, or one and a listing that was
+        # answered before, would leave an older row there or in memory.
+        async with self._lock(places[0].topic):
+            places = self._places.get(topic_id, [])
+            if len(places) != 1 or places[0].row == row:
+                return
+            place = places[0]._replace(row=row)
+            with suppress(EntryMissingError, ConditionFailedError):
+                entry = _entry(topic_id, place)
+                expected = {_TOPIC_ID: entry.extended[_TOPIC_ID]}
+                await self._filer.update(place.parent, entry, expected)
                 self._places[topic_id] = [place]
 
     async def partitions(self, place: TopicPlace) -> list[int]:
@@ -248,7 +253,8 @@ class TopicDirectories:
         self._latest_s[place.topic] = max(place.created_s, latest_s)
 
     def _forget(self, topic_id: TopicId, place: TopicPlace) -> None:
-        places = [one for one in self._places.pop(topic_id, []) if one != place]
+        # Its row may have been written since it was found.
+        places = [one for one in self._places.pop(topic_id, []) if one.directory != place.directory]
         if places:
             self._places[topic_id] = places
 

@@ -12,6 +12,7 @@ from kgw.backend.seaweedmq.backend import SeaweedMqBackend
 from kgw.backend.seaweedmq.filer import Entry, FilerError
 from kgw.backend.seaweedmq.offline.adopt import adopt, find_in
 from kgw.backend.seaweedmq.offline.opening import Namespace, state_directory
+from kgw.backend.seaweedmq.options import SeaweedMqOptions
 from kgw.backend.seaweedmq.state_store import ChainStateStore
 from kgw.backend.seaweedmq.topics import TopicDirectories
 from kgw.config.config import Config, Given
@@ -21,7 +22,7 @@ from kgw.state.base import Change
 from kgw.state.kinds import TOPIC
 from kgw.testing.clock import ManualClock
 from kgw.testing.filer import CallKind, FilerStore, MemoryFiler
-from kgw.types import TopicId
+from kgw.types import TopicId, format_uuid
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -37,6 +38,7 @@ class Started(TopicCatalog):
 
     backend: SeaweedMqBackend
     filer: MemoryFiler
+    clock: ManualClock
 
     @property
     def orders(self) -> Topic:
@@ -70,7 +72,7 @@ async def started(store: FilerStore) -> AsyncIterator[Started]:
     await backend.open()
     async with aclosing(backend):
         catalog = Started(backend, CONFIG, clock)
-        catalog.backend, catalog.filer = backend, filer
+        catalog.backend, catalog.filer, catalog.clock = backend, filer, clock
         await catalog.open()
         await backend.forget_others()
         await catalog.settle()
@@ -190,3 +192,27 @@ async def test_a_topic_that_goes_meanwhile_is_no_trouble(store: FilerStore) -> N
         await catalog.settle()
         assert [] == await catalog.kept()
         await catalog.delete(topic)
+
+
+async def test_a_stop_does_not_wait_for_a_filer_that_is_away(
+    store: FilerStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It says which topics' rows it leaves to the next start, which writes them."""
+    async with started(store) as catalog:
+        await catalog.create("orders", 1, {})
+        await catalog.settle()
+        newer = catalog.orders.row()._replace(configs={"retention.ms": "7"})
+        await catalog.backend.state.apply([Change(TOPIC, newer.key, newer.encode())])
+        catalog.filer.hold_next(CallKind.UPDATE)
+        catalog.backend.describe_topic(newer.topic_id, newer.encode())
+        await catalog.settle()
+        closing = asyncio.ensure_future(catalog.backend.aclose())
+        await catalog.settle()
+        assert not closing.done()
+        catalog.clock.advance(SeaweedMqOptions().close_s)
+        await closing
+        (line,) = (one for one in caplog.records if "were not written" in one.getMessage())
+        fields = line.__dict__["kgw_fields"]
+        assert {"topics": 1, "topic_ids": format_uuid(newer.topic_id)} == fields
+    async with started(store) as catalog:
+        assert [newer] == await catalog.kept()

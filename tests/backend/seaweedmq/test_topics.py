@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,6 +18,9 @@ from kgw.errors import CorruptionError, ErrorCode
 from kgw.testing.filer import CallKind, MemoryFiler
 from kgw.types import PartitionKey, TopicId, TopicName
 from tests.turns import turns
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 ORDERS = TopicName("orders")
 ONE, OTHER = TopicId(bytes(16)), TopicId(bytes(range(16)))
@@ -234,3 +238,78 @@ async def test_directories_of_others_are_none_of_ours() -> None:
     assert {} == await topics.list_all()
     assert await topics.find(ORDERS, ONE) is None
     assert 3 == filer.count(CallKind.LIST)
+
+
+class LateListings(MemoryFiler):
+    """Lists what the topic's directory had when it was asked, and answers when a test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+
+    async def list_entries(
+        self, directory: str, *, prefix: str = "", after: str = "", chunks: bool = True
+    ) -> AsyncIterator[Entry]:
+        listing = super().list_entries(directory, prefix=prefix, after=after, chunks=chunks)
+        found = [entry async for entry in listing]
+        if directory.endswith("/orders"):
+            await self.may_answer.wait()
+        for entry in found:
+            yield entry
+
+
+async def _row(filer: MemoryFiler) -> bytes:
+    """Return the row that stands with the topic's directory."""
+    ((place,),) = (await TopicDirectories(filer, "kafka").list_all()).values()
+    return place.row
+
+
+async def test_of_two_who_write_a_row_the_later_one_is_remembered() -> None:
+    """So that the first one's is written, and not left out as there already, when it comes back."""
+    filer, topics = await _directories()
+    await topics.create(ORDERS, ONE, NOW_MS)
+    filer.hold_all(CallKind.UPDATE)
+    writing = [asyncio.ensure_future(topics.write_row(ONE, row)) for row in (b"first", b"later")]
+    await turns()
+    for _ in range(2):
+        for request in filer.held:
+            request.answer()
+        await turns()
+    filer.hold_all()
+    await asyncio.gather(*writing)
+    assert b"later" == await _row(filer)
+    await topics.write_row(ONE, b"first")
+    assert b"first" == await _row(filer)
+
+
+async def test_a_listing_that_is_answered_late_brings_no_older_row_back() -> None:
+    """A row that is written while its topic is listed is remembered, and what was there is not."""
+    filer = LateListings()
+    await filer.open()
+    topics = TopicDirectories(filer, "kafka")
+    await topics.create(ORDERS, ONE, NOW_MS)
+    await topics.write_row(ONE, b"old")
+    filer.may_answer.clear()
+    listing = asyncio.ensure_future(topics.list_all(again=True))
+    await turns()
+    writing = asyncio.ensure_future(topics.write_row(ONE, b"new"))
+    await turns()
+    filer.may_answer.set()
+    await asyncio.gather(listing, writing)
+    await topics.write_row(ONE, b"old")
+    assert b"old" == await _row(filer)
+
+
+async def test_a_topic_whose_row_is_written_while_it_is_removed_is_forgotten() -> None:
+    """Its place has another row than the one that was to be removed."""
+    filer, topics = await _directories()
+    await _fill(filer, await topics.create(ORDERS, ONE, NOW_MS), 0)
+    await topics.create(ORDERS, OTHER, NOW_MS)
+    filer.hold_next(CallKind.LOOK_UP)
+    removing = asyncio.ensure_future(topics.remove(PartitionKey(ONE, 0)))
+    await turns()
+    await topics.write_row(ONE, b"row")
+    filer.held[0].answer()
+    await removing
+    assert await topics.find(ORDERS, ONE) is None
