@@ -403,21 +403,23 @@ class ServerStateStore(SqlStateStore):
         _log.info("state store is back", commits=self._owner.commits)
 
     async def _session_again(self) -> ServerSession:
-        for _ in range(SESSIONS_PER_USE):
+        deadline = self._clock.monotonic_s() + self._options.timeout_s
+        while True:
             session = await self._locked_session(self._options.timeout_s, self._check_generation)
             try:
                 if not self._options.reads_only:
                     self._owner = await self._owner_again(session)
-            except SessionLostError as error:
-                # As a successor does it that has not raised the generation yet.
+            except SessionLostError:
+                # A successor ends it each time, until it has the lock itself: then we are told.
                 await session.aclose()
-                lost = error
+                if self._closing or self._clock.monotonic_s() >= deadline:
+                    raise
+                await self._pause()
             except BaseException:
                 await session.aclose()
                 raise
             else:
                 return session
-        raise lost
 
     async def _owner_again(self, session: ServerSession) -> Owner:
         """Return how far we have come. Raises StorageError when that is not what we know."""
