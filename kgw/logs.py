@@ -118,15 +118,19 @@ class QuietLog:
         self._next_s: dict[str, float] = {}
         self._suppressed: dict[str, int] = {}
 
-    def warning(self, event: str, kind: str, now_s: float, fields: Mapping[str, object]) -> None:
-        """Log a warning, and how many of its kind were kept back before it; or keep it back."""
+    def warning(self, event: str, kind: str, now_s: float, fields: Mapping[str, object]) -> bool:
+        """Log a warning, and how many of its kind were kept back before it; or keep it back.
+
+        Returns whether it was logged.
+        """
         if now_s < self._next_s.get(kind, 0.0):
             self._suppressed[kind] = self._suppressed.get(kind, 0) + 1
-            return
+            return False
         self._next_s[kind] = now_s + LOG_INTERVAL_S
         suppressed = self._suppressed.pop(kind, 0)
         more = {"and_before_it": suppressed} if suppressed else {}
         self._log.warning(event, **fields, **more)
+        return True
 
 
 def configure(style: str = "auto", level: str = "info", stream: TextIO | None = None) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kgw.backend.append import Append
     from kgw.config import Node
     from kgw.records.batch import RecordBatch
-    from kgw.records.compaction import AbortedBatches, CompactionRules
+    from kgw.records.compaction import AbortedBatches, CompactionPlan
     from kgw.state.base import StateStore
     from kgw.types import Buffer, PartitionKey, TopicId, TopicName
 
@@ -141,21 +141,21 @@ class CompactionJob(NamedTuple):
     is_dry_run: bool = False
     limits: DecompressionLimits = DEFAULT_LIMITS
 
-    def rules(
+    def plan(
         self,
         newest: Mapping[bytes, int],
         start_offset: int,
         end_offset: int,
         aborted: AbortedBatches,
-    ) -> CompactionRules:
+    ) -> CompactionPlan:
         """Return what is decided for the run once the newest offsets of keys are known.
 
         What lies below `start_offset` has been compacted; records from `end_offset` on stay.
         """
         # Not at the top: a start compacts nothing.
-        from kgw.records.compaction import CompactionRules
+        from kgw.records.compaction import CompactionPlan
 
-        return CompactionRules(
+        return CompactionPlan(
             newest,
             end_offset,
             self.now_ms,

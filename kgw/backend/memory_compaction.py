@@ -39,10 +39,10 @@ def compact(
             if full_at is not None:
                 end_offset, is_complete = full_at, False
                 break
-        rules = job.rules(newest.by_hash, start_offset, end_offset, aborted)
+        plan = job.plan(newest.by_hash, start_offset, end_offset, aborted)
         tally = Tally()
         compacted = [
-            [batch for batch, _ in compact_batches(segment, rules, tally, job.limits)]
+            [batch for batch, _ in compact_batches(segment, plan, tally, job.limits)]
             for segment in segments
         ]
     except RecordError as error:

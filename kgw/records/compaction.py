@@ -13,7 +13,7 @@ records' timestamps are relative to it from then on.
 Records of aborted transactions go, and take no older record's place. A marker stays as long as
 anything of its transaction does, and then as a tombstone does: readers who know of the abort must
 come by its marker. So it goes in a later run only, when nobody knows of the abort any more
-(`CompactionRules.clean_end`).
+(`CompactionPlan.clean_end`).
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class AbortedBatches:
         return index >= 0 and batch.base_offset <= ranges[index][1]
 
 
-class CompactionRules(NamedTuple):
+class CompactionPlan(NamedTuple):
     """What is decided for a whole run."""
 
     newest: Mapping[bytes, int]
@@ -144,7 +144,7 @@ class Tally:
 
 def compact_batches(
     batches: Iterable[RecordBatch],
-    rules: CompactionRules,
+    plan: CompactionPlan,
     tally: Tally,
     limits: DecompressionLimits = DEFAULT_LIMITS,
 ) -> Iterator[tuple[RecordBatch, bool]]:
@@ -156,7 +156,7 @@ def compact_batches(
     run: _EmptyRun | None = None
     for batch in batches:
         tally.records_before += batch.record_count
-        compacted = compact_batch(batch, rules, tally, limits)
+        compacted = compact_batch(batch, plan, tally, limits)
         if compacted is None:
             if run is None or not run.extend(batch):
                 if run is not None:
@@ -227,7 +227,7 @@ def make_filler(start_offset: int, end_offset: int, leader_epoch: int) -> Record
 
 def compact_batch(
     batch: RecordBatch,
-    rules: CompactionRules,
+    plan: CompactionPlan,
     tally: Tally,
     limits: DecompressionLimits = DEFAULT_LIMITS,
 ) -> RecordBatch | None:
@@ -235,18 +235,18 @@ def compact_batch(
 
     Raises RecordError.
     """
-    if batch.base_offset >= rules.end_offset:
+    if batch.base_offset >= plan.end_offset:
         return batch
     if batch.is_control:
-        return _compact_marker(batch, rules, tally, limits)
-    compacted = _compact_records(batch, rules, tally, limits)
+        return _compact_marker(batch, plan, tally, limits)
+    compacted = _compact_records(batch, plan, tally, limits)
     if compacted is not None and batch.is_transactional:
         tally.unended.add(batch.producer_id)
     return compacted
 
 
 def _compact_marker(
-    batch: RecordBatch, rules: CompactionRules, tally: Tally, limits: DecompressionLimits
+    batch: RecordBatch, plan: CompactionPlan, tally: Tally, limits: DecompressionLimits
 ) -> RecordBatch | None:
     """Return what becomes of a marker. Any other control batch stays."""
     if not batch.is_transactional or not batch.has_producer_id:
@@ -254,29 +254,29 @@ def _compact_marker(
     if batch.producer_id in tally.unended:
         tally.unended.remove(batch.producer_id)
         return batch
-    if batch.base_offset in rules.kept_batches:
+    if batch.base_offset in plan.kept_batches:
         return batch
     horizon_ms = batch.delete_horizon_ms
     if horizon_ms is None:
         payload = unpack(batch, limits)
         records = list(walk(payload, batch))
-        return _rewritten(batch, payload, records, rules, needs_horizon=True)
-    if rules.now_ms >= horizon_ms and batch.next_offset <= rules.clean_end:
+        return _rewritten(batch, payload, records, plan, needs_horizon=True)
+    if plan.now_ms >= horizon_ms and batch.next_offset <= plan.clean_end:
         return None
     return batch
 
 
 def _compact_records(
-    batch: RecordBatch, rules: CompactionRules, tally: Tally, limits: DecompressionLimits
+    batch: RecordBatch, plan: CompactionPlan, tally: Tally, limits: DecompressionLimits
 ) -> RecordBatch | None:
-    is_kept = batch.base_offset in rules.kept_batches
+    is_kept = batch.base_offset in plan.kept_batches
     if not batch.record_count:
         return batch if is_kept and batch.has_producer_id else None
-    if rules.aborted is not None and rules.aborted.has(batch):
+    if plan.aborted is not None and plan.aborted.has(batch):
         return _emptied(batch) if is_kept else None
     payload = unpack(batch, limits)
     records = list(walk(payload, batch))
-    kept, has_tombstones = _kept_records(batch, payload, records, rules, tally)
+    kept, has_tombstones = _kept_records(batch, payload, records, plan, tally)
     if not kept:
         return _emptied(batch) if is_kept else None
     needs_horizon = (
@@ -284,24 +284,24 @@ def _compact_records(
         and batch.delete_horizon_ms is None
         # The horizon is that of all of the batch: tombstones beyond the end, before which older
         # records may lie yet, would have less time. The next run begins inside and sets it.
-        and batch.next_offset <= rules.end_offset
+        and batch.next_offset <= plan.end_offset
     )
     if len(kept) == len(records) and not needs_horizon:
         return batch
-    return _rewritten(batch, payload, kept, rules, needs_horizon=needs_horizon)
+    return _rewritten(batch, payload, kept, plan, needs_horizon=needs_horizon)
 
 
 def _kept_records(
     batch: RecordBatch,
     payload: bytes | bytearray,
     records: list[RecordFields],
-    rules: CompactionRules,
+    plan: CompactionPlan,
     tally: Tally,
 ) -> tuple[list[RecordFields], bool]:
     """Return the records that stay, and whether one of them is a tombstone."""
-    newest, end_offset = rules.newest, rules.end_offset
+    newest, end_offset = plan.newest, plan.end_offset
     horizon_ms = batch.delete_horizon_ms
-    is_past_horizon = horizon_ms is not None and rules.now_ms >= horizon_ms
+    is_past_horizon = horizon_ms is not None and plan.now_ms >= horizon_ms
     kept: list[RecordFields] = []
     has_tombstones = False
     for one in records:
@@ -329,7 +329,7 @@ def _rewritten(
     batch: RecordBatch,
     payload: bytes | bytearray,
     kept: list[RecordFields],
-    rules: CompactionRules,
+    plan: CompactionPlan,
     *,
     needs_horizon: bool,
 ) -> RecordBatch:
@@ -340,7 +340,7 @@ def _rewritten(
     if needs_horizon:
         attributes |= DELETE_HORIZON_FLAG
         # A time that never comes is one that a header can hold.
-        base_timestamp_ms = min(rules.now_ms + rules.delete_retention_ms, MAX_TIMESTAMP_MS)
+        base_timestamp_ms = min(plan.now_ms + plan.delete_retention_ms, MAX_TIMESTAMP_MS)
         moved_ms = batch.base_timestamp_ms - base_timestamp_ms
         for one in kept:
             delta_ms, position = read_varint(payload, one.time_start, 64)

@@ -28,11 +28,16 @@ def identity_in(rows: Mapping[str, Row]) -> str | None:
     return None if row is None else row.value.decode()
 
 
+def damaged_identity(error: DamagedRowsError) -> DataDirectoryError:
+    """Return what to raise where the row with the identity is damaged."""
+    return DataDirectoryError(
+        f"the database's row that says whose state it is cannot be trusted: {error}"
+    )
+
+
 async def stored_identity(store: StateStore) -> str | None:
     """Return whose state a store has, None for nobody's yet. Raises DataDirectoryError."""
     try:
         return identity_in(await store.load(BINDING_KIND))
     except DamagedRowsError as error:
-        raise DataDirectoryError(
-            f"the database's row that says whose state it is cannot be trusted: {error}"
-        ) from error
+        raise damaged_identity(error) from error

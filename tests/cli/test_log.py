@@ -213,12 +213,12 @@ def test_what_compaction_has_left_is_dumped(offline: Commands, tmp_path: Path) -
     """An empty batch is one without records; a tombstone's batch says when it may go."""
     from kgw.records.batch import read_batch
     from kgw.records.builder import BatchBuilder
-    from kgw.records.compaction import CompactionRules, Tally, compact_batch, make_filler
+    from kgw.records.compaction import CompactionPlan, Tally, compact_batch, make_filler
 
     builder = BatchBuilder(base_offset=4, leader_epoch=0)
     builder.add(key=b"key", timestamp_ms=1_000)
-    rules = CompactionRules({}, end_offset=9, now_ms=10_000, delete_retention_ms=5_000)
-    compacted = compact_batch(read_batch(builder.build()), rules, Tally())
+    plan = CompactionPlan({}, end_offset=9, now_ms=10_000, delete_retention_ms=5_000)
+    compacted = compact_batch(read_batch(builder.build()), plan, Tally())
     assert compacted is not None
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(bytes(make_filler(0, 4, 0).buffer) + bytes(compacted.buffer))

@@ -19,7 +19,7 @@ from kgw.records.builder import BatchBuilder
 from kgw.records.compaction import (
     KEY_BYTES,
     AbortedBatches,
-    CompactionRules,
+    CompactionPlan,
     NewestOffsets,
     Tally,
     compact_batches,
@@ -94,11 +94,11 @@ def compact(
         if full_at is not None:
             end_offset = full_at
             break
-    rules = CompactionRules(
+    plan = CompactionPlan(
         newest.by_hash, end_offset, now_ms, delete_retention_ms, kept, known, start_offset
     )
     results: list[RecordBatch] = []
-    for compacted, is_same in compact_batches(batches, rules, Tally()):
+    for compacted, is_same in compact_batches(batches, plan, Tally()):
         assert is_same == any(compacted is batch for batch in batches)
         assert compacted.crc_matches()
         assert compacted.size_bytes == len(compacted.buffer)

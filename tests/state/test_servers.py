@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -28,7 +28,7 @@ from tests.state.servers import MariadbServer, free_port
 from tests.state.test_databases import ADDED, NEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from kgw.state.sql.schema import Batch
@@ -131,6 +131,35 @@ async def test_a_new_owner_puts_the_old_one_out(server: DatabaseServer, place: s
 
 
 # --- a session that is lost ---
+
+
+async def test_a_session_that_is_lost_again_and_again_is_replaced(
+    server: DatabaseServer, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A successor ends them until it has the lock; the store goes on until it knows of one."""
+    losses = 5
+
+    def breaking(
+        fetch: Callable[..., Awaitable[Sequence[Sequence[Any]]]],
+    ) -> Callable[..., Awaitable[Sequence[Sequence[Any]]]]:
+        async def broken(session: ServerSession, statement: str, *rest: Any) -> Any:
+            nonlocal losses
+            if losses and "state_owner" in statement:
+                losses -= 1
+                raise SessionLostError("the administrator ended it")
+            return await fetch(session, statement, *rest)
+
+        return broken
+
+    async with opened(server, place) as store:
+        for one in PostgresqlSession, MysqlSession:
+            monkeypatch.setattr(one, "fetch", breaking(one.fetch))
+        await end_session(server, store)
+        await store.apply([Change("topic", "a", b"1")])
+
+        assert not losses
+        assert {"a": Row(b"1", 1)} == await store.load("topic")
+        assert store.failure is None
 
 
 async def test_a_lost_session_is_replaced(server: DatabaseServer, place: str) -> None:

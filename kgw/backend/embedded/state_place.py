@@ -8,6 +8,7 @@ only the right database has, and neither is opened without the other.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.embedded import layout
@@ -19,13 +20,14 @@ from kgw.state.kinds import BINDING_KIND
 if TYPE_CHECKING:
     from kgw.backend.embedded.files.fs import FileSystem
     from kgw.state.base import StateStore
+    from kgw.state.sql.server import ServerStateStore
 
 
 class ServerState(NamedTuple):
     """A store on a database server, not open yet, and the address that it was made from."""
 
     url: str
-    store: StateStore
+    store: ServerStateStore
 
 
 class StatePlace(NamedTuple):
@@ -82,16 +84,14 @@ async def open_state(
         await store.open()
         return store
     store = given.store
+    if place is not None:
+        # Asked before anything is written: an address that is wrong costs nobody anything.
+        store.check_identity = partial(_check_identity, root, place)
     await store.open()
     try:
         if place is None:
             place = StatePlace(given.url, await _bind(fs, root, store, partitions))
             await asyncio.to_thread(write_place, fs, root, place)
-        elif await stored_identity(store) != place.identity:
-            raise DataDirectoryError(
-                f"kgw.state.url leads to a database that is not the state of {root}; that was last "
-                f"in {place.url}"
-            )
         elif place.url != given.url:
             await asyncio.to_thread(write_place, fs, root, place._replace(url=given.url))
     except BaseException as error:
@@ -100,6 +100,14 @@ async def open_state(
             raise DataDirectoryError(f"{root}: {error}") from error
         raise
     return store
+
+
+def _check_identity(root: str, place: StatePlace, found: str | None) -> None:
+    if found != place.identity:
+        raise DataDirectoryError(
+            f"kgw.state.url leads to a database that is not the state of {root}; that was last in "
+            f"{place.url}"
+        )
 
 
 def _sqlite(fs: FileSystem, root: str, *, partitions: int, is_clean: bool) -> StateStore:

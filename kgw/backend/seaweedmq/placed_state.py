@@ -8,7 +8,9 @@ docs/decisions/0115-state-of-a-namespace-in-a-database.md has the order of steps
 
 from __future__ import annotations
 
+import asyncio
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.errors import DataDirectoryError
@@ -58,6 +60,17 @@ def check_in_filer(rows: Mapping[str, Row], namespace: str) -> None:
         raise DataDirectoryError(
             f"the state of namespace {namespace} is in {place.url}: set kgw.state.url to that"
         )
+
+
+def check_identity(place: Place | None, found: str | None) -> None:
+    """Raise DataDirectoryError unless a database may have a namespace's state, by its identity."""
+    is_bound = place is not None and place.is_bound
+    if found == (None if place is None else place.identity) or (found is None and not is_bound):
+        return
+    raise DataDirectoryError(
+        "kgw.state.url leads to a database that is not the state of this namespace"
+        + (f"; that was last in {place.url}" if place is not None and is_bound else "")
+    )
 
 
 class PlacedStateStore(StateStore):
@@ -126,24 +139,20 @@ class PlacedStateStore(StateStore):
         store = self._store_at(url)
         if place is not None and place.is_bound:
             store.successor_of = place.identity
+        store.check_identity = partial(check_identity, place)
         store.on_lost = self._lose
         await store.open()
         try:
             if place is None:
                 place = Place(url, new_identity(), is_bound=False)
                 await self._chain.apply([place.change()])
-            found = await stored_identity(store)
-            if found is None and not place.is_bound and not await store.kinds():
-                found = place.identity
-                await store.apply([Change(BINDING_KIND, BINDING_KEY, found.encode(), 0)])
-            if found != place.identity:
-                raise DataDirectoryError(
-                    "kgw.state.url leads to a database that is not the state of this namespace"
-                    + (f"; that was last in {place.url}" if place.is_bound else "")
-                )
-            bound = Place(url, found, is_bound=True)
-            if bound != place:
-                await self._chain.apply([bound.change()])
+            if await stored_identity(store) is None:
+                if await store.kinds():
+                    check_identity(place, "")
+                await store.apply([Change(BINDING_KIND, BINDING_KEY, place.identity.encode(), 0)])
+            # Also where nothing changes: who was fenced on the chain meanwhile is told here, and
+            # not when its lease has ended.
+            await self._chain.apply([Place(url, place.identity, is_bound=True).change()])
         except BaseException:
             await store.aclose()
             raise
@@ -165,9 +174,16 @@ class PlacedStateStore(StateStore):
         return await self._store.load(kind)
 
     async def apply(self, changes: Sequence[Change]) -> None:
-        await self._store.apply(changes)
         if self.on_commit is None:
-            return
+            await self._store.apply(changes)
+        else:
+            # What is stored is told, even when the caller has given up.
+            await asyncio.shield(self._apply_and_tell(changes, self.on_commit))
+
+    async def _apply_and_tell(
+        self, changes: Sequence[Change], on_commit: Callable[[WrittenRows, RowTable], None]
+    ) -> None:
+        await self._store.apply(changes)
         # The store commits in the order of the calls, and answers in it.
         written: dict[RowKey, Row | None] = {
             (one.kind, one.key): None if one.value is None else Row(one.value, 0)
@@ -175,7 +191,7 @@ class PlacedStateStore(StateStore):
             if one.kind in _TOLD
         }
         if written:
-            self.on_commit(written, self._told)
+            on_commit(written, self._told)
             self._told.take(written)
 
     async def newest_change(self) -> int:

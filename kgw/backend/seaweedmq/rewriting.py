@@ -19,7 +19,7 @@ from kgw.errors import CorruptionError, StorageError
 from kgw.records.cold import find_difference, to_zstd
 from kgw.records.compaction import (
     AbortedBatches,
-    CompactionRules,
+    CompactionPlan,
     NewestOffsets,
     Tally,
     compact_batches,
@@ -164,7 +164,7 @@ class CompactionRun(_Run):
             if full_at is not None:
                 end_offset = full_at
                 break
-        rules = job.rules(newest.by_hash, start_offset, end_offset, aborted)
+        plan = job.plan(newest.by_hash, start_offset, end_offset, aborted)
         tally = Tally()
         bytes_before = bytes_after = segments_before = segments_after = 0
         output: _Output | None = None
@@ -172,7 +172,7 @@ class CompactionRun(_Run):
             if file.base_offset >= end_offset:
                 break
             batches = await self._read(file)
-            compact = partial(self._compact, file, batches, rules, tally)
+            compact = partial(self._compact, file, batches, plan, tally)
             compacted = await files.shell.run(compact)
             segments_before += 1
             bytes_before += file.content_bytes
@@ -203,11 +203,11 @@ class CompactionRun(_Run):
         )
 
     def _compact(
-        self, file: ChainFile, batches: list[_Timed], rules: CompactionRules, tally: Tally
+        self, file: ChainFile, batches: list[_Timed], plan: CompactionPlan, tally: Tally
     ) -> _Output:
         times = {batch.base_offset: ts_ns for ts_ns, batch in batches}
         found = list(
-            compact_batches((batch for _, batch in batches), rules, tally, self._job.limits)
+            compact_batches((batch for _, batch in batches), plan, tally, self._job.limits)
         )
         if all(is_same for _, is_same in found):
             return _Output(file, batches, is_changed=False)

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from kgw.config.state_url import POSTGRESQL
 from kgw.errors import DataDirectoryError, StorageError
 from kgw.logs import EventLogger
-from kgw.state.base import StateTakenOverError
-from kgw.state.binding import identity_in
+from kgw.state.base import DamagedRowsError, StateTakenOverError
+from kgw.state.binding import damaged_identity, identity_in
 from kgw.state.kinds import BINDING_KIND
 from kgw.state.sql.migrations import (
     INSERT_MIGRATION,
@@ -198,6 +198,9 @@ class ServerStateStore(SqlStateStore):
     successor_of: str | None = None
     """The identity of a state whose owner `open` puts out. Set by who knows that this one leads:
     an owner that hangs keeps its session, and with it the lock, for as long as it hangs."""
+    check_identity: Callable[[str | None], None] | None = None
+    """Called in `open` with the identity of the state that is there, None for none, before anything
+    is written. Raises DataDirectoryError to leave a state of somebody else as it is."""
     on_lost: Callable[[], None] | None = None
     """Called once when another store is known to have taken the schema over."""
 
@@ -303,8 +306,7 @@ class ServerStateStore(SqlStateStore):
         """
         if self.successor_of is None:
             return
-        rows = await session.fetch(self._dialect.select_kind, (BINDING_KIND,))
-        if identity_in(self._intact(BINDING_KIND, rows)) != self.successor_of:
+        if await self._stored_identity(session) != self.successor_of:
             return
         _log.warning("the session of the gateway that led is ended", store=self._name)
         # First, as a commit in which it hangs would hold up the fence.
@@ -321,11 +323,20 @@ class ServerStateStore(SqlStateStore):
 
     async def _take_over(self, session: ServerSession) -> None:
         applied = await session.applied_migrations()
+        if self.check_identity is not None:
+            self.check_identity(await self._stored_identity(session) if applied else None)
         for migration in pending_migrations(applied, self._options.migrations, self._name):
             await session.migrate(migration)
         owner = await self._read_owner(session)
         self._owner = Owner(owner.generation + 1, owner.commits)
         await session.transact([(_RAISE_GENERATION, [()])], self._owner)
+
+    async def _stored_identity(self, session: ServerSession) -> str | None:
+        rows = await session.fetch(self._dialect.select_kind, (BINDING_KIND,))
+        try:
+            return identity_in(self._intact(BINDING_KIND, rows))
+        except DamagedRowsError as error:
+            raise damaged_identity(error) from error
 
     async def _read_owner(self, session: ServerSession) -> Owner:
         rows = await session.fetch(_SELECT_OWNER)
@@ -392,21 +403,23 @@ class ServerStateStore(SqlStateStore):
         _log.info("state store is back", commits=self._owner.commits)
 
     async def _session_again(self) -> ServerSession:
-        for _ in range(SESSIONS_PER_USE):
+        deadline = self._clock.monotonic_s() + self._options.timeout_s
+        while True:
             session = await self._locked_session(self._options.timeout_s, self._check_generation)
             try:
                 if not self._options.reads_only:
                     self._owner = await self._owner_again(session)
-            except SessionLostError as error:
-                # As a successor does it that has not raised the generation yet.
+            except SessionLostError:
+                # A successor ends it each time, until it has the lock itself: then we are told.
                 await session.aclose()
-                lost = error
+                if self._closing or self._clock.monotonic_s() >= deadline:
+                    raise
+                await self._pause()
             except BaseException:
                 await session.aclose()
                 raise
             else:
                 return session
-        raise lost
 
     async def _owner_again(self, session: ServerSession) -> Owner:
         """Return how far we have come. Raises StorageError when that is not what we know."""

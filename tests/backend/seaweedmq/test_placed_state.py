@@ -15,7 +15,8 @@ from kgw.clock import SystemClock
 from kgw.errors import DataDirectoryError, ErrorCode, StorageError
 from kgw.state.base import Change, StateTakenOverError
 from kgw.state.kinds import BINDING_KIND, GROUP_OFFSETS, TOPIC
-from kgw.state.sql.server import Options
+from kgw.state.sql.migrations import MIGRATIONS
+from kgw.state.sql.server import Options, ServerStateStore
 from kgw.state.sql.stores import server_store
 from kgw.testing.filer import FilerStore, MemoryFiler
 from tests.state import support
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from kgw.state.base import Row, RowKey
-    from kgw.state.sql.server import ServerStateStore
     from kgw.state.table import RowTable, WrittenRows
     from tests.state.servers import DatabaseServer
 
@@ -129,6 +129,55 @@ async def test_another_database_is_refused(
         assert [] == await store.kinds()
     async with opened(filer, url) as state:
         assert ["orders"] == list(await state.load(TOPIC))
+
+
+async def test_a_wrong_address_leaves_a_state_as_it_is(
+    filer: MemoryFiler, url: str, database_server: DatabaseServer
+) -> None:
+    """Neither is it brought to a newer schema, nor does its owner count as taken over."""
+    mine = database_server.url(database_server.new_place())
+    async with opened(filer, mine):
+        pass
+    older = OPTIONS._replace(migrations=MIGRATIONS[:-1])
+    theirs = await new_filer()
+    async with support.opened(
+        PlacedStateStore(chain(theirs), lambda at: server_store(at, SystemClock(), older), url)
+    ):
+        pass
+    before = await read_schema(url)
+
+    assert "not the state of this namespace; that was last in" in await refusal(filer, url)
+    assert "not the state of this namespace" in await refusal(await new_filer(), url)
+
+    assert await read_schema(url) == before
+
+
+async def read_schema(url: str) -> list[object]:
+    """Return the generation of a schema's owner, and which steps it has taken."""
+    options = OPTIONS._replace(migrations=MIGRATIONS[:-1], reads_only=True)
+    async with support.opened(server_store(url, SystemClock(), options)) as store:
+        return [
+            *await store.fetch("SELECT generation FROM state_owner", ()),
+            *await store.fetch("SELECT number FROM schema_migration ORDER BY number", ()),
+        ]
+
+
+async def test_who_was_fenced_before_it_has_the_database_does_not_serve(
+    filer: MemoryFiler, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that hung between the two learns it from the filer."""
+    async with opened(filer, url):
+        pass
+    open_ = ServerStateStore.open
+
+    async def open_late(self: ServerStateStore) -> None:
+        async with support.opened(chain(filer)):
+            pass
+        await open_(self)
+
+    monkeypatch.setattr(ServerStateStore, "open", open_late)
+    with pytest.raises(StorageError, match="another writer has taken over"):
+        await placed(filer, url).open()
 
 
 async def test_a_namespace_with_state_on_the_filer_keeps_it_there(
@@ -241,6 +290,20 @@ async def test_a_stranger_in_the_database_is_not_put_out(
         await stranger.apply([Change(TOPIC, "theirs", b"1")])
 
         assert stranger.failure is None
+
+
+async def test_what_is_stored_is_told_though_its_caller_has_gone(filer: MemoryFiler) -> None:
+    """Else the mirror would show an older offset until the group commits again."""
+    told: list[WrittenRows] = []
+    state = placed(filer)
+    state.on_commit = lambda written, _: told.append(written)
+    async with support.opened(state):
+        given_up = asyncio.create_task(state.apply([Change(GROUP_OFFSETS, "billing", b"1")]))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        await state.apply([Change(GROUP_OFFSETS, "orders", b"1")])
+
+    assert [key for written in told for _, key in written] == ["billing", "orders"]
 
 
 async def test_committed_offsets_are_told_with_what_they_were(filer: MemoryFiler, url: str) -> None:

@@ -17,7 +17,7 @@ from kgw.backend.embedded.compact.rewriting import Order, Rewriting, sealed_segm
 from kgw.errors import CorruptionError
 from kgw.records.compaction import (
     AbortedBatches,
-    CompactionRules,
+    CompactionPlan,
     NewestOffsets,
     Tally,
     compact_batches,
@@ -90,14 +90,14 @@ class Compaction(Rewriting[CompactionJob]):
             newest = self._collect()
             if not self._job.is_dry_run:
                 self._begin()
-            rules = self._job.rules(
+            plan = self._job.plan(
                 newest.by_hash, self._order.start_offset, self._end_offset, self._aborted
             )
             output: _Output | None = None
             for source in self._order.sources:
                 if source.base_offset >= self._end_offset:
                     break
-                compacted = self._compact(source, rules)
+                compacted = self._compact(source, plan)
                 if output is not None and self._may_join(output, compacted):
                     self._join(output, compacted)
                     continue
@@ -147,14 +147,14 @@ class Compaction(Rewriting[CompactionJob]):
                     return newest
         return newest
 
-    def _compact(self, source: SourceSegment, rules: CompactionRules) -> _Output:
+    def _compact(self, source: SourceSegment, plan: CompactionPlan) -> _Output:
         original = self._open(source)
         output: Segment | None = None
         is_changed = False
         size_bytes = 0
         next_offset = source.base_offset
         for batch, is_same in compact_batches(
-            self._batches(original), rules, self._tally, self._job.limits
+            self._batches(original), plan, self._tally, self._job.limits
         ):
             if not is_same and not is_changed:
                 is_changed = True

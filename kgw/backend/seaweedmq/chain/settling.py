@@ -58,16 +58,20 @@ def pause_s(attempt: int) -> float:
 
 
 class TroubledChains:
-    """Which of the chains of a gateway wait for SeaweedFS: one line of the log says it of all."""
+    """Which of the chains of a gateway wait for SeaweedFS: one line of the log says it of all.
+
+    Where one said that they wait, another says when none does any more.
+    """
 
     def __init__(self) -> None:
         self._settlers: WeakSet[Settler] = WeakSet()
         self._quiet = QuietLog(_log)
+        self._is_told = False
 
     def begin(self, settler: Settler) -> None:
         """Say, now and then, what is in the way of one, and how many wait."""
         self._settlers.add(settler)
-        self._quiet.warning(
+        self._is_told |= self._quiet.warning(
             "chains wait for SeaweedFS",
             "waits",
             settler.clock.monotonic_s(),
@@ -81,6 +85,9 @@ class TroubledChains:
     def end(self, settler: Settler) -> None:
         """Take note that one waits no more."""
         self._settlers.discard(settler)
+        if self._is_told and not self._settlers:
+            self._is_told = False
+            _log.info("no chain waits for SeaweedFS any more")
 
 
 class Settler:
