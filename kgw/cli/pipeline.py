@@ -1,0 +1,24 @@
+"""`kgw pipeline`: a data pipeline's chores. Each command is in a file of its own, `pipeline_*`."""
+
+from __future__ import annotations
+
+import click
+
+from kgw.cli.main import LazyGroup
+
+
+class PipelineGroup(LazyGroup):
+    """Imports what a command needs when it runs: Spark, most of all."""
+
+    places = {
+        "lag": "kgw.cli.pipeline_lag:lag",
+        "jars": "kgw.cli.pipeline_jars:jars",
+    }
+
+
+@click.group(cls=PipelineGroup, short_help="Archives of topics, and what Spark needs.")
+def pipeline() -> None:
+    """Look after archives of topics, and fetch what Spark needs.
+
+    `kgw doctor --spark` says whether Spark can run here.
+    """
