@@ -37,9 +37,7 @@ def examine_spark(*, is_json: bool) -> ExitCode:
     return print_findings(findings, is_json=is_json)
 
 
-def find_java(
-    environment: Mapping[str, str], run: Callable[[str], str] | None = None
-) -> Finding:
+def find_java(environment: Mapping[str, str], run: Callable[[str], str] | None = None) -> Finding:
     """Look at the Java that Spark would start: that of JAVA_HOME where it is set.
 
     `run` returns what `java -version` says; raises OSError where it cannot be run.
@@ -102,8 +100,8 @@ def find_homes(environment: Mapping[str, str], pyspark: Path | None) -> list[Fin
     told = (
         ", ".join(jars)
         if jars
-        else 'not in Spark itself, and format("kgw") needs none; for format("kafka") fetch the jars '
-        "with `kgw pipeline jars --to DIR` and set spark.jars"
+        else 'not in Spark itself, and format("kgw") does not need it; for format("kafka") fetch its '
+        "jars with `kgw pipeline jars --to DIR` and set spark.jars"
     )
     return [*findings, Finding("Kafka connector", Severity.OK, told)]
 

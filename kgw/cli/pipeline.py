@@ -6,14 +6,17 @@ import click
 
 from kgw.cli.main import LazyGroup
 
+COMMANDS = {
+    "lag": "kgw.cli.pipeline_lag:lag",
+    "jars": "kgw.cli.pipeline_jars:jars",
+}
+"""Where each command is, in the order of `kgw pipeline --help`."""
+
 
 class PipelineGroup(LazyGroup):
     """Imports what a command needs when it runs: Spark, most of all."""
 
-    places = {
-        "lag": "kgw.cli.pipeline_lag:lag",
-        "jars": "kgw.cli.pipeline_jars:jars",
-    }
+    places = COMMANDS
 
 
 @click.group(cls=PipelineGroup, short_help="Archives of topics, and what Spark needs.")

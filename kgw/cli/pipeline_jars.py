@@ -29,12 +29,17 @@ from kgw.pipeline.jars import (
     metavar="DIR",
     help="Where to put them; made if it is not there.",
 )
-@click.option("--spark", "spark_version", metavar="VERSION", help="Default: of PySpark as installed.")
+@click.option(
+    "--spark",
+    "spark_version",
+    metavar="VERSION",
+    help="The version of Spark that they are for. Default: that of PySpark.",
+)
 @click.option(
     "--repository",
     metavar="URL",
-    help="A Maven repository to fetch from over HTTP. Default: mvn, with its settings.xml, where it "
-    f"is installed, and otherwise {MAVEN_CENTRAL}.",
+    help="A Maven repository to fetch from over HTTP. Default: what mvn is set up to use, where it is "
+    f"installed, and otherwise {MAVEN_CENTRAL}.",
 )
 @json_option()
 def jars(

@@ -131,7 +131,11 @@ def _row(row: ArchiveLag) -> dict[str, Any]:
 
 
 def _as_json(root: Path, rows: list[ArchiveLag]) -> dict[str, Any]:
-    return {"archive": str(root), "totals": _totals(rows), "partitions": [_row(one) for one in rows]}
+    return {
+        "archive": str(root),
+        "totals": _totals(rows),
+        "partitions": [_row(one) for one in rows],
+    }
 
 
 def _print(rows: list[ArchiveLag]) -> None:
