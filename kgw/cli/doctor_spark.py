@@ -100,7 +100,7 @@ def find_homes(environment: Mapping[str, str], pyspark: Path | None) -> list[Fin
     told = (
         ", ".join(jars)
         if jars
-        else 'not in Spark itself, and format("kgw") does not need it; for format("kafka") fetch its '
+        else 'not in Spark itself, and format("kgw") needs none; for format("kafka") get its '
         "jars with `kgw pipeline jars --to DIR` and set spark.jars"
     )
     return [*findings, Finding("Kafka connector", Severity.OK, told)]

@@ -38,8 +38,8 @@ from kgw.pipeline.jars import (
 @click.option(
     "--repository",
     metavar="URL",
-    help="A Maven repository to fetch from over HTTP. Default: what mvn is set up to use, where it is "
-    f"installed, and otherwise {MAVEN_CENTRAL}.",
+    help="A Maven repository to fetch from over HTTP. Default: what mvn is set up to use, where it "
+    f"is installed, and otherwise {MAVEN_CENTRAL}.",
 )
 @json_option()
 def jars(

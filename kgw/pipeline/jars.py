@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.error import HTTPError
 from urllib.request import urlopen
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 from kgw.pipeline.errors import PipelineError
 
@@ -66,8 +66,8 @@ def connector_jars(pom: Artifact, text: str) -> list[Artifact]:
     """Return the connector's jar and those that it needs. Pure. Raises JarsError."""
     try:
         # From the repository that the jars come from, whose code will run.
-        root = ElementTree.fromstring(text)  # noqa: S314
-    except ElementTree.ParseError as error:
+        root = ET.fromstring(text)  # noqa: S314
+    except ET.ParseError as error:
         raise JarsError(f"{pom} is no POM: {error}") from None
     found = {}
     for one in root.iterfind(f"{_NAMESPACE}dependencies/{_NAMESPACE}dependency"):
