@@ -5,6 +5,7 @@ Read lag is what no file has yet, commit lag what files have and no commit names
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
@@ -80,11 +81,11 @@ async def archive_lags(client: AsyncClient, root: Path, topic: str) -> list[Arch
     """
     described = await client.find_topic(topic)
     if described is None:
-        lives = sorted(log.parent.name for log in (root / topic).glob("*/_log"))
-        return [row for life in lives for row in _standing(root, topic, UUID(life), ())]
+        return await asyncio.to_thread(_ended, root, topic)
     partitions = [one.partition for one in described.partitions]
     # What is archived is read first: the ends, which only grow, are not behind it.
-    rows = _standing(root, topic, UUID(bytes=described.topic_id), partitions)
+    topic_id = UUID(bytes=described.topic_id)
+    rows = await asyncio.to_thread(_standing, root, topic, topic_id, partitions)
     bounds = await client.bounds(topic, partitions)
     return [
         row._replace(
@@ -93,6 +94,12 @@ async def archive_lags(client: AsyncClient, root: Path, topic: str) -> list[Arch
         )
         for row in rows
     ]
+
+
+def _ended(root: Path, topic: str) -> list[ArchiveLag]:
+    """Return where the archives of every life of a topic ended."""
+    lives = sorted(log.parent.name for log in (root / topic).glob("*/_log"))
+    return [row for life in lives for row in _standing(root, topic, UUID(life), ())]
 
 
 def _standing(
