@@ -26,6 +26,7 @@ from kgw.client.groups import (
 from kgw.client.producer import Identity, NewRecord, Producer
 from kgw.client.ranges import describe_ranges
 from kgw.client.records import GroupPosition, WireReader
+from kgw.client.transactional import TransactionalClient, TransactionalProducer
 from kgw.client.transactions import (
     PartitionProducer,
     TransactionClient,
@@ -81,6 +82,8 @@ __all__ = [
     "TransactionClient",
     "TransactionDetails",
     "TransactionSummary",
+    "TransactionalClient",
+    "TransactionalProducer",
     "UnsupportedApiError",
     "WireReader",
     "describe_ranges",

@@ -188,11 +188,24 @@ class AsyncClient:
         return await (self.retrying(send) if retry else send())
 
     async def start_produce(
-        self, topic: str, partition: int, records: Buffer, *, acks: int = -1
+        self,
+        topic: str,
+        partition: int,
+        records: Buffer,
+        *,
+        acks: int = -1,
+        transactional_id: str | None = None,
     ) -> Awaitable[Produced]:
         """Send one batch and return the awaitable answer; batches go out in the order of calls."""
         description, connection = await self._leader(topic, partition)
-        return await begin_produce(connection, description, partition, records, acks=acks)
+        return await begin_produce(
+            connection,
+            description,
+            partition,
+            records,
+            acks=acks,
+            transactional_id=transactional_id,
+        )
 
     async def fetch(
         self,

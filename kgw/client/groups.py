@@ -48,6 +48,7 @@ GROUP = 32
 """Resource type of DescribeConfigs."""
 
 GROUP_TRACE = "kgw.group.trace"
+_STABLE = 7
 _SEVERAL = 8
 _BY_NAME = 9
 """The last version of OffsetCommit and OffsetFetch in which topics go by name."""
@@ -147,17 +148,25 @@ class GroupClient:
                 return False
             raise
 
-    async def offsets(self, group_id: str) -> dict[tuple[str, int], GroupOffset]:
+    async def offsets(
+        self, group_id: str, *, require_stable: bool = False
+    ) -> dict[tuple[str, int], GroupOffset]:
         """Return everything that a group has committed, by topic and partition.
 
-        Only the other errors of a partition are raised than that its offset is damaged.
+        Only the other errors of a partition are raised than that its offset is damaged. With
+        `require_stable` UNSTABLE_OFFSET_COMMIT is one: an open transaction may change the offset.
         """
         connection = await self._coordinator(group_id)
-        version = connection.spoken_version(OffsetFetchRequest, 2, _BY_NAME)
+        version = connection.spoken_version(
+            OffsetFetchRequest, _STABLE if require_stable else 2, _BY_NAME
+        )
         answer = await connection.ask(
-            OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)])
+            OffsetFetchRequest(
+                groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)],
+                require_stable=require_stable,
+            )
             if version >= _SEVERAL
-            else OffsetFetchRequest(group_id=group_id, topics=None),
+            else OffsetFetchRequest(group_id=group_id, topics=None, require_stable=require_stable),
             OffsetFetchResponse,
             version=version,
         )

@@ -54,6 +54,8 @@ _PRODUCE_MINIMUM = 3
 _FETCH_MINIMUM = 4
 # From these on topics go by id, which a server without topic ids does not have.
 _PRODUCE_BY_ID = 13
+_PRODUCE_TRANSACTIONAL = 11
+"""The last version in which a partition is taken into a transaction before (KIP-890)."""
 _FETCH_BY_ID = 13
 
 
@@ -64,11 +66,15 @@ async def begin_produce(
     records: Buffer,
     *,
     acks: int,
+    transactional_id: str | None = None,
 ) -> Awaitable[Produced]:
     """Send one batch and return the awaitable answer; batches go out in the order of calls."""
     limit = _PRODUCE_BY_ID - 1 if topic.topic_id == ZERO_TOPIC_ID else _PRODUCE_BY_ID
+    if transactional_id is not None:
+        limit = min(limit, _PRODUCE_TRANSACTIONAL)
     version = connection.spoken_version(ProduceRequest, _PRODUCE_MINIMUM, limit)
     message = ProduceRequest(
+        transactional_id=transactional_id,
         acks=acks,
         timeout_ms=REQUEST_TIMEOUT_MS,
         topic_data=[

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from kgw.client.errors import ClientError, ServerRefusedError, UnsupportedApiError
+from kgw.client.transactional import TransactionalClient
 from kgw.client.values import Produced
 from kgw.errors import ErrorCode
 from kgw.records.batch import SEQUENCE_MODULUS, Compression
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Sequence
 
     from kgw.client.client import AsyncClient
+    from kgw.client.transactional import TransactionalProducer
     from kgw.types import Buffer
 
 # As many as a broker remembers to tell a retry from a new batch (KIP-98).
@@ -57,7 +59,16 @@ class _Batch(NamedTuple):
 class _Lane:
     """What belongs to one partition: batches in order, and the next sequence."""
 
-    __slots__ = ("failure", "next_sequence", "partition", "room", "task", "topic", "waiting")
+    __slots__ = (
+        "failure",
+        "is_added",
+        "next_sequence",
+        "partition",
+        "room",
+        "task",
+        "topic",
+        "waiting",
+    )
 
     def __init__(self, topic: str, partition: int) -> None:
         self.topic = topic
@@ -66,6 +77,7 @@ class _Lane:
         self.next_sequence = 0
         self.task: asyncio.Task[None] | None = None
         self.failure: BaseException | None = None
+        self.is_added = False
         self.room = asyncio.Semaphore(2 * _MAX_IN_FLIGHT)
 
 
@@ -83,8 +95,16 @@ class Producer:
         acks: int = -1,
         compression: Compression = Compression.NONE,
         is_idempotent: bool = True,
+        transaction: TransactionalProducer | None = None,
     ) -> None:
-        """Take how batches are made and acknowledged; `open` gets a producer id."""
+        """Take how batches are made and acknowledged; `open` gets a producer id.
+
+        With a `transaction` all batches belong to it, and its id takes the place of a new one.
+        Raises ValueError where it could not be exact.
+        """
+        if transaction is not None and not (is_idempotent and acks == -1):
+            raise ValueError("a transaction needs acks=-1 and an idempotent producer")
+        self._transaction = transaction
         self._client = client
         self._acks = acks
         self._compression = compression
@@ -104,7 +124,9 @@ class Producer:
 
     async def open(self) -> None:
         """Get a producer id where the server has them."""
-        if self._is_idempotent:
+        if self._transaction is not None:
+            _, self._producer_id, self._producer_epoch = self._transaction
+        elif self._is_idempotent:
             try:
                 producer = await self._client.init_producer_id()
             except UnsupportedApiError:
@@ -127,6 +149,7 @@ class Producer:
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             base_sequence=base_sequence,
+            is_transactional=self._transaction is not None,
         )
         for record in records:
             builder.add(
@@ -145,7 +168,7 @@ class Producer:
     async def send_encoded(
         self, topic: str, partition: int, batch: Buffer, record_count: int
     ) -> asyncio.Future[Produced]:
-        """As `send`, for a batch that was encoded beforehand.
+        """As `send`, for a batch that was encoded beforehand, as transactional where it is that.
 
         It carries the `identity` that there was when the batch before it had been sent: whoever
         encodes for a partition is the only one who sends there.
@@ -186,12 +209,22 @@ class Producer:
             lane.task = asyncio.create_task(self._drain(lane))
         return future
 
+    async def _add(self, lane: _Lane, transaction: TransactionalProducer) -> None:
+        """Take the lane's partition into the transaction, once."""
+        if not lane.is_added:
+            await TransactionalClient(self._client).add_partitions(
+                transaction, lane.topic, [lane.partition]
+            )
+            lane.is_added = True
+
     async def _drain(self, lane: _Lane) -> None:
         """Send what waits, a window at a time; a failure that lasts ends the lane."""
         window = _MAX_IN_FLIGHT if self._is_idempotent or self._acks == 0 else 1
         while lane.waiting:
             batches = [lane.waiting[index] for index in range(min(window, len(lane.waiting)))]
             try:
+                if self._transaction is not None:
+                    await self._add(lane, self._transaction)
                 await self._client.retrying(partial(self._send_window, lane, batches))
             except ClientError as error:
                 self._fail(lane, error)
@@ -213,7 +246,11 @@ class Producer:
             try:
                 answers.append(
                     await self._client.start_produce(
-                        lane.topic, lane.partition, batch.records, acks=self._acks
+                        lane.topic,
+                        lane.partition,
+                        batch.records,
+                        acks=self._acks,
+                        transactional_id=self._transaction and self._transaction.transactional_id,
                     )
                 )
             except ClientError as error:

@@ -62,7 +62,12 @@ _SINK: Final = (
     "kafka.compression.type",
     "kafka.delivery.timeout.ms",
     "kafka.enable.idempotence",
+    "exactlyOnce",
+    "kafka.transactional.id",
+    "kafka.transaction.timeout.ms",
 )
+_TRANSACTION_TIMEOUT_MS: Final = 900_000
+"""The longest that servers allow by default."""
 # Of Spark, for its own use.
 _SPARK: Final = ("checkpointLocation", "queryName", "outputMode")
 # What tunes Java's clients, or Spark's use of them, and cannot change what is read or written.
@@ -105,7 +110,6 @@ _REFUSED: Final = {
     "kafka.key.deserializer": "keys are binary; cast the column",
     "kafka.key.serializer": "keys are binary or text; cast the column",
     "kafka.partitioner.class": "give a partition column, or leave it to the key",
-    "kafka.transactional.id": "the sink writes outside of transactions",
     "kafka.value.deserializer": "values are binary; cast the column",
     "kafka.value.serializer": "values are binary or text; cast the column",
     "maxTriggerDelay": "set a trigger interval instead",
@@ -177,6 +181,13 @@ class SourceOptions:
     check_crcs: bool
 
 
+class TransactionOptions(NamedTuple):
+    """How a stream is written exactly once."""
+
+    transactional_id: str
+    timeout_ms: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class SinkOptions:
     """What a writer is told."""
@@ -187,6 +198,8 @@ class SinkOptions:
     acks: int
     is_idempotent: bool
     max_batch_bytes: int
+    transaction: TransactionOptions | None
+    """None: at least once."""
 
 
 def read_source_options(given: Mapping[str, str]) -> SourceOptions:
@@ -236,7 +249,25 @@ def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
         acks=-1 if acks == "all" else int(acks),
         is_idempotent=wants_idempotence,
         max_batch_bytes=options.number("kafka.batch.size") or 512 << 10,
+        transaction=_transaction(options, is_idempotent=wants_idempotence),
     )
+
+
+def _transaction(options: _Options, *, is_idempotent: bool) -> TransactionOptions | None:
+    name = "kafka.transactional.id"
+    transactional_id = options.get(name)
+    if not options.flag("exactlyOnce", default=False):
+        if transactional_id:
+            raise OptionError(f"{name} needs exactlyOnce=true")
+        return None
+    if not transactional_id:
+        raise OptionError(
+            f"exactlyOnce needs {name}: a name that only this query has, the same after a restart"
+        )
+    if not is_idempotent:
+        raise OptionError("exactlyOnce needs kafka.acks=all and kafka.enable.idempotence=true")
+    timeout_ms = options.number("kafka.transaction.timeout.ms")
+    return TransactionOptions(transactional_id, timeout_ms or _TRANSACTION_TIMEOUT_MS)
 
 
 class _Options:

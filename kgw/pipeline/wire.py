@@ -167,7 +167,8 @@ class WireClient:
 
     def find_topic(self, name: str) -> TopicDescription | None:
         """Return one topic; None where there is none of this name."""
-        return self.call(self.client.find_topic(name))
+        # A gateway that is started again is away for a moment: a query outlives that.
+        return self.call(self.client.retrying(lambda: self.client.find_topic(name)))
 
     def bounds(
         self, topic: str, partitions: Collection[int], *, read_committed: bool = False

@@ -138,5 +138,5 @@ def test_a_sink_is_told() -> None:
     assert (options.compression, options.acks, options.is_idempotent) == (Compression.LZ4, 1, False)
     with pytest.raises(OptionError, match=r"needs kafka\.acks=all"):
         read_sink_options(to | {"kafka.acks": "1", "kafka.enable.idempotence": "true"})
-    with pytest.raises(OptionError, match="outside of transactions"):
+    with pytest.raises(OptionError, match="needs exactlyOnce"):
         read_sink_options(to | {"kafka.transactional.id": "x"})

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kgw.client import AsyncClient, CannotConnectError
 from kgw.pipeline.errors import DataLossError, OptionError, PipelineError, TopicChangedError
 from kgw.pipeline.ranges import OffsetRange
 from kgw.pipeline.wire import Pace, Reading, WireClient
@@ -13,6 +14,8 @@ from tests.pipeline.serving import ServedTopics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from kgw.client import TopicDescription
 
 
 @pytest.fixture
@@ -47,6 +50,27 @@ def test_a_range_is_read_exactly(served: ServedTopics) -> None:
         found = offsets(served, wanted(served, 7, 43), Reading(max_fetch_bytes=max_bytes))
         assert found == list(range(7, 43))
     assert offsets(served, wanted(served, 20, 20), Reading()) == []
+
+
+def test_a_topic_is_asked_for_again_while_the_server_is_away(
+    served: ServedTopics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream plans each of its micro-batches so, and is to outlive a restart of the gateway."""
+    served.create("events")
+    find_topic = AsyncClient.find_topic
+    away = 2
+
+    async def find(self: AsyncClient, name: str) -> TopicDescription | None:
+        nonlocal away
+        if away:
+            away -= 1
+            raise CannotConnectError("connection refused")
+        return await find_topic(self, name)
+
+    monkeypatch.setattr(AsyncClient, "find_topic", find)
+    found = served.wire.find_topic("events")
+    assert found is not None
+    assert (found.name, away) == ("events", 0)
 
 
 def test_who_stops_early_leaves_nothing_behind(served: ServedTopics) -> None:

@@ -14,15 +14,22 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
 
 from kgw.pipeline.archive.coverage import Coverage, PartitionCoverage, apply
+from kgw.pipeline.archive.durable import make_directory, sync
 from kgw.pipeline.archive.entry import (
     FORMAT,
+    DataFile,
     Entry,
     decode_entry,
     decode_piece,
     encode_entry,
     encode_piece,
 )
-from kgw.pipeline.archive.errors import DamagedLogError, VersionTakenError
+from kgw.pipeline.archive.errors import (
+    CoverageError,
+    DamagedLogError,
+    Fault,
+    VersionTakenError,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,7 +88,8 @@ class CommitLog:
 
         An entry that a version has already, as after a commit whose answer was lost, is not
         written twice. When another committer takes the version, the rules decide anew: raises
-        `CoverageError` when what it committed leaves no place for this entry.
+        `CoverageError` when what it committed leaves no place for this entry, and when a file that
+        is added is not there as it was reported, as after a sweep that took it for an orphan.
         """
         seen = planned_at
         while True:
@@ -92,6 +100,7 @@ class CommitLog:
                     return snapshot
             seen = snapshot.version
             after = Snapshot(snapshot.version + 1, apply(snapshot.coverage, entry))
+            self._check_files(entry)
             try:
                 self._create(f"{after.version:020d}.json", encode_entry(entry))
             except VersionTakenError:
@@ -99,6 +108,33 @@ class CommitLog:
             if after.version % CHECKPOINT_EVERY == 0:
                 self._write_checkpoint(after)
             return after
+
+    def replay(self) -> Snapshot:
+        """Return the newest snapshot from all versions, each checkpoint compared with them.
+
+        Raises `DamagedLogError` and `CoverageError` for the first version that is wrong.
+        """
+        snapshot = Snapshot(0, Coverage(self._topic_id))
+        newest = self.read().version
+        while snapshot.version < newest:
+            version = snapshot.version + 1
+            entry = self.entry(version)
+            if entry is None:
+                raise DamagedLogError(
+                    f"{self._directory}: version {version} is missing, {newest} is there"
+                )
+            snapshot = Snapshot(version, apply(snapshot.coverage, entry))
+            checkpoint = self._directory / f"{version:020d}.checkpoint.json"
+            if checkpoint.exists() and self._read_checkpoint(checkpoint) != snapshot:
+                raise DamagedLogError(f"{checkpoint}: not what the versions say")
+        return snapshot
+
+    def _check_files(self, entry: Entry) -> None:
+        for piece in entry.added:
+            if isinstance(piece, DataFile):
+                path = self._generation / piece.path
+                if not path.is_file() or path.stat().st_size != piece.bytes:
+                    raise CoverageError(Fault.MISSING_FILE, f"{path} is not there as reported")
 
     def _newest_version(self) -> int:
         names = (path.name.partition(".") for path in self._directory.glob("*.json"))
@@ -108,7 +144,7 @@ class CommitLog:
 
     def _create(self, name: str, data: bytes) -> None:
         """Make a file that is not there yet, durably; raises `VersionTakenError`."""
-        self._make_directory()
+        make_directory(self._directory)
         temporary = self._directory / f".{uuid4().hex}.tmp"
         try:
             with temporary.open("xb") as file:
@@ -121,15 +157,7 @@ class CommitLog:
                 raise VersionTakenError(f"{self._directory / name} is there") from error
         finally:
             temporary.unlink(missing_ok=True)
-        _sync_directory(self._directory)
-
-    def _make_directory(self) -> None:
-        """Make the log's directory; those above it are synced so that it stays after a crash."""
-        if self._directory.is_dir():
-            return
-        self._directory.mkdir(parents=True, exist_ok=True)
-        for parent in list(self._directory.parents)[:4]:
-            _sync_directory(parent)
+        sync(self._directory)
 
     def _write_checkpoint(self, snapshot: Snapshot) -> None:
         value = {
@@ -164,11 +192,3 @@ class CommitLog:
             return Snapshot(int(value["version"]), Coverage(self._topic_id, partitions))
         except (DamagedLogError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise DamagedLogError(f"{path}: {error}") from error
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -21,8 +21,9 @@ REASONS: Final = frozenset({"control", "retention", "lost"})
 class DataFile:
     """A file that covers the offsets `first` to `last`, both inclusive, of one partition.
 
-    `control_ranges` are (first, last) of markers and aborted records; `holes` is the number of
-    offsets besides that have no record: those that compaction removed, here or in the topic.
+    `control_ranges` are (first, last) of markers, aborted records and offsets between batches;
+    `holes` is the number of offsets besides that have no record: those that compaction removed,
+    here or in the topic, and control ranges past the number that a file lists.
     """
 
     path: str

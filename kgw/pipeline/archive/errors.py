@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from enum import Enum
 
+from kgw.pipeline.errors import PipelineError
 
-class ArchiveError(Exception):
+
+class ArchiveError(PipelineError):
     """An archive that cannot be used as asked; the text names the place."""
 
 
@@ -19,6 +21,7 @@ class Fault(Enum):
     UNKNOWN_PIECE = "unknown piece"
     WRONG_COUNT = "wrong count"
     DUPLICATE_PATH = "duplicate path"
+    MISSING_FILE = "missing file"
 
 
 class CoverageError(ArchiveError):

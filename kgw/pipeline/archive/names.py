@@ -19,6 +19,7 @@ MAX_TOPIC_LENGTH: Final = 249
 KINDS: Final = frozenset({"append", "merged", "compacted"})
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]+")
 _TOKEN: Final = re.compile(r"[a-z0-9]{1,32}")
+_TEMPORARY: Final = re.compile(r"\.[0-9a-f]{32}\.tmp")
 _DATA_FILE: Final = re.compile(
     r"p=(\d{5,10})/(\d{20})-(\d{20})-(append|merged|compacted)-[a-z0-9]{1,32}\.parquet"
 )
@@ -42,11 +43,16 @@ def generation_directory(root: str, topic: str, topic_id: UUID) -> Path:
     return Path(root) / topic / str(topic_id)
 
 
+def partition_directory(partition: int) -> str:
+    """Return the name of a partition's directory inside its generation."""
+    return f"p={partition:05d}"
+
+
 def data_path(partition: int, first: int, last: int, kind: str, token: str) -> str:
     """Return a data file's path inside its generation; `last` is inclusive."""
     if kind not in KINDS or not _TOKEN.fullmatch(token) or not 0 <= first <= last or partition < 0:
         raise ArchiveError(f"no name for {kind!r} {partition}/{first}-{last} of {token!r}")
-    return f"p={partition:05d}/{first:020d}-{last:020d}-{kind}-{token}.parquet"
+    return f"{partition_directory(partition)}/{first:020d}-{last:020d}-{kind}-{token}.parquet"
 
 
 def parse_data_path(path: str) -> tuple[int, int, int, str] | None:
@@ -56,3 +62,8 @@ def parse_data_path(path: str) -> tuple[int, int, int, str] | None:
         return None
     partition, first, last, kind = match.groups()
     return int(partition), int(first), int(last), kind
+
+
+def is_temporary(name: str) -> bool:
+    """Tell whether a file's name is one under which an archive's writer begins a file."""
+    return _TEMPORARY.fullmatch(name) is not None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -27,6 +28,7 @@ from kgw.client import Producer
 from kgw.pipeline.arrow.columns import HEADERS_TYPE
 from kgw.pipeline.arrow.encode import encode_batches
 from kgw.pipeline.errors import OptionError, PipelineError
+from kgw.pipeline.sink.exactly_once import ExactlyOnce, TaskPlace
 from kgw.pipeline.sink.partitioning import choose_partitions
 from kgw.pipeline.wire import WireClient
 
@@ -36,8 +38,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import DataType
 
-    from kgw.client import Produced
-    from kgw.pipeline.options import SinkOptions
+    from kgw.client import Produced, TransactionalProducer
+    from kgw.pipeline.options import SinkOptions, TransactionOptions
 
 _IGNORED: Final = frozenset({"offset", "timestampType"})
 """Columns of the source that a record gets anew."""
@@ -86,12 +88,28 @@ class Written(WriterCommitMessage):
     stored_bytes: int
 
 
+@dataclass
+class WrittenOnce(WriterCommitMessage):
+    """What one task has written into a transaction, which is open yet."""
+
+    query_id: str
+    producer: TransactionalProducer | None
+    """None: nothing, or what was decided before."""
+    topic: str | None
+    """One of those that were written to."""
+
+
 class KgwWriter(DataSourceArrowWriter):
     """Writes a batch."""
 
     def __init__(self, options: SinkOptions, schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
             raise OptionError('records cannot be overwritten; use mode("append")')
+        if options.transaction is not None:
+            raise OptionError(
+                "exactlyOnce is for streams, whose checkpoint says what has been written; a stream "
+                "with trigger(availableNow=True) ends like a batch"
+            )
         check_columns(options, schema)
         self._options = options
 
@@ -107,15 +125,83 @@ class KgwStreamWriter(DataSourceStreamArrowWriter):
         check_columns(options, schema)
         self._options = options
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written | WrittenOnce:
         """Write one task's rows; they are stored when this returns."""
-        return write_rows(self._options, iterator)
+        if self._options.transaction is None:
+            return write_rows(self._options, iterator)
+        return write_once(self._options, self._options.transaction, iterator, task_place())
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Commit what the tasks of a micro-batch have written, where that is open yet."""
+        written = [one for one in messages if isinstance(one, WrittenOnce)]
+        if self._options.transaction is None or not written:
+            return
+        producers = [one.producer for one in written if one.producer is not None]
+        topic = next((one.topic for one in written if one.topic is not None), None)
+        with _connect(self._options) as wire:
+            ExactlyOnce(wire, self._options.transaction).commit(
+                written[0].query_id, batchId, producers, topic
+            )
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Abort what the tasks of a micro-batch have written, of which others have failed."""
+        written = [one for one in messages if isinstance(one, WrittenOnce)]
+        producers = [one.producer for one in written if one.producer is not None]
+        if self._options.transaction is None or not producers:
+            return
+        with _connect(self._options) as wire:
+            ExactlyOnce(wire, self._options.transaction).abort(producers)
+
+
+def task_place() -> TaskPlace:
+    """Return what Spark says of the task that runs. Raises PipelineError outside of a stream's."""
+    context = TaskContext.get()
+    query_id = batch_id = None
+    if context is not None:
+        query_id = context.getLocalProperty("sql.streaming.queryId")
+        batch_id = context.getLocalProperty("streaming.sql.batchId")
+    if context is None or query_id is None or batch_id is None:
+        raise PipelineError("Spark does not say which micro-batch of which query this task is of")
+    return TaskPlace(query_id, int(batch_id), context.partitionId(), context.attemptNumber())
+
+
+def _connect(options: SinkOptions) -> WireClient:
+    to = options.connect
+    return WireClient(to.bootstrap, client_id=to.client_id, retry_s=to.timeout_s)
+
+
+def write_once(
+    options: SinkOptions,
+    transaction: TransactionOptions,
+    rows: Iterator[pa.RecordBatch],
+    place: TaskPlace,
+) -> WrittenOnce:
+    """Write rows into a transaction that stays open, unless their batch was decided before.
+
+    Raises ClientError, PipelineError.
+    """
+    with _connect(options) as wire:
+        once = ExactlyOnce(wire, transaction)
+        producer = once.begin(place)
+        if producer is None:
+            deque(rows, maxlen=0)
+            return WrittenOnce(place.query_id, None, None)
+        sender = _Sender(wire, options, producer)
+        try:
+            for batch in rows:
+                sender.send(batch)
+            records = sender.finish().records
+        except BaseException:
+            once.abort([producer])
+            raise
+        return WrittenOnce(
+            place.query_id, producer if records else None, sender.topic if records else None
+        )
 
 
 def write_rows(options: SinkOptions, rows: Iterator[pa.RecordBatch]) -> Written:
     """Write rows, and return when they are stored. Raises ClientError, PipelineError."""
-    to = options.connect
-    with WireClient(to.bootstrap, client_id=to.client_id, retry_s=to.timeout_s) as wire:
+    with _connect(options) as wire:
         sender = _Sender(wire, options)
         for batch in rows:
             sender.send(batch)
@@ -125,12 +211,21 @@ def write_rows(options: SinkOptions, rows: Iterator[pa.RecordBatch]) -> Written:
 class _Sender:
     """Writes the rows of one task."""
 
-    def __init__(self, wire: WireClient, options: SinkOptions) -> None:
+    def __init__(
+        self,
+        wire: WireClient,
+        options: SinkOptions,
+        transaction: TransactionalProducer | None = None,
+    ) -> None:
         self._wire = wire
         self._options = options
         self._producer = Producer(
-            wire.client, acks=options.acks, is_idempotent=options.is_idempotent
+            wire.client,
+            acks=options.acks,
+            is_idempotent=options.is_idempotent,
+            transaction=transaction,
         )
+        self._is_transactional = transaction is not None
         self._is_open = False
         self._partition_counts: dict[str, int] = {}
         self._turn = time.time_ns()
@@ -171,6 +266,11 @@ class _Sender:
             ):
                 self._send_to(topic, partition, part.take(pa.array(picked)))
 
+    @property
+    def topic(self) -> str | None:
+        """One of the topics that were written to."""
+        return next(iter(self._partition_counts), None)
+
     def finish(self) -> Written:
         """Wait until everything is stored, and return how much that was."""
         self._wire.call(self._settle(0))
@@ -185,6 +285,7 @@ class _Sender:
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             base_sequence=base_sequence,
+            is_transactional=self._is_transactional,
         )
         self._wire.call(
             self._send_encoded(topic, partition, [(one.data, one.record_count) for one in encoded])

@@ -34,6 +34,22 @@ def entry(
     return Entry(uuid4(), topic, added, removed, {} if start is None else {0: start})
 
 
+class FilledLog(CommitLog):
+    """A log whose committers have written what they commit, one byte a file."""
+
+    def __init__(self, generation: Path, topic_id: UUID) -> None:
+        super().__init__(generation, topic_id)
+        self.generation = generation
+
+    def commit(self, entry: Entry, *, planned_at: int) -> Snapshot:
+        for piece in entry.added:
+            if isinstance(piece, DataFile):
+                path = self.generation / piece.path
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(b"x")
+        return super().commit(entry, planned_at=planned_at)
+
+
 @pytest.mark.parametrize(
     ("fault", "wrong"),
     [
@@ -47,7 +63,7 @@ def entry(
 )
 def test_an_entry_that_breaks_a_rule_is_refused(tmp_path: Path, fault: Fault, wrong: Entry) -> None:
     """The rule is named, and nothing is written."""
-    log = CommitLog(tmp_path, TOPIC_ID)
+    log = FilledLog(tmp_path, TOPIC_ID)
     log.commit(entry(data_file(5, 9), start=5), planned_at=0)
     with pytest.raises(CoverageError) as refused:
         log.commit(wrong, planned_at=1)
@@ -62,7 +78,7 @@ def test_a_replacement_covers_exactly_what_it_replaces(
     tmp_path: Path, first: int, last: int, fault: Fault
 ) -> None:
     """One that is shorter or longer is refused; an equal one with fewer rows is taken."""
-    log = CommitLog(tmp_path, TOPIC_ID)
+    log = FilledLog(tmp_path, TOPIC_ID)
     old = data_file(5, 9)
     log.commit(entry(old, start=5), planned_at=0)
     with pytest.raises(CoverageError) as refused:
@@ -74,7 +90,7 @@ def test_a_replacement_covers_exactly_what_it_replaces(
 
 def test_a_checkpoint_says_what_the_versions_say(tmp_path: Path) -> None:
     """A reader that begins at it gets the same, and a missing version after it is damage."""
-    log = CommitLog(tmp_path, TOPIC_ID)
+    log = FilledLog(tmp_path, TOPIC_ID)
     snapshot = log.commit(entry(start=0), planned_at=0)
     for number in range(CHECKPOINT_EVERY + 1):
         added = data_file(number, number)
@@ -88,6 +104,20 @@ def test_a_checkpoint_says_what_the_versions_say(tmp_path: Path) -> None:
         log.read()
 
 
+def test_a_file_that_is_not_there_is_not_committed(tmp_path: Path) -> None:
+    """Swept while its committer slept, or shorter than it was reported."""
+    log = CommitLog(tmp_path, TOPIC_ID)
+    piece = data_file(0, 9)
+    for content in (None, b"xx"):
+        if content is not None:
+            (tmp_path / piece.path).parent.mkdir(parents=True)
+            (tmp_path / piece.path).write_bytes(content)
+        with pytest.raises(CoverageError) as refused:
+            log.commit(entry(piece, start=0), planned_at=0)
+        assert refused.value.fault is Fault.MISSING_FILE
+    assert log.read().version == 0
+
+
 class DiedError(Exception):
     """The committer's process ends here."""
 
@@ -96,7 +126,7 @@ class Committer:
     """Appends files of random length; dies before, at or after the link of a version."""
 
     def __init__(self, directory: Path) -> None:
-        self.log = CommitLog(directory, TOPIC_ID)
+        self.log = FilledLog(directory, TOPIC_ID)
         self.planned: tuple[Snapshot, Entry] | None = None
 
     def plan(self, length: int) -> None:

@@ -249,6 +249,40 @@ def test_rows_are_written_where_java_writes_them(spark: SparkSession, served: Se
         assert [(one.key, bytes(one.value)) for one in row.headers] == [("h", b"x")]
 
 
+def test_a_batch_that_spark_writes_again_is_there_once(
+    spark: SparkSession, served: ServedTopics, tmp_path: Path
+) -> None:
+    """A query that ended after the decision, before Spark's checkpoint had taken note of it."""
+    served.create("source", 2)
+    served.create("once", 2)
+    for run in range(3):
+        served.number("source", {0: 20, 1: 20}, first=20 * run)
+        query = (
+            spark.readStream.format("kgw")
+            .option("kafka.bootstrap.servers", served.address)
+            .option("subscribe", "source")
+            .option("startingOffsets", "earliest")
+            .load()
+            .select("key", "value", "partition")
+            .writeStream.format("kgw")
+            .option("kafka.bootstrap.servers", served.address)
+            .option("topic", "once")
+            .option("exactlyOnce", "true")
+            .option("kafka.transactional.id", "spark-once")
+            .option("checkpointLocation", str(tmp_path))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(100)
+        for noted in (tmp_path / "commits").glob(f"*{run}*"):
+            noted.unlink()
+    options = {"kafka.isolation.level": "read_committed"}
+    rows = read(spark, served, "once", **options).select("partition", "value").collect()
+    assert sorted((row.partition, bytes(row.value)) for row in rows) == sorted(
+        (partition, value) for partition, _, value in numbers({0: 60, 1: 60})
+    )
+
+
 def test_a_stream_is_written(spark: SparkSession, served: ServedTopics, tmp_path: Path) -> None:
     """A stream from one topic to another gives it each record, over two runs."""
     served.create("from", 2)

@@ -1,0 +1,79 @@
+"""Records of an archive in the decoder's columns, by offsets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kgw.pipeline.archive.columns import SCHEMA, decode, stored_columns
+from kgw.pipeline.archive.entry import DataFile
+from kgw.pipeline.archive.errors import ArchiveError
+from kgw.pipeline.arrow.columns import ALL_COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from kgw.pipeline.archive.coverage import PartitionCoverage
+
+_OFFSET_INDEX = SCHEMA.get_field_index("_offset")
+
+
+def read_range(
+    generation: Path,
+    coverage: PartitionCoverage,
+    first: int,
+    end: int,
+    *,
+    columns: frozenset[str] = ALL_COLUMNS,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records from `first` up to `end`, which is exclusive, in the order of offsets.
+
+    `columns` are some of the decoder's. Raises `ArchiveError` for offsets that the partition does
+    not cover, and for a file that is missing or damaged.
+    """
+    if not coverage.start <= first <= end <= coverage.next:
+        raise ArchiveError(
+            f"offsets {first} to {end - 1} are not within {coverage.start} to {coverage.next - 1}"
+        )
+    for piece in coverage.pieces:
+        if isinstance(piece, DataFile) and piece.first < end and first <= piece.last:
+            yield from _read_file(generation, piece, first, end, columns)
+
+
+def open_file(path: Path) -> Any:
+    """Return a `pyarrow.parquet.ParquetFile`; raises `ArchiveError` when it cannot be read."""
+    try:
+        return pq.ParquetFile(str(path))
+    except FileNotFoundError as error:
+        raise ArchiveError(f"{path} is missing") from error
+    except (pa.ArrowException, OSError) as error:
+        raise ArchiveError(f"{path} cannot be read: {error}") from error
+
+
+def _read_file(
+    generation: Path, piece: DataFile, first: int, end: int, columns: frozenset[str]
+) -> Iterator[pa.RecordBatch]:
+    path = generation / piece.path
+    wanted = stored_columns(columns | {"offset"})
+    with open_file(path) as file:
+        groups = [
+            group
+            for group in range(file.metadata.num_row_groups)
+            if _may_hold(file.metadata.row_group(group).column(_OFFSET_INDEX), first, end)
+        ]
+        try:
+            for batch in file.iter_batches(row_groups=groups, columns=wanted):
+                offsets = batch.column("_offset").to_numpy()
+                low, high = offsets.searchsorted([first, end])
+                if low < high:
+                    yield decode(batch.slice(low, high - low), columns)
+        except (pa.ArrowException, OSError) as error:
+            raise ArchiveError(f"{path} cannot be read: {error}") from error
+
+
+def _may_hold(column: Any, first: int, end: int) -> bool:
+    statistics = column.statistics
+    return statistics is None or bool(statistics.min < end and first <= statistics.max)

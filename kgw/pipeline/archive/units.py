@@ -1,0 +1,236 @@
+"""One task's work: a range of one partition's offsets, as files and declared holes.
+
+A file is written to a temporary name, synced, read again for its checksum, renamed, and its folder
+synced. Until a commit names it, it is an orphan: never read, and swept after a time of grace.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from kgw.pipeline.archive.columns import SCHEMA, encode
+from kgw.pipeline.archive.durable import make_directory, sync
+from kgw.pipeline.archive.entry import FORMAT, DataFile, Hole, Piece
+from kgw.pipeline.archive.errors import ArchiveError
+from kgw.pipeline.archive.names import data_path, partition_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+    from uuid import UUID
+
+    from kgw.pipeline.arrow.decode import Decoded
+
+# The key in a file's footer; its value says what the file holds, as JSON.
+FOOTER_KEY: Final = "kgw.archive"
+# A file lists so many ranges without records; more are only counted, so that entries stay small.
+MAX_CONTROL_RANGES: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Offsets from `first` up to `end`, which is exclusive, of one partition."""
+
+    topic_id: UUID
+    partition: int
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much goes into a row group and a file, in bytes of Arrow before they are packed.
+
+    Both end with the part of the unit that fills them.
+    """
+
+    row_group_bytes: int = 64 * 1024 * 1024
+    file_bytes: int = 256 * 1024 * 1024
+
+
+def write_unit(
+    generation: Path,
+    unit: Unit,
+    parts: Iterable[Decoded],
+    *,
+    sizes: Sizes = Sizes(),
+    kind: str = "append",
+) -> tuple[Piece, ...]:
+    """Write a unit, and return the pieces that cover it exactly, for a commit.
+
+    `parts` are answers of the decoder with all columns, each beginning where the one before it
+    ended; what they hold past the unit's end must have been left out by the decoder.
+
+    Raises `ArchiveError` for parts that end before the unit, or whose records are not in the order
+    of their offsets; what was written is removed then.
+    """
+    pieces: list[Piece] = []
+    position = unit.first
+    file = _File(generation, unit, position, sizes)
+    try:
+        for part in parts:
+            if position == unit.end:
+                break
+            next_offset = min(part.next_offset, unit.end)
+            _check_order(unit, part, position, next_offset)
+            file.add(part, next_offset)
+            position = next_offset
+            if file.raw_bytes >= sizes.file_bytes:
+                pieces.append(file.finish(position, kind))
+                file = _File(generation, unit, position, sizes)
+        if position != unit.end:
+            raise ArchiveError(
+                f"partition {unit.partition}: offsets {position} to {unit.end - 1} did not come"
+            )
+        if position > file.first:
+            pieces.append(file.finish(position, kind))
+    except BaseException:
+        file.abandon()
+        for piece in pieces:
+            if isinstance(piece, DataFile):
+                (generation / piece.path).unlink(missing_ok=True)
+        raise
+    return tuple(pieces)
+
+
+def footer_value(topic_id: UUID, partition: int, first: int, last: int) -> dict[str, Any]:
+    """Return what a file's footer says of it, so that it is known wherever it is copied to."""
+    return {
+        "format": FORMAT,
+        "topic_id": str(topic_id),
+        "partition": partition,
+        "first": first,
+        "last": last,
+    }
+
+
+def checksum_of(path: Path) -> str:
+    """Return the checksum of a file's bytes."""
+    with path.open("rb") as file:
+        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+
+
+def _check_order(unit: Unit, part: Decoded, position: int, next_offset: int) -> None:
+    offsets = part.batch.column("offset").to_numpy()
+    is_ordered = next_offset >= position and (
+        len(offsets) == 0
+        or bool(
+            offsets[0] >= position and offsets[-1] < next_offset and (np.diff(offsets) > 0).all()
+        )
+    )
+    if not is_ordered:
+        raise ArchiveError(
+            f"partition {unit.partition}: records from offset {position} up to {next_offset} are "
+            "not in the order of their offsets"
+        )
+
+
+class _File:
+    """A data file that is being written; it has no temporary file before its first record."""
+
+    def __init__(self, generation: Path, unit: Unit, first: int, sizes: Sizes) -> None:
+        self.first = first
+        self.raw_bytes = 0
+        self._generation = generation
+        self._unit = unit
+        self._sizes = sizes
+        self._token = uuid4().hex
+        self._directory = generation / partition_directory(unit.partition)
+        self._temporary = self._directory / f".{self._token}.tmp"
+        self._writer: Any = None
+        self._buffered: list[pa.RecordBatch] = []
+        self._buffered_bytes = 0
+        self._rows = 0
+        self._control: list[tuple[int, int]] = []
+        # The earliest and the latest of each row group.
+        self._times_ns: list[int] = []
+
+    def add(self, part: Decoded, next_offset: int) -> None:
+        for range_first, range_end in part.control_ranges:
+            first, last = range_first, min(range_end, next_offset) - 1
+            if first > last:
+                continue
+            if self._control and self._control[-1][1] + 1 == first:
+                self._control[-1] = (self._control[-1][0], last)
+            elif len(self._control) < MAX_CONTROL_RANGES:
+                self._control.append((first, last))
+        if len(part.batch) == 0:
+            return
+        batch = encode(part.batch, self._unit.partition)
+        self._buffered.append(batch)
+        self._buffered_bytes += batch.nbytes
+        self.raw_bytes += batch.nbytes
+        self._rows += len(batch)
+        if self._buffered_bytes >= self._sizes.row_group_bytes:
+            self._write_row_groups()
+
+    def finish(self, end: int, kind: str) -> Piece:
+        """Make the file durable under its name, and return the piece from `first` up to `end`."""
+        partition, last = self._unit.partition, end - 1
+        if self._rows == 0:
+            return Hole(partition, self.first, last, "control")
+        self._write_row_groups()
+        value = footer_value(self._unit.topic_id, partition, self.first, last)
+        self._writer.add_key_value_metadata({FOOTER_KEY: json.dumps(value)})
+        self._writer.close()
+        sync(self._temporary)
+        checksum = checksum_of(self._temporary)
+        path = data_path(partition, self.first, last, kind, self._token)
+        control = sum(last - first + 1 for first, last in self._control)
+        piece = DataFile(
+            path=path,
+            partition=partition,
+            first=self.first,
+            last=last,
+            rows=self._rows,
+            bytes=self._temporary.stat().st_size,
+            min_ts_ns=min(self._times_ns, default=None),
+            max_ts_ns=max(self._times_ns, default=None),
+            kind=kind,
+            checksum=checksum,
+            control_ranges=tuple(self._control),
+            holes=end - self.first - self._rows - control,
+        )
+        self._temporary.rename(self._generation / path)
+        sync(self._directory)
+        return piece
+
+    def abandon(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self._temporary.unlink(missing_ok=True)
+
+    def _write_row_groups(self) -> None:
+        if not self._buffered:
+            return
+        if self._writer is None:
+            make_directory(self._directory)
+            self._writer = pq.ParquetWriter(
+                str(self._temporary),
+                SCHEMA,
+                compression="zstd",
+                # Payloads seldom repeat whole; what says the same in row after row does.
+                use_dictionary=["_partition", "_ts_type", "_epoch", "_headers.list.element.key"],
+                column_encoding={
+                    "_offset": "DELTA_BINARY_PACKED",
+                    "_ts_ns": "DELTA_BINARY_PACKED",
+                },
+                write_statistics=["_partition", "_offset", "_ts_ns"],
+            )
+        table = pa.Table.from_batches(self._buffered)
+        groups = max(1, round(self._buffered_bytes / self._sizes.row_group_bytes))
+        self._writer.write_table(table, row_group_size=-(-len(table) // groups))
+        times = pc.min_max(table.column("_ts_ns")).as_py()
+        if times["min"] is not None:
+            self._times_ns += [times["min"], times["max"]]
+        self._buffered = []
+        self._buffered_bytes = 0

@@ -1,0 +1,270 @@
+"""Each row of a stream once: tasks write in transactions, and one decision commits them all.
+
+A task leaves its transaction open. When all tasks of a micro-batch have written, the driver notes
+in a transaction of its own which ones belong to the batch: that is the decision. Then it commits
+them. After a crash Spark runs the batch again: where it was decided, nothing is written anew and
+what is open yet is committed; where it was not, a new producer of each task's id aborts what the
+one before has left. docs/decisions/0120-exactly-once-sink.md has the order of steps, and why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+import zlib
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.client import (
+    ClientError,
+    GroupClient,
+    ServerRefusedError,
+    TransactionalClient,
+    TransactionalProducer,
+    TransactionClient,
+)
+from kgw.errors import ErrorCode
+from kgw.pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kgw.client import GroupOffset
+    from kgw.pipeline.options import TransactionOptions
+    from kgw.pipeline.wire import WireClient
+
+_METADATA_CHARS: Final = 4000
+"""Of what is noted beside one offset: servers take 4,096 bytes (`offset.metadata.max.bytes`)."""
+_DECISION_TIMEOUT_MS: Final = 60_000
+_ENDED: Final = frozenset(
+    {
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.PRODUCER_FENCED,
+    }
+)
+
+
+class TaskPlace(NamedTuple):
+    """Which part of a stream a task writes, and which attempt at it the task is."""
+
+    query_id: str
+    """Of the query's checkpoint: the same after a restart."""
+    batch_id: int
+    partition: int
+    attempt: int
+
+
+class Decision(NamedTuple):
+    """Which transactions hold a micro-batch."""
+
+    query_id: str
+    batch_id: int
+    producers: tuple[TransactionalProducer, ...]
+
+
+def encode_decision(decision: Decision) -> list[str]:
+    """Return what is noted of a decision beside offsets, in parts of at most 4,000 characters."""
+    whole = json.dumps([decision.query_id, decision.producers], separators=(",", ":"))
+    text = base64.b85encode(zlib.compress(whole.encode(), 9)).decode()
+    starts = range(0, len(text), _METADATA_CHARS - 20)
+    return [
+        f"{number}/{len(starts)} {text[start : start + starts.step]}"
+        for number, start in enumerate(starts, 1)
+    ]
+
+
+def decode_decision(batch_id: int, parts: Iterable[str]) -> Decision:
+    """Return the decision that some parts make. Raises PipelineError where they do not make one."""
+    try:
+        found = {}
+        of = set()
+        for part in parts:
+            place, text = part.split(" ")
+            number, count = place.split("/")
+            found[int(number)] = text
+            of.add(int(count))
+        (count_of_all,) = of
+        text = "".join(found[number] for number in range(1, count_of_all + 1))
+        query_id, producers = json.loads(zlib.decompress(base64.b85decode(text)))
+        return Decision(
+            str(query_id),
+            batch_id,
+            tuple(TransactionalProducer(str(name), int(pid), int(e)) for name, pid, e in producers),
+        )
+    except (KeyError, TypeError, ValueError, zlib.error) as error:
+        raise PipelineError(
+            f"what is noted of batch {batch_id} cannot be read: {error!r}"
+        ) from None
+
+
+class ExactlyOnce:
+    """Begins, decides and ends the transactions of one query's sink.
+
+    Every method raises ClientError and PipelineError.
+    """
+
+    def __init__(self, wire: WireClient, options: TransactionOptions) -> None:
+        """Take the client to ask with, and the transactional id, which no other query has."""
+        self._wire = wire
+        self._id = options.transactional_id
+        self._timeout_ms = options.timeout_ms
+        self.group_id = f"kgw-sink-{self._id}"
+        """Its committed offsets are the number of the batch that was decided last."""
+        self._transactions = TransactionalClient(wire.client)
+
+    def begin(self, place: TaskPlace) -> TransactionalProducer | None:
+        """Return the producer to write a task's rows with; None where they are written already."""
+        decision = self._wire.call(self._decision())
+        if decision is not None:
+            self._check(decision, place.query_id, place.batch_id)
+            if decision.batch_id == place.batch_id:
+                return None
+        return self._wire.call(
+            self._transactions.begin(
+                f"{self._id}-{place.partition}-{place.attempt}", timeout_ms=self._timeout_ms
+            )
+        )
+
+    def commit(
+        self,
+        query_id: str,
+        batch_id: int,
+        producers: Sequence[TransactionalProducer],
+        topic: str | None,
+    ) -> None:
+        """Commit what a micro-batch's tasks have written, or what was decided of it before.
+
+        The decision is noted at partitions of `topic`, which only a batch without rows has not.
+        """
+        self._wire.call(self._commit(query_id, batch_id, tuple(producers), topic))
+
+    def abort(self, producers: Iterable[TransactionalProducer]) -> None:
+        """Abort transactions as far as that can be done; the server ends the others in time."""
+        self._wire.call(self._abort(producers))
+
+    async def _commit(
+        self,
+        query_id: str,
+        batch_id: int,
+        producers: tuple[TransactionalProducer, ...],
+        topic: str | None,
+    ) -> None:
+        # A driver that still runs elsewhere decides nothing from here on.
+        decider = await self._transactions.begin(self._id, timeout_ms=_DECISION_TIMEOUT_MS)
+        decision = await self._decision()
+        if decision is not None:
+            self._check(decision, query_id, batch_id)
+        if decision is None or decision.batch_id < batch_id:
+            if topic is None or not producers:
+                return
+            decision = Decision(query_id, batch_id, producers)
+            await self._decide(decider, decision, topic)
+            producers = ()
+        await asyncio.gather(*(self._finish(decision, one) for one in decision.producers))
+        await self._abort(producers)
+        await self._abort_left(decision)
+
+    async def _decide(self, decider: TransactionalProducer, decision: Decision, topic: str) -> None:
+        parts = encode_decision(decision)
+        partitions = len((await self._wire.client.topic(topic)).partitions)
+        if len(parts) > partitions:
+            await self._abort(decision.producers)
+            raise PipelineError(
+                f"batch {decision.batch_id} was written by {len(decision.producers)} tasks, more "
+                f"than can be noted at the {partitions} partitions of topic {topic}: coalesce the "
+                "rows before they are written, or give the topic more partitions"
+            )
+        offsets = {(topic, index): (decision.batch_id, part) for index, part in enumerate(parts)}
+        await asyncio.gather(*(self._check_open(decision, one) for one in decision.producers))
+        await self._transactions.commit_offsets(decider, self.group_id, offsets)
+        await self._transactions.end(decider, is_commit=True)
+
+    async def _check_open(self, decision: Decision, producer: TransactionalProducer) -> None:
+        """Raise PipelineError for a transaction that has ended, while nothing is decided yet."""
+        name = producer.transactional_id
+        found = await TransactionClient(self._wire.client).describe(name)
+        is_same = (found.producer_id, found.producer_epoch) == producer[1:]
+        if found.state != "Ongoing" or not is_same:
+            raise PipelineError(
+                f"batch {decision.batch_id}: transaction {name} was ended before all tasks had "
+                "written, by the server after kafka.transaction.timeout.ms, or by another query "
+                "with the same kafka.transactional.id. Nothing of the batch is committed; start "
+                "the query again to have it written anew"
+            )
+
+    async def _finish(self, decision: Decision, producer: TransactionalProducer) -> None:
+        try:
+            await self._transactions.end(producer, is_commit=True)
+        except ServerRefusedError as error:
+            if error.code not in _ENDED:
+                raise
+            raise PipelineError(
+                f"batch {decision.batch_id} was decided, but a transaction of it cannot be "
+                f"committed: {error}. The server ends one that is open for longer than "
+                "kafka.transaction.timeout.ms, and another query with the same "
+                "kafka.transactional.id ends it, too. Records of the batch may be missing: write "
+                "it again with another kafka.transactional.id and a new checkpoint, and remove "
+                "what is there twice"
+            ) from error
+
+    async def _abort(self, producers: Iterable[TransactionalProducer]) -> None:
+        for one in producers:
+            with suppress(ClientError):
+                await self._transactions.end(one, is_commit=False)
+
+    async def _abort_left(self, decision: Decision) -> None:
+        """Abort what attempts have left that came to nothing: readers would wait for its end."""
+        decided = {one.transactional_id for one in decision.producers}
+        of_tasks = re.compile(re.escape(self._id) + r"-\d+-\d+")
+        with suppress(ClientError):
+            for found in await TransactionClient(self._wire.client).transactions(
+                states=["Ongoing"]
+            ):
+                name = found.transactional_id
+                if of_tasks.fullmatch(name) and name not in decided:
+                    await self._transactions.begin(name, timeout_ms=self._timeout_ms)
+
+    # The decision
+
+    async def _decision(self) -> Decision | None:
+        """Return what was decided last, when no other decision is under way."""
+        client, groups = self._wire.client, GroupClient(self._wire.client)
+
+        async def read() -> dict[tuple[str, int], GroupOffset] | None:
+            try:
+                return await groups.offsets(self.group_id, require_stable=True)
+            except ServerRefusedError as error:
+                if error.code is ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                    return None
+                raise
+
+        found = await client.retrying(read)
+        if found is None:
+            # Of a driver that is no more: committed or aborted when the id has a newer producer.
+            await self._transactions.begin(self._id, timeout_ms=_DECISION_TIMEOUT_MS)
+            found = await client.retrying(
+                lambda: groups.offsets(self.group_id, require_stable=True)
+            )
+        if not found:
+            return None
+        batch_id = max(one.offset for one in found.values())
+        return decode_decision(
+            batch_id, (one.metadata for one in found.values() if one.offset == batch_id)
+        )
+
+    def _check(self, decision: Decision, query_id: str, batch_id: int) -> None:
+        if decision.query_id != query_id:
+            raise PipelineError(
+                f"kafka.transactional.id {self._id} belongs to the query of another checkpoint "
+                f"({decision.query_id}): give each query one of its own"
+            )
+        if decision.batch_id > batch_id:
+            raise PipelineError(
+                f"batch {batch_id} was written before, and batch {decision.batch_id} after it: the "
+                "checkpoint is older than what has been written. Restore the newest one, or begin "
+                "with a new checkpoint and another kafka.transactional.id"
+            )
