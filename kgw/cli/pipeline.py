@@ -8,6 +8,8 @@ from kgw.cli.main import LazyGroup
 
 COMMANDS = {
     "lag": "kgw.cli.pipeline_lag:lag",
+    "archive": "kgw.cli.pipeline_archive:archive",
+    "audit": "kgw.cli.pipeline_audit:audit_archive",
     "jars": "kgw.cli.pipeline_jars:jars",
 }
 """Where each command is, in the order of `kgw pipeline --help`."""

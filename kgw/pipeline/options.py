@@ -308,7 +308,7 @@ class _Options:
         return self._read(name, _positive, "a number above 0")
 
     def size_bytes(self, name: str) -> int | None:
-        return self._read(name, _size_bytes, "a number of bytes, or one with k, m or g")
+        return self._read(name, parse_size_bytes, "a number of bytes, or one with k, m or g")
 
     def flag(self, name: str, *, default: bool) -> bool:
         return self.one_of(name, ("true", "false"), str(default).lower()) == "true"
@@ -475,7 +475,7 @@ def _positive(text: str) -> int:
     return number
 
 
-def _size_bytes(text: str) -> int:
+def parse_size_bytes(text: str) -> int:
     match = re.fullmatch(r"(\d+)\s*([kmg]?)b?", text.lower())
     if match is None:
         raise ValueError(text)

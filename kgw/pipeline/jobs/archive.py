@@ -13,7 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID, uuid4
 
-from kgw.client import GroupClient
+from kgw.client import AdminClient, GroupClient
+from kgw.client.admin import TOPIC
 from kgw.pipeline.archive.commit_log import CommitLog
 from kgw.pipeline.archive.entry import DataFile, Entry, Hole
 from kgw.pipeline.archive.errors import ArchiveError, CoverageError, Fault
@@ -21,6 +22,7 @@ from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.archive.units import Sizes, Unit, write_unit
 from kgw.pipeline.ranges import LEAST_PIECE, OffsetRange, cut_ranges
 from kgw.pipeline.wire import Reading, WireClient
+from kgw.types import TopicId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from kgw.pipeline.jobs.running import Runner
 
 DEFAULT_GROUP: Final = "kgw-archive"
+HOLD_SETTING: Final = "kgw.archive.hold"
 _SAMPLE_BYTES: Final = 256 << 10
 # What another archiver of the same topic, or a sweep that took a file for an orphan, may cause.
 _OVERTAKEN: Final = frozenset({Fault.OVERLAP, Fault.WRONG_START, Fault.MISSING_FILE})
@@ -46,7 +49,7 @@ class ArchiveOptions:
     """Whether offsets that the log has no more are declared as lost, or are an error."""
     group: str | None = DEFAULT_GROUP
     """Commits its position to this group after each commit; lag tools and the hold read it."""
-    sizes: Sizes = Sizes()
+    sizes: Sizes = field(default_factory=Sizes)
     max_bytes_per_s: int | None = None
     """Of stored batches, by all units together."""
 
@@ -141,7 +144,7 @@ def plan(
             lost.append(Hole(partition, first, earliest - 1, "lost"))
             first = earliest
         if first < latest:
-            ranges.append(OffsetRange(topic, partition, first, latest, topic_id.bytes))
+            ranges.append(OffsetRange(topic, partition, first, latest, TopicId(topic_id.bytes)))
     return Plan(starts, tuple(lost), tuple(ranges))
 
 
@@ -396,6 +399,23 @@ class ArchiveJob:
         if group is not None:
             position = {(committed.topic, committed.partition): committed.end}
             self._wire.call(GroupClient(self._wire.client).commit(group, position))
+
+
+def hold(wire: WireClient, topic: str, group: str) -> None:
+    """Let a topic keep what an archive has not: adds its group to `kgw.archive.hold`.
+
+    Raises ArchiveError for a server without this setting, ClientError.
+    """
+    admin = AdminClient(wire.client)
+    rows = wire.call(admin.describe_settings(TOPIC, topic))
+    held = next((row.value for row in rows if row.name == HOLD_SETTING), None)
+    if held is None:
+        raise ArchiveError(
+            f"the server has no setting {HOLD_SETTING}, so that retention may remove what is not "
+            "archived yet; archive without a hold to accept that"
+        )
+    if group not in held.split(","):
+        wire.call(admin.append_setting(TOPIC, topic, HOLD_SETTING, group))
 
 
 def _remove(generation: Path, pieces: Sequence[Piece]) -> None:
