@@ -12,7 +12,7 @@ from kgw.cli.client import Bootstrap, client_options
 from kgw.cli.errors import CommandError
 from kgw.cli.group_offsets import parse_duration_ms
 from kgw.cli.output import note, print_json, print_json_line, print_rows, progress_bar
-from kgw.cli.pipeline_spark import master_option, spark_session
+from kgw.cli.pipeline_spark import SparkWhenNeeded, master_option
 from kgw.cli.settings import parsed
 from kgw.pipeline.archive.entry import DataFile
 from kgw.pipeline.archive.units import Sizes
@@ -23,7 +23,6 @@ from kgw.pipeline.jobs.archive import (
     Due,
     hold,
 )
-from kgw.pipeline.jobs.running import SparkRunner
 from kgw.pipeline.options import parse_size_bytes
 from kgw.pipeline.wire import WireClient
 
@@ -63,10 +62,10 @@ _POLL_S = 1.0
 @click.option(
     "--max-lag",
     "max_lag_ms",
-    default="5m",
+    default="PT5M",
     show_default=True,
     callback=parsed(parse_duration_ms),
-    metavar="TIME",
+    metavar="DURATION",
     help="With --follow: how long records may wait until there are enough for a file.",
 )
 @click.option(
@@ -108,9 +107,7 @@ _POLL_S = 1.0
 @click.option("--dry-run", is_flag=True, help="Say what would be archived; Spark is not started.")
 @master_option
 @client_options
-@click.pass_context
 def archive(
-    ctx: click.Context,
     *,
     topics: tuple[str, ...],
     root: Path,
@@ -134,7 +131,6 @@ def archive(
 
     Check with `kgw pipeline audit`, look with `kgw pipeline lag --archive DIR`.
     """
-    del ctx
     if is_followed and dry_run:
         raise click.UsageError("--dry-run says what one run would do, --follow does not end")
     address = ",".join(f"{host}:{port}" for host, port in bootstrap)
@@ -161,15 +157,15 @@ def archive(
             )
 
         try:
-            plans = {topic: job(_NoRunner(), _ignore).plan(topic)[1] for topic in topics}
+            planning = job(SparkWhenNeeded("", master), lambda _: None)
+            plans = {topic: planning.plan(topic)[1] for topic in topics}
             if dry_run:
                 _print_plans(plans, is_json=is_json)
                 return
             if is_followed if is_held is None else is_held:
                 for topic in topics:
                     hold(wire, topic, group)
-            with spark_session("kgw pipeline archive", master) as spark:
-                runner = SparkRunner(spark, "archive")
+            with SparkWhenNeeded("kgw pipeline archive", master) as runner:
                 if is_followed:
                     _follow(job, runner, topics, file_bytes, max_lag_ms / 1000, is_json=is_json)
                 else:
@@ -200,19 +196,6 @@ def _follow(
         for topic in topics:
             made.run_due(topic, due, time.monotonic())
         time.sleep(min(_POLL_S, max_lag_s))
-
-
-class _NoRunner:
-    """For a job that only plans."""
-
-    parallelism = 1
-
-    def run(self, units: Any, work: Any) -> Any:
-        raise NotImplementedError
-
-
-def _ignore(_: object) -> None:
-    return
 
 
 def _print_plans(plans: dict[str, Any], *, is_json: bool) -> None:

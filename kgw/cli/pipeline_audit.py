@@ -1,4 +1,4 @@
-"""`kgw pipeline audit`: whether an archive holds what its commit log says, and what its topic has."""
+"""`kgw pipeline audit`: whether an archive holds what its log says, and what its topic has."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ _SOURCES = {
     5: "default",
     6: "changed on this node (logger)",
 }
-_SET, _DELETE = 0, 1
+_SET, _DELETE, _APPEND = 0, 1, 2
 _TOPICS_AT_ONCE = 1000
 
 

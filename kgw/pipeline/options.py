@@ -476,7 +476,8 @@ def _positive(text: str) -> int:
 
 
 def parse_size_bytes(text: str) -> int:
+    """Return the bytes of `1000`, `64k`, `256m` or `1g`. Raises ValueError."""
     match = re.fullmatch(r"(\d+)\s*([kmg]?)b?", text.lower())
     if match is None:
-        raise ValueError(text)
+        raise ValueError(f"not a number of bytes, or one with k, m or g: {text}")
     return _positive(match[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[match[2]]
