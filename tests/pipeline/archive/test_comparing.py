@@ -83,7 +83,7 @@ def test_a_partition_is_compared_as_far_as_log_and_archive_reach(tmp_path: Path)
 
     altered = ("altered record", "topic t partition 0: offset 2")
     foreign = ("foreign record", "topic t partition 0: offset 3")
-    assert [foreign, altered] == names(is_compacted=False)
+    assert [altered, foreign] == names(is_compacted=False)
     assert [altered] == names(is_compacted=True)
     del stored[2]
     stored[3] = b"a"

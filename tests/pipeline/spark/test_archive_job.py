@@ -51,11 +51,9 @@ def test_a_topic_is_archived_audited_and_its_lag_is_none(
     assert {"read_lag": 0, "commit_lag": 0} == lag["totals"]
 
 
-def test_an_altered_file_is_found(
-    spark: SparkSession, served: ServedTopics, tmp_path: Path
-) -> None:
+@pytest.mark.usefixtures("spark")
+def test_an_altered_file_is_found(served: ServedTopics, tmp_path: Path) -> None:
     """The audit ends with 1 and names the file."""
-    del spark
     served.create("altered")
     served.number("altered", {0: 100})
     kgw(served, "archive", "-t", "altered", "--out", str(tmp_path))
@@ -67,7 +65,8 @@ def test_an_altered_file_is_found(
     result = CliRunner().invoke(main, ["pipeline", "audit", "--archive", str(tmp_path), "--json"])
     told = json.loads(result.stdout)
     assert 1 == result.exit_code
-    assert "altered file" in [one["finding"] for one in told["findings"]]
+    # By its checksum, or earlier where the byte makes it unreadable.
+    assert told["findings"][0]["finding"] in {"altered file", "damaged file"}
     assert file.name in told["findings"][0]["detail"]
 
 
