@@ -36,10 +36,10 @@ def archived(root: Path, topic: str, topic_id: UUID) -> None:
     path = data_path(0, 0, 3, "append", "a")
     file = DataFile(path, 0, 0, 3, 4, 1, None, None, "append", "crc32:0")
     entry = Entry(uuid4(), topic_id, added=(file,), starts={0: 0})
-    CommitLog(generation, topic_id).commit(entry, planned_at=0)
-    (generation / "p=00000").mkdir()
+    (generation / "p=00000").mkdir(parents=True)
     for first, last in ((0, 3), (4, 5), (7, 8)):
-        (generation / data_path(0, first, last, "append", "a")).touch()
+        (generation / data_path(0, first, last, "append", "a")).write_bytes(b"x")
+    CommitLog(generation, topic_id).commit(entry, planned_at=0)
 
 
 def test_an_archive_is_behind_by_what_it_has_not_read_and_not_committed(
