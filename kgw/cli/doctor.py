@@ -98,6 +98,12 @@ class Examination(NamedTuple):
     metavar="URL",
     help="Look at a SeaweedFS instead: seaweedmq://FILER:PORT/NAMESPACE.",
 )
+@click.option(
+    "--spark",
+    "is_spark",
+    is_flag=True,
+    help="Look at whether Spark can run here instead, and say what to install.",
+)
 @config_file_option
 @assignments_option
 @json_option()
@@ -108,6 +114,7 @@ def doctor(
     address: tuple[str, int],
     read_topics: tuple[str, ...],
     backend: str | None,
+    is_spark: bool,
     config_file: str | None,
     assignments: tuple[str, ...],
     is_json: bool,
@@ -121,7 +128,15 @@ def doctor(
     with the settings that the server has: version, filers, volume servers, copies, fence, lease,
     state, mirror of committed offsets, topics. A gateway may use it meanwhile. It writes one entry
     and one chunk, and removes both.
+
+    With --spark no server is asked: it looks at Java, PySpark, PyArrow and NumPy.
     """
+    if is_spark:
+        if backend is not None or read_topics:
+            raise click.UsageError("--spark stands for itself, without --backend and --read")
+        from kgw.cli.doctor_spark import examine_spark
+
+        ctx.exit(examine_spark(is_json=is_json))
     if backend is not None or config_file is not None or assignments:
         overrides = [] if backend is None else [("kgw.backend", backend, "--backend")]
         config = load(config_file, assignments, overrides)

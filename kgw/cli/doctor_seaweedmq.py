@@ -17,18 +17,15 @@ from kgw.backend.seaweedmq.offline.examine import (
     judge_version,
 )
 from kgw.backend.seaweedmq.offline.findings import Finding, Severity
-from kgw.cli.errors import ExitCode
-from kgw.cli.output import print_json
+from kgw.cli.findings import print_findings
 from kgw.clock import SystemClock
 from kgw.errors import StorageError
 from kgw.metrics import Metrics
-from kgw.types import printable
 
 if TYPE_CHECKING:
     from kgw.backend.seaweedmq.channel.channel import FilerChannel
+    from kgw.cli.errors import ExitCode
     from kgw.config import Config
-
-_COLOURS = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.PROBLEM: "red"}
 
 
 def examine_backend(config: Config, *, is_json: bool) -> ExitCode:
@@ -39,14 +36,7 @@ def examine_backend(config: Config, *, is_json: bool) -> ExitCode:
             "for a data directory there is `kgw log check`"
         )
     findings = asyncio.run(_examine(config))
-    if is_json:
-        print_json({"backend": config.backend, "findings": [one._asdict() for one in findings]})
-    else:
-        for one in findings:
-            severity = click.style(f"{one.severity}:", fg=_COLOURS[one.severity])
-            click.echo(f"{severity} {one.subject}: {printable(one.detail)}")
-    is_wrong = any(one.severity is Severity.PROBLEM for one in findings)
-    return ExitCode.FAILED if is_wrong else ExitCode.OK
+    return print_findings(findings, is_json=is_json, of={"backend": config.backend})
 
 
 async def _examine(config: Config) -> list[Finding]:

@@ -16,7 +16,7 @@ from kgw.errors import DataDirectoryError, KgwError, ListenError, ReplacedError
 from kgw.types import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 COMMANDS = {
     "serve": "kgw.cli.serve:serve",
@@ -31,6 +31,7 @@ COMMANDS = {
     "config": "kgw.cli.config:config",
     "log": "kgw.cli.log:log",
     "state": "kgw.cli.state:state",
+    "pipeline": "kgw.cli.pipeline:pipeline",
     "doctor": "kgw.cli.doctor:doctor",
 }
 """Where each command is, in the order of `kgw --help`."""
@@ -38,14 +39,17 @@ COMMANDS = {
 EPILOG = "Exit codes: " + "; ".join(f"{code.value} {code.meaning}" for code in ExitCode) + "."
 
 
-class RootGroup(click.Group):
-    """Loads commands by name, and makes every failure one line and an exit code."""
+class LazyGroup(click.Group):
+    """Loads commands by name, when they are used."""
+
+    places: Mapping[str, str] = {}
+    """Where each command is, `module:attribute`, in the order of --help."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return list(self.places)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        place = COMMANDS.get(cmd_name)
+        place = self.places.get(cmd_name)
         if place is None:
             return None
         from importlib import import_module
@@ -62,8 +66,14 @@ class RootGroup(click.Group):
             return super().resolve_command(ctx, args)
         except click.exceptions.NoSuchCommand as error:
             raise click.exceptions.NoSuchCommand(
-                error.command_name, possibilities=COMMANDS, ctx=ctx
+                error.command_name, possibilities=self.places, ctx=ctx
             ) from None
+
+
+class RootGroup(LazyGroup):
+    """Makes every failure one line and an exit code."""
+
+    places = COMMANDS
 
     def main(
         self,

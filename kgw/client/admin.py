@@ -60,7 +60,7 @@ _SOURCES = {
     5: "default",
     6: "changed on this node (logger)",
 }
-_SET, _DELETE = 0, 1
+_SET, _DELETE, _APPEND = 0, 1, 2
 _TOPICS_AT_ONCE = 1000
 
 
@@ -205,6 +205,18 @@ class AdminClient:
         self, resource_type: int, name: str, changes: Mapping[str, str | None]
     ) -> None:
         """Set settings; None goes back to the default."""
+        operations = {
+            key: (_DELETE if value is None else _SET, value) for key, value in changes.items()
+        }
+        await self._alter(resource_type, name, operations)
+
+    async def append_setting(self, resource_type: int, name: str, key: str, value: str) -> None:
+        """Add a value to a setting that is a list."""
+        await self._alter(resource_type, name, {key: (_APPEND, value)})
+
+    async def _alter(
+        self, resource_type: int, name: str, operations: Mapping[str, tuple[int, str | None]]
+    ) -> None:
         connection = await self._client.controller_connection()
         answer = await connection.ask(
             IncrementalAlterConfigsRequest(
@@ -215,10 +227,10 @@ class AdminClient:
                         configs=[
                             AlterableConfig(
                                 name=key,
-                                config_operation=_DELETE if value is None else _SET,
+                                config_operation=operation,
                                 value=value,
                             )
-                            for key, value in changes.items()
+                            for key, (operation, value) in operations.items()
                         ],
                     )
                 ]

@@ -308,7 +308,7 @@ class _Options:
         return self._read(name, _positive, "a number above 0")
 
     def size_bytes(self, name: str) -> int | None:
-        return self._read(name, _size_bytes, "a number of bytes, or one with k, m or g")
+        return self._read(name, parse_size_bytes, "a number of bytes, or one with k, m or g")
 
     def flag(self, name: str, *, default: bool) -> bool:
         return self.one_of(name, ("true", "false"), str(default).lower()) == "true"
@@ -475,8 +475,9 @@ def _positive(text: str) -> int:
     return number
 
 
-def _size_bytes(text: str) -> int:
+def parse_size_bytes(text: str) -> int:
+    """Return the bytes of `1000`, `64k`, `256m` or `1g`. Raises ValueError."""
     match = re.fullmatch(r"(\d+)\s*([kmg]?)b?", text.lower())
     if match is None:
-        raise ValueError(text)
+        raise ValueError(f"not a number of bytes, or one with k, m or g: {text}")
     return _positive(match[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[match[2]]

@@ -45,6 +45,9 @@ def session(
     if master is not None and not master.startswith("local"):
         # Workers on other machines must reach the driver.
         del chosen["spark.driver.bindAddress"], chosen["spark.driver.host"]
+    else:
+        # Otherwise Spark warns of a host name that stands for another address.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName(app_name).master(master or DEFAULT_MASTER)
     for name, value in {**chosen, **(settings or {})}.items():
         builder = builder.config(name, value)

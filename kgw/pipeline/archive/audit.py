@@ -3,11 +3,14 @@
 0. The log: every version by the rules of coverage, and every checkpoint by the versions.
 1. The footers: each file is there, whole, and of this topic id, partition, offsets and rows.
 2. The bytes of each file by their checksum, and its offsets one by one.
+
+Level 3 reads the topic as well: `kgw.pipeline.archive.comparing`.
 """
 
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,8 +46,8 @@ class Finding:
     file: DataFile | None = None
 
 
-def audit(generation: Path, topic_id: UUID, *, level: int) -> Iterator[Finding]:
-    """Yield what is wrong, by all levels up to one, at most `MAX_LEVEL`.
+def audit(generation: Path, topic_id: UUID, *, level: int, threads: int = 1) -> Iterator[Finding]:
+    """Yield what is wrong, by all levels up to one, at most `MAX_LEVEL`; reads by so many threads.
 
     Level 0 ends with the first version that is wrong: what follows it says nothing for certain.
     """
@@ -56,10 +59,21 @@ def audit(generation: Path, topic_id: UUID, *, level: int) -> Iterator[Finding]:
     except DamagedLogError as error:
         yield Finding(0, "damaged log", str(error))
         return
-    for _, partition in sorted(coverage.partitions.items()):
-        for piece in partition.pieces:
-            if isinstance(piece, DataFile) and level > 0:
-                yield from audit_file(generation, topic_id, piece, level=level)
+    if level == 0:
+        return
+    files = [
+        piece
+        for _, partition in sorted(coverage.partitions.items())
+        for piece in partition.pieces
+        if isinstance(piece, DataFile)
+    ]
+
+    def look(piece: DataFile) -> list[Finding]:
+        return list(audit_file(generation, topic_id, piece, level=level))
+
+    with ThreadPoolExecutor(threads, thread_name_prefix="kgw-audit") as pool:
+        for findings in pool.map(look, files):
+            yield from findings
 
 
 def audit_file(

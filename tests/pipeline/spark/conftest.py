@@ -29,7 +29,7 @@ def spark() -> Iterator[SparkSession]:
     # No warnings of failed tasks: some are meant to fail.
     made = session(
         "kgw tests",
-        master="local[2]",
+        master="local[2,4]",
         settings={"spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "2"},
         log_level="OFF",
     )

@@ -1,0 +1,29 @@
+"""`kgw pipeline`: a data pipeline's chores. Each command is in a file of its own, `pipeline_*`."""
+
+from __future__ import annotations
+
+import click
+
+from kgw.cli.main import LazyGroup
+
+COMMANDS = {
+    "lag": "kgw.cli.pipeline_lag:lag",
+    "archive": "kgw.cli.pipeline_archive:archive",
+    "audit": "kgw.cli.pipeline_audit:audit_archive",
+    "jars": "kgw.cli.pipeline_jars:jars",
+}
+"""Where each command is, in the order of `kgw pipeline --help`."""
+
+
+class PipelineGroup(LazyGroup):
+    """Imports what a command needs when it runs: Spark, most of all."""
+
+    places = COMMANDS
+
+
+@click.group(cls=PipelineGroup, short_help="Archives of topics, and what Spark needs.")
+def pipeline() -> None:
+    """Look after archives of topics, and fetch what Spark needs.
+
+    `kgw doctor --spark` says whether Spark can run here.
+    """

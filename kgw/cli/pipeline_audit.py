@@ -1,0 +1,164 @@
+"""`kgw pipeline audit`: whether an archive holds what its log says, and what its topic has."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import click
+
+from kgw.cli.client import Bootstrap, client_options
+from kgw.cli.errors import CommandError, ExitCode
+from kgw.cli.output import print_json, print_rows
+from kgw.client import AdminClient
+from kgw.client.admin import TOPIC
+from kgw.pipeline.archive.audit import MAX_LEVEL, audit
+from kgw.pipeline.archive.commit_log import CommitLog
+from kgw.pipeline.archive.comparing import LEVEL, Standing, compare
+from kgw.pipeline.archive.entry import DataFile
+from kgw.pipeline.archive.errors import ArchiveError
+from kgw.pipeline.archive.names import generation_directory
+from kgw.pipeline.lag import archived_topics
+from kgw.pipeline.ranges import OffsetRange
+from kgw.pipeline.wire import Reading, WireClient
+from kgw.types import TopicId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from kgw.pipeline.archive.audit import Finding
+
+
+@click.command("audit", short_help="Prove that an archive is whole.")
+@click.option(
+    "--archive",
+    "root",
+    required=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="The archive.",
+)
+@click.option("-t", "--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic.")
+@click.option(
+    "--level",
+    type=click.IntRange(0, LEVEL),
+    default=MAX_LEVEL,
+    show_default=True,
+    help="How much is read: 0 the commit log, 1 the footers of files, 2 every byte of them, "
+    "3 the topic as well.",
+)
+@client_options
+@click.pass_context
+def audit_archive(
+    ctx: click.Context,
+    *,
+    root: Path,
+    topics: tuple[str, ...],
+    level: int,
+    bootstrap: Bootstrap,
+    is_json: bool,
+) -> None:
+    """Look for what is missing, doubled, altered or foreign in an archive. Spark is not needed.
+
+    Every life of a topic is looked at; level 3 compares the one that the server has, record by
+    record, as far as both reach. The exit code is 1 when something is found.
+    """
+    known = archived_topics(root)
+    if unknown := [name for name in topics or known if name not in known]:
+        raise CommandError(f"{root} has no archive of {', '.join(unknown)}")
+    if not known:
+        raise CommandError(f"{root} is no archive: it has no commit log")
+    threads = len(os.sched_getaffinity(0))
+    address = ",".join(f"{host}:{port}" for host, port in bootstrap)
+    rows: list[dict[str, Any]] = []
+    findings: list[dict[str, Any]] = []
+    for topic in topics or known:
+        lives = sorted(UUID(log.parent.name) for log in (root / topic).glob("*/_log"))
+        for topic_id in lives:
+            generation = generation_directory(str(root), topic, topic_id)
+            found = list(audit(generation, topic_id, level=min(level, MAX_LEVEL), threads=threads))
+            rows.append(
+                _counts(generation, topic, topic_id)
+                if not _has_level(found, 0)
+                else {
+                    "topic": topic,
+                    "topic_id": str(topic_id),
+                }
+            )
+            findings += [_row(topic, topic_id, one) for one in found]
+        if level == LEVEL:
+            with WireClient(address, client_id="kgw-pipeline-audit") as wire:
+                findings += _compare(wire, root, topic, lives)
+    if is_json:
+        print_json({"archive": str(root), "level": level, "topics": rows, "findings": findings})
+    else:
+        print_rows(rows, "topic topic_id files records bytes")
+        if findings:
+            click.echo()
+            print_rows(findings, "topic level finding detail")
+    if findings:
+        ctx.exit(ExitCode.FAILED)
+
+
+def _has_level(found: list[Finding], level: int) -> bool:
+    return any(one.level == level for one in found)
+
+
+def _counts(generation: Path, topic: str, topic_id: UUID) -> dict[str, Any]:
+    coverage = CommitLog(generation, topic_id).read().coverage
+    files = [
+        piece
+        for partition in coverage.partitions.values()
+        for piece in partition.pieces
+        if isinstance(piece, DataFile)
+    ]
+    return {
+        "topic": topic,
+        "topic_id": str(topic_id),
+        "files": len(files),
+        "records": sum(one.rows for one in files),
+        "bytes": sum(one.bytes for one in files),
+    }
+
+
+def _row(topic: str, topic_id: UUID, finding: Finding) -> dict[str, Any]:
+    return {
+        "topic": topic,
+        "topic_id": str(topic_id),
+        "level": finding.level,
+        "finding": finding.name,
+        "detail": finding.text,
+    }
+
+
+def _compare(
+    wire: WireClient, root: Path, topic: str, lives: list[UUID]
+) -> Iterator[dict[str, Any]]:
+    described = wire.find_topic(topic)
+    topic_id = None if described is None else UUID(bytes=bytes(described.topic_id))
+    if described is None or topic_id not in lives:
+        raise ArchiveError(f"topic {topic} as it is on the server was never archived to {root}")
+    settings = wire.call(AdminClient(wire.client).describe_settings(TOPIC, topic))
+    policy = next((one.value for one in settings if one.name == "cleanup.policy"), None)
+    generation = generation_directory(str(root), topic, topic_id)
+    coverage = CommitLog(generation, topic_id).read().coverage
+    bounds = wire.bounds(
+        topic, [one.partition for one in described.partitions], read_committed=True
+    )
+    for partition, (earliest, latest) in sorted(bounds.items()):
+        covered = coverage.partitions.get(partition)
+        if covered is None:
+            continue
+
+        def read_log(first: int, end: int, partition: int = partition) -> Iterator[pa.RecordBatch]:
+            wanted = OffsetRange(topic, partition, first, end, TopicId(topic_id.bytes))
+            for decoded in wire.decoded(wanted, reading=Reading(read_committed=True)):
+                yield decoded.batch
+
+        standing = Standing(earliest, latest, is_compacted="compact" in (policy or ""))
+        for one in compare(generation, topic, partition, covered, standing, read_log):
+            yield _row(topic, topic_id, one)

@@ -1,0 +1,87 @@
+"""What commands share that run on Spark: its master, and a session that is started when needed."""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Self, TypeVar
+
+import click
+
+from kgw.cli.errors import CommandError
+from kgw.pipeline.jobs.running import SparkRunner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+UnitT = TypeVar("UnitT")
+ResultT = TypeVar("ResultT")
+
+DEFAULT_MASTER = "local[*,4]"
+
+master_option = click.option(
+    "--master",
+    default=DEFAULT_MASTER,
+    show_default=True,
+    metavar="MASTER",
+    help="Where Spark runs: spark://HOST:PORT, k8s://..., yarn, or every processor of this "
+    "machine, with three more attempts at a task that fails.",
+)
+
+
+class SparkWhenNeeded:
+    """Runs units on Spark; a session is started for the first of them, and ends with the command.
+
+    A session that runs already in this process is used, and left running.
+    """
+
+    def __init__(self, app_name: str, master: str) -> None:
+        self._app_name = app_name
+        self._master = master
+        self._runner: SparkRunner | None = None
+        self._ending = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.close()
+
+    @property
+    def parallelism(self) -> int:
+        """How many units are worked on at once."""
+        return self._started().parallelism
+
+    def run(
+        self, units: Sequence[UnitT], work: Callable[[UnitT], ResultT]
+    ) -> Iterator[tuple[UnitT, ResultT]]:
+        """Do the work of units; see `Runner`."""
+        return self._started().run(units, work)
+
+    def _started(self) -> SparkRunner:
+        if self._runner is None:
+            self._runner = self._start()
+        return self._runner
+
+    def _start(self) -> SparkRunner:
+        # PySpark warns of a newer pandas, which nothing here uses.
+        warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
+        try:
+            from pyspark.errors import PySparkException
+            from pyspark.sql import SparkSession
+
+            from kgw.pipeline.session import session
+        except ImportError as error:
+            raise CommandError(
+                f"Spark cannot be used: {error}. Install it with pip install 'kgw[spark]'"
+            ) from None
+        is_ours = SparkSession.getActiveSession() is None
+        try:
+            spark = session(self._app_name, master=self._master)
+        except (PySparkException, OSError) as error:
+            raise CommandError(
+                f"Spark cannot start: {error}. `kgw doctor --spark` says what is missing"
+            ) from None
+        if is_ours:
+            self._ending.callback(spark.stop)
+        return SparkRunner(spark, self._app_name)

@@ -1,0 +1,152 @@
+"""Level 3 of an audit: an archive's records beside those of its topic, one by one.
+
+Both come in the order of their offsets, so that they are compared as columns, as far as both have
+been read. Nothing is hashed: what is equal here is equal.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from kgw.pipeline.archive.audit import Finding
+from kgw.pipeline.archive.entry import DataFile, Hole
+from kgw.pipeline.archive.reading import read_range
+from kgw.pipeline.arrow.columns import SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from kgw.pipeline.archive.coverage import PartitionCoverage
+
+LEVEL: Final = 3
+
+
+class Differences(NamedTuple):
+    """Offsets, in order, of what some part of a partition has otherwise than its archive."""
+
+    lost: list[int]
+    """In the topic, not in the archive."""
+    foreign: list[int]
+    """In the archive, not in the topic."""
+    altered: list[int]
+
+
+class Standing(NamedTuple):
+    """What a topic holds of a partition, and whether its log may lack records in the middle."""
+
+    log_start_offset: int
+    end_offset: int
+    is_compacted: bool
+
+
+def compare(
+    generation: Path,
+    topic: str,
+    partition: int,
+    coverage: PartitionCoverage,
+    standing: Standing,
+    read_log: Callable[[int, int], Iterator[pa.RecordBatch]],
+) -> Iterator[Finding]:
+    """Yield what a partition's archive has otherwise than its topic, as far as both reach.
+
+    `read_log` yields the topic's records between two offsets, the second exclusive, as the
+    decoder's columns. What the topic has removed is not compared; a compacted log may lack any
+    record, and so may a compacted file. Raises ArchiveError, and what `read_log` raises.
+    """
+    for piece in coverage.pieces:
+        first = max(piece.first, standing.log_start_offset)
+        end = min(piece.last + 1, standing.end_offset)
+        if first >= end or (isinstance(piece, Hole) and piece.reason != "control"):
+            continue
+        archived = (
+            read_range(generation, coverage, first, end)
+            if isinstance(piece, DataFile)
+            else iter(())
+        )
+        may_lack = isinstance(piece, DataFile) and piece.kind == "compacted"
+        file = piece if isinstance(piece, DataFile) else None
+        for found in differences(archived, read_log(first, end)):
+            for name, offsets, is_expected in (
+                ("lost record", found.lost, may_lack),
+                ("foreign record", found.foreign, standing.is_compacted),
+                ("altered record", found.altered, False),
+            ):
+                if offsets and not is_expected:
+                    text = f"topic {topic} partition {partition}: {_shown(offsets)}"
+                    yield Finding(LEVEL, name, text, file)
+
+
+def differences(
+    archived: Iterator[pa.RecordBatch], stored: Iterator[pa.RecordBatch]
+) -> Iterator[Differences]:
+    """Yield where two streams of records differ, both in the order of their offsets. Pure."""
+    left, right = _Side(archived), _Side(stored)
+    while True:
+        ends = [end for end in (left.end, right.end) if end is not None]
+        if not ends:
+            return
+        ours, theirs = left.take(min(ends)), right.take(min(ends))
+        if not ours.equals(theirs):
+            yield _differences(ours, theirs)
+
+
+class _Side:
+    """One of the streams: the batch that is compared now."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._batch: pa.RecordBatch | None = None
+        self._advance()
+
+    @property
+    def end(self) -> int | None:
+        """The offset behind the batch; None at the end of the stream."""
+        if self._batch is None:
+            return None
+        return int(self._batch.column("offset")[len(self._batch) - 1].as_py()) + 1
+
+    def take(self, end: int) -> pa.RecordBatch:
+        """Take what comes before an offset, which is not above the end of either batch."""
+        if self._batch is None:
+            return _EMPTY
+        count = int(self._batch.column("offset").to_numpy().searchsorted(end))
+        taken, self._batch = self._batch.slice(0, count), self._batch.slice(count)
+        if len(self._batch) == 0:
+            self._advance()
+        return taken
+
+    def _advance(self) -> None:
+        self._batch = next((one for one in self._batches if len(one)), None)
+
+
+_EMPTY: Final = pa.RecordBatch.from_pylist([], schema=SCHEMA)
+
+
+def _differences(ours: pa.RecordBatch, theirs: pa.RecordBatch) -> Differences:
+    our_offsets = ours.column("offset").to_numpy()
+    their_offsets = theirs.column("offset").to_numpy()
+    common, at_ours, at_theirs = np.intersect1d(
+        our_offsets, their_offsets, assume_unique=True, return_indices=True
+    )
+    ours, theirs = ours.take(pa.array(at_ours)), theirs.take(pa.array(at_theirs))
+    altered = [
+        int(offset)
+        for row, offset in enumerate(common)
+        if not ours.slice(row, 1).equals(theirs.slice(row, 1))
+    ]
+    return Differences(
+        np.setdiff1d(their_offsets, common).tolist(),
+        np.setdiff1d(our_offsets, common).tolist(),
+        altered,
+    )
+
+
+def _shown(offsets: list[int]) -> str:
+    told = ", ".join(map(str, offsets[:5]))
+    if len(offsets) > 5:
+        return f"{len(offsets)} offsets, the first are {told}"
+    return f"offset {told}" if len(offsets) == 1 else f"offsets {told}"

@@ -1,0 +1,155 @@
+"""The jars of Spark's own Kafka connector: which ones fit a Spark, and how they are fetched.
+
+The connector's POM names their versions. Each jar is fetched by its name: a POM further down may
+be missing from a repository, and Spark has the rest of what they need.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.error import HTTPError
+from urllib.request import urlopen
+from xml.etree import ElementTree as ET
+
+from kgw.pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MAVEN_CENTRAL: Final = "https://repo1.maven.org/maven2"
+_SPARK: Final = "org.apache.spark"
+_CONNECTOR: Final = "spark-sql-kafka-0-10_2.13"
+_NEEDED: Final = ("spark-token-provider-kafka-0-10_2.13", "kafka-clients", "commons-pool2")
+"""What the connector needs beyond what Spark brings."""
+_TIMEOUT_S: Final = 30.0
+_MAVEN_TIMEOUT_S: Final = 300.0
+_NAMESPACE: Final = "{http://maven.apache.org/POM/4.0.0}"
+
+
+class JarsError(PipelineError):
+    """A jar that cannot be fetched, or is not what its repository says it is."""
+
+
+class Artifact(NamedTuple):
+    """A file of a Maven repository."""
+
+    group: str
+    name: str
+    version: str
+    kind: str = "jar"
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.name}-{self.version}.{self.kind}"
+
+    @property
+    def path(self) -> str:
+        """Where it is below the root of a repository."""
+        return f"{self.group.replace('.', '/')}/{self.name}/{self.version}/{self.file_name}"
+
+    def __str__(self) -> str:
+        return f"{self.group}:{self.name}:{self.version}:{self.kind}"
+
+
+def connector_pom(spark_version: str) -> Artifact:
+    """Return what names the jars for a version of Spark."""
+    return Artifact(_SPARK, _CONNECTOR, spark_version, "pom")
+
+
+def connector_jars(pom: Artifact, text: str) -> list[Artifact]:
+    """Return the connector's jar and those that it needs. Pure. Raises JarsError."""
+    try:
+        # From the repository that the jars come from, whose code will run.
+        root = ET.fromstring(text)  # noqa: S314
+    except ET.ParseError as error:
+        raise JarsError(f"{pom} is no POM: {error}") from None
+    found = {}
+    for one in root.iterfind(f"{_NAMESPACE}dependencies/{_NAMESPACE}dependency"):
+        told = {field.tag.removeprefix(_NAMESPACE): (field.text or "").strip() for field in one}
+        if told.get("type", "jar") == "jar" and told.get("scope", "compile") == "compile":
+            name = told.get("artifactId", "")
+            found[name] = Artifact(told.get("groupId", ""), name, told.get("version", ""))
+    missing = [name for name in _NEEDED if name not in found or not found[name].version]
+    if missing:
+        raise JarsError(f"{pom} does not say which version of {', '.join(missing)} it needs")
+    return [pom._replace(kind="jar"), *(found[name] for name in _NEEDED)]
+
+
+def fetch_jars(
+    directory: Path, spark_version: str, fetch: Callable[[Artifact, Path], None]
+) -> list[Path]:
+    """Put the jars for a version of Spark into a directory: all of them, or none is touched.
+
+    `fetch` puts an artifact into a directory, under its file name, and checks it.
+    Raises JarsError, OSError.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory, prefix=".fetched-") as fetched:
+        place = Path(fetched)
+        pom = connector_pom(spark_version)
+        fetch(pom, place)
+        jars = connector_jars(pom, (place / pom.file_name).read_text(encoding="utf-8"))
+        for jar in jars:
+            fetch(jar, place)
+        return [
+            (place / jar.file_name).replace(directory.resolve() / jar.file_name) for jar in jars
+        ]
+
+
+def fetch_from(repository: str) -> Callable[[Artifact, Path], None]:
+    """Return what fetches from a repository over HTTP, and compares with its SHA-1 file."""
+
+    def fetch(artifact: Artifact, directory: Path) -> None:
+        url = f"{repository.rstrip('/')}/{artifact.path}"
+        expected = _get(f"{url}.sha1").decode("ascii", "replace").split()
+        data = _get(url)
+        found = hashlib.sha1(data, usedforsecurity=False).hexdigest()
+        if expected[:1] != [found]:
+            raise JarsError(f"{url} has the SHA-1 {found}, not the one that is stored beside it")
+        (directory / artifact.file_name).write_bytes(data)
+
+    return fetch
+
+
+def fetch_by_maven(artifact: Artifact, directory: Path) -> None:
+    """Fetch with `mvn`, which knows the mirrors, proxies and passwords of its settings.xml."""
+    command = ["mvn", "--batch-mode", "--quiet", "--strict-checksums", "dependency:copy"]
+    command += [f"-Dartifact={artifact}", f"-DoutputDirectory={directory}"]
+    try:
+        done = subprocess.run(  # noqa: S603 - names of artifacts, no shell
+            command, capture_output=True, text=True, timeout=_MAVEN_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise JarsError(f"mvn did not get {artifact} in {_MAVEN_TIMEOUT_S:.0f} s") from None
+    if done.returncode or not (directory / artifact.file_name).is_file():
+        said = [line for line in done.stdout.splitlines() if line.startswith("[ERROR]")]
+        raise JarsError(f"mvn cannot get {artifact}: {said[0] if said else done.stderr[-500:]}")
+
+
+def has_maven() -> bool:
+    """Whether there is `mvn` to run."""
+    return shutil.which("mvn") is not None
+
+
+def spark_jars(jars: list[Path]) -> str:
+    """Return the value of `spark.jars` that has these in a session."""
+    return ",".join(map(os.fspath, jars))
+
+
+def _get(url: str) -> bytes:
+    if not url.startswith(("https://", "http://")):
+        raise JarsError(f"not an address of a Maven repository: {url}")
+    try:
+        with urlopen(url, timeout=_TIMEOUT_S) as answer:  # noqa: S310 - checked above
+            data: bytes = answer.read()
+    except HTTPError as error:
+        raise JarsError(f"{url}: {error.code} {error.reason}") from None
+    except OSError as error:
+        raise JarsError(f"{url} cannot be fetched: {error}") from None
+    return data

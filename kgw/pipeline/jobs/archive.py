@@ -1,0 +1,424 @@
+"""archive: what a topic holds and its archive has not, written to files and committed.
+
+The commit log of the archive is the only truth about progress. A range is read by one unit and
+committed when everything before it is; whoever commits second, of two that archive the same
+topic, finds the range covered and removes its own files.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import UUID, uuid4
+
+from kgw.client import AdminClient, GroupClient
+from kgw.client.admin import TOPIC
+from kgw.pipeline.archive.commit_log import CommitLog
+from kgw.pipeline.archive.entry import DataFile, Entry, Hole
+from kgw.pipeline.archive.errors import ArchiveError, CoverageError, Fault
+from kgw.pipeline.archive.names import generation_directory
+from kgw.pipeline.archive.units import Sizes, Unit, write_unit
+from kgw.pipeline.ranges import LEAST_PIECE, OffsetRange, cut_ranges
+from kgw.pipeline.wire import Reading, WireClient
+from kgw.types import TopicId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from kgw.client import TopicDescription
+    from kgw.offsets.ranges import OffsetBounds
+    from kgw.pipeline.archive.coverage import Coverage
+    from kgw.pipeline.archive.entry import Piece
+    from kgw.pipeline.jobs.running import Runner
+
+DEFAULT_GROUP: Final = "kgw-archive"
+HOLD_SETTING: Final = "kgw.archive.hold"
+_SAMPLE_BYTES: Final = 256 << 10
+# What another archiver of the same topic, or a sweep that took a file for an orphan, may cause.
+_OVERTAKEN: Final = frozenset({Fault.OVERLAP, Fault.WRONG_START, Fault.MISSING_FILE})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveOptions:
+    """How a topic is archived."""
+
+    accept_loss: bool = False
+    """Whether offsets that the log has no more are declared as lost, or are an error."""
+    group: str | None = DEFAULT_GROUP
+    """Commits its position to this group after each commit; lag tools and the hold read it."""
+    sizes: Sizes = field(default_factory=Sizes)
+    max_bytes_per_s: int | None = None
+    """Of stored batches, by all units together."""
+
+
+class Plan(NamedTuple):
+    """What is to be archived of a topic. Offsets are inclusive in holes, ends are exclusive."""
+
+    starts: Mapping[int, int]
+    """Where the archive of partitions begins that it does not know yet."""
+    lost: tuple[Hole, ...]
+    ranges: tuple[OffsetRange, ...]
+
+    @property
+    def length(self) -> int:
+        """How many offsets are to be read."""
+        return sum(one.length for one in self.ranges)
+
+
+class Committed(NamedTuple):
+    """What one commit has added to a partition."""
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(slots=True)
+class Summary:
+    """What a run has archived of a topic."""
+
+    topic: str
+    topic_id: UUID
+    offsets: int = 0
+    records: int = 0
+    files: int = 0
+    bytes: int = 0
+    lost_offsets: int = 0
+    overtaken_units: int = 0
+    """Units that another archiver was faster with; their files were removed."""
+    ends: dict[int, int] = field(default_factory=dict)
+    """Up to where each partition is archived, exclusive."""
+
+    def add(self, committed: Committed) -> None:
+        """Count a commit."""
+        files = [one for one in committed.pieces if isinstance(one, DataFile)]
+        self.offsets += committed.end - committed.first
+        self.records += sum(one.rows for one in files)
+        self.files += len(files)
+        self.bytes += sum(one.bytes for one in files)
+        self.ends[committed.partition] = committed.end
+
+
+# --- planning ------------------------------------------------------------------------------------
+
+
+def plan(
+    topic: str,
+    topic_id: UUID,
+    coverage: Coverage,
+    bounds: Mapping[int, OffsetBounds],
+    *,
+    accept_loss: bool,
+) -> Plan:
+    """Return what a topic holds and its archive has not. Pure.
+
+    Raises ArchiveError where the log begins after the archive ends, unless that is accepted, and
+    where the log ends before the archive does.
+    """
+    starts: dict[int, int] = {}
+    lost: list[Hole] = []
+    ranges: list[OffsetRange] = []
+    for partition, (earliest, latest) in sorted(bounds.items()):
+        known = coverage.partitions.get(partition)
+        if known is None:
+            starts[partition] = earliest
+        first = earliest if known is None else known.next
+        where = f"topic {topic} partition {partition}"
+        if first > latest:
+            raise ArchiveError(
+                f"{where}: the archive goes to offset {first - 1}, and the log ends at {latest}: "
+                "the log has lost records"
+            )
+        if first < earliest:
+            if not accept_loss:
+                raise ArchiveError(
+                    f"{where}: offsets {first} to {earliest - 1} were removed from the log before "
+                    f"they were archived, it begins at {earliest} now; accept the loss to go on "
+                    "behind them"
+                )
+            lost.append(Hole(partition, first, earliest - 1, "lost"))
+            first = earliest
+        if first < latest:
+            ranges.append(OffsetRange(topic, partition, first, latest, TopicId(topic_id.bytes)))
+    return Plan(starts, tuple(lost), tuple(ranges))
+
+
+def cut(
+    ranges: Sequence[OffsetRange],
+    bytes_per_offset: Mapping[int, float],
+    *,
+    parallelism: int,
+    unit_bytes: int,
+) -> list[OffsetRange]:
+    """Return units of about so many stored bytes, or less where more can be read at once. Pure."""
+    units: list[OffsetRange] = []
+    for one in cut_ranges(ranges, pieces=parallelism, least=LEAST_PIECE):
+        size = max(bytes_per_offset[one.partition], 1e-9)
+        units += cut_ranges([one], pieces=1, most=max(1, int(unit_bytes / size)))
+    return units
+
+
+class Due:
+    """Which partitions are worth a file: those with enough to fill one, or that waited. Pure."""
+
+    def __init__(self, *, least_bytes: int, max_lag_s: float) -> None:
+        self._least_bytes = least_bytes
+        self._max_lag_s = max_lag_s
+        self._since_s: dict[tuple[bytes, int], float] = {}
+
+    def choose(
+        self,
+        ranges: Sequence[OffsetRange],
+        bytes_per_offset: Mapping[int, float],
+        now_s: float,
+    ) -> list[OffsetRange]:
+        """Return the ranges of one topic that are due now, by a clock that never goes back."""
+        due = []
+        for one in ranges:
+            key = (one.topic_id, one.partition)
+            since_s = self._since_s.setdefault(key, now_s)
+            is_enough = one.length * bytes_per_offset[one.partition] >= self._least_bytes
+            if is_enough or now_s - since_s >= self._max_lag_s:
+                del self._since_s[key]
+                due.append(one)
+        return due
+
+
+# --- a unit --------------------------------------------------------------------------------------
+
+
+class UnitSettings(NamedTuple):
+    """What a task is told, beside its range."""
+
+    bootstrap: str
+    generation: Path
+    topic_id: UUID
+    reading: Reading
+    sizes: Sizes
+
+
+def archive_range(settings: UnitSettings, wanted: OffsetRange) -> tuple[Piece, ...]:
+    """Read a range and write its files; they count when they are committed.
+
+    Raises ArchiveError, ClientError, PipelineError.
+    """
+    unit = Unit(settings.topic_id, wanted.partition, wanted.first, wanted.end)
+    with WireClient(settings.bootstrap) as wire:
+        parts = wire.decoded(wanted, reading=settings.reading)
+        return write_unit(settings.generation, unit, parts, sizes=settings.sizes)
+
+
+# --- the job -------------------------------------------------------------------------------------
+
+
+class ArchiveJob:
+    """Archives topics of one cluster into one root. Every method raises ArchiveError, ClientError.
+
+    Only what was committed on the server is read: records of aborted transactions are declared as
+    offsets without a record, and an open transaction ends what can be archived.
+    """
+
+    def __init__(
+        self,
+        wire: WireClient,
+        bootstrap: str,
+        root: Path,
+        runner: Runner,
+        options: ArchiveOptions,
+        *,
+        now_ms: Callable[[], int],
+        on_committed: Callable[[Committed], None] = lambda _: None,
+    ) -> None:
+        """Take a client for the driver, and the address of the cluster for the tasks."""
+        self._wire = wire
+        self._bootstrap = bootstrap
+        self._root = root
+        self._runner = runner
+        self._options = options
+        self._now_ms = now_ms
+        self._on_committed = on_committed
+
+    def plan(self, topic: str) -> tuple[UUID, Plan]:
+        """Return what is to be archived of a topic now."""
+        described, topic_id = self._find(topic)
+        coverage = self._log(topic, topic_id).read().coverage
+        # After the coverage, which others may extend: an end that was asked for later is not
+        # behind it.
+        return topic_id, self._plan(described, topic_id, coverage)
+
+    def run_once(self, topic: str) -> Summary:
+        """Archive what the topic holds when this is called."""
+        described, topic_id = self._find(topic)
+        summary = Summary(topic, topic_id)
+        until: dict[int, int] | None = None
+        while True:
+            snapshot = self._log(topic, topic_id).read()
+            planned = self._plan(described, topic_id, snapshot.coverage)
+            if until is None:
+                until = {one.partition: one.end for one in planned.ranges}
+                summary.ends = {
+                    partition: one.next for partition, one in snapshot.coverage.partitions.items()
+                }
+            ranges = [
+                one._replace(end=min(one.end, until.get(one.partition, one.first)))
+                for one in planned.ranges
+            ]
+            ranges = [one for one in ranges if one.length]
+            if not ranges and not planned.starts and not planned.lost:
+                return summary
+            self._run(planned, ranges, self.sizes_of(ranges), summary)
+
+    def run_due(self, topic: str, due: Due, now_s: float) -> Summary:
+        """Archive the partitions of a topic that are due; `now_s` never goes back."""
+        described, topic_id = self._find(topic)
+        summary = Summary(topic, topic_id)
+        snapshot = self._log(topic, topic_id).read()
+        planned = self._plan(described, topic_id, snapshot.coverage)
+        sizes = self.sizes_of(planned.ranges)
+        ranges = due.choose(planned.ranges, sizes, now_s)
+        if ranges or planned.starts or planned.lost:
+            self._run(planned, ranges, sizes, summary)
+        return summary
+
+    def sizes_of(self, ranges: Sequence[OffsetRange]) -> dict[int, float]:
+        """Return how many stored bytes an offset takes, by partition: of the first few of each."""
+        sampling = Reading(read_committed=True, max_fetch_bytes=_SAMPLE_BYTES)
+        sizes = {}
+        for one in ranges:
+            piece = self._wire.first_piece(one, sampling)
+            sizes[one.partition] = (
+                0.0
+                if piece is None
+                else len(piece.data) / max(1, piece.next_offset - piece.first_offset)
+            )
+        return sizes
+
+    def _find(self, topic: str) -> tuple[TopicDescription, UUID]:
+        described = self._wire.find_topic(topic)
+        if described is None:
+            raise ArchiveError(f"there is no topic {topic}")
+        return described, UUID(bytes=bytes(described.topic_id))
+
+    def _log(self, topic: str, topic_id: UUID) -> CommitLog:
+        return CommitLog(generation_directory(str(self._root), topic, topic_id), topic_id)
+
+    def _plan(self, described: TopicDescription, topic_id: UUID, coverage: Coverage) -> Plan:
+        topic = str(described.name)
+        bounds = self._wire.bounds(
+            topic, [one.partition for one in described.partitions], read_committed=True
+        )
+        return plan(topic, topic_id, coverage, bounds, accept_loss=self._options.accept_loss)
+
+    def _run(
+        self,
+        planned: Plan,
+        ranges: Sequence[OffsetRange],
+        sizes: Mapping[int, float],
+        summary: Summary,
+    ) -> None:
+        """Read ranges and commit them, each as soon as what comes before it is committed."""
+        generation = generation_directory(str(self._root), summary.topic, summary.topic_id)
+        log = self._log(summary.topic, summary.topic_id)
+        if planned.starts or planned.lost:
+            entry = self._entry(summary, planned.lost, planned.starts)
+            if not self._commit(log, entry):
+                return  # Another archiver has begun: what is left to do is another plan.
+            summary.lost_offsets += sum(one.last - one.first + 1 for one in planned.lost)
+        rate = self._options.max_bytes_per_s
+        at_once = max(1, min(self._runner.parallelism, len(ranges)))
+        settings = UnitSettings(
+            self._bootstrap,
+            generation,
+            summary.topic_id,
+            Reading(
+                read_committed=True,
+                max_bytes_per_s=None if rate is None else max(1, rate // at_once),
+            ),
+            self._options.sizes,
+        )
+        units = cut(
+            ranges,
+            sizes,
+            parallelism=self._runner.parallelism,
+            unit_bytes=self._options.sizes.file_bytes,
+        )
+        next_offsets = {one.partition: one.first for one in ranges}
+        done: dict[int, dict[int, tuple[int, tuple[Piece, ...]]]] = defaultdict(dict)
+        for unit, pieces in self._runner.run(units, partial(archive_range, settings)):
+            waiting = done[unit.partition]
+            waiting[unit.first] = (unit.end, pieces)
+            first = end = next_offsets[unit.partition]
+            added: list[Piece] = []
+            while end in waiting:
+                end, more = waiting.pop(end)
+                added += more
+            if end == first:
+                continue
+            next_offsets[unit.partition] = end
+            entry = self._entry(summary, tuple(added))
+            if not self._commit(log, entry):
+                _remove(generation, added)
+                summary.overtaken_units += 1
+                continue
+            committed = Committed(summary.topic, unit.partition, first, end, tuple(added))
+            summary.add(committed)
+            self._tell_group(committed)
+            self._on_committed(committed)
+
+    def _entry(
+        self,
+        summary: Summary,
+        added: tuple[Piece, ...],
+        starts: Mapping[int, int] | None = None,
+    ) -> Entry:
+        return Entry(
+            uuid4(),
+            summary.topic_id,
+            added=added,
+            starts=dict(starts or {}),
+            committed_at_ms=self._now_ms(),
+        )
+
+    def _commit(self, log: CommitLog, entry: Entry) -> bool:
+        """Return whether an entry was committed; False when another archiver was faster."""
+        try:
+            log.commit(entry, planned_at=log.read().version)
+        except CoverageError as error:
+            if error.fault not in _OVERTAKEN:
+                raise
+            return False
+        return True
+
+    def _tell_group(self, committed: Committed) -> None:
+        group = self._options.group
+        if group is not None:
+            position = {(committed.topic, committed.partition): committed.end}
+            self._wire.call(GroupClient(self._wire.client).commit(group, position))
+
+
+def hold(wire: WireClient, topic: str, group: str) -> None:
+    """Let a topic keep what an archive has not: adds its group to `kgw.archive.hold`.
+
+    Raises ArchiveError for a server without this setting, ClientError.
+    """
+    admin = AdminClient(wire.client)
+    rows = wire.call(admin.describe_settings(TOPIC, topic))
+    held = next((row.value for row in rows if row.name == HOLD_SETTING), None)
+    if held is None:
+        raise ArchiveError(
+            f"the server has no setting {HOLD_SETTING}, so that retention may remove what is not "
+            "archived yet; archive without a hold to accept that"
+        )
+    if group not in held.split(","):
+        wire.call(admin.append_setting(TOPIC, topic, HOLD_SETTING, group))
+
+
+def _remove(generation: Path, pieces: Sequence[Piece]) -> None:
+    for piece in pieces:
+        if isinstance(piece, DataFile):
+            (generation / piece.path).unlink(missing_ok=True)

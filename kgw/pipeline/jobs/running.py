@@ -1,0 +1,105 @@
+"""Units of work as Spark's tasks: each on its own, told of as soon as it is done."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+from uuid import uuid4
+
+from kgw.client import ClientError
+from kgw.pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pyspark.sql import SparkSession
+
+UnitT = TypeVar("UnitT")
+ResultT = TypeVar("ResultT")
+
+
+class JobError(PipelineError):
+    """A unit that cannot be done; the text says which one, and why."""
+
+
+class Runner(Protocol):
+    """Does the work of units, in any order and some at once.
+
+    Yields each unit with what was made of it, as soon as that is done. Raises JobError for the
+    first that cannot be done; the others are given up then, as when the iteration is ended early.
+    """
+
+    @property
+    def parallelism(self) -> int:
+        """How many units are worked on at once."""
+
+    def run(
+        self, units: Sequence[UnitT], work: Callable[[UnitT], ResultT]
+    ) -> Iterator[tuple[UnitT, ResultT]]:
+        """Do it."""
+
+
+class SparkRunner:
+    """A task of Spark for each unit; Spark does a task again that fails or loses its executor."""
+
+    def __init__(self, spark: SparkSession, description: str) -> None:
+        self._context = spark.sparkContext
+        self._description = description
+        self.parallelism: int = self._context.defaultParallelism
+
+    def run(
+        self, units: Sequence[UnitT], work: Callable[[UnitT], ResultT]
+    ) -> Iterator[tuple[UnitT, ResultT]]:
+        """Yield each unit with what a task made of it; see `Runner`."""
+        group = f"kgw-{uuid4()}"
+
+        def submit(unit: UnitT) -> ResultT:
+            self._context.setJobGroup(group, f"{self._description}: {unit}", interruptOnCancel=True)
+            found = self._context.parallelize([unit], 1).map(_Attempt(work)).collect()[0]
+            if isinstance(found, _Refused):
+                raise JobError(found.text)
+            return found
+
+        # A job of Spark blocks the thread that asks for it.
+        with ThreadPoolExecutor(self.parallelism, thread_name_prefix="kgw-unit") as pool:
+            waiting = {pool.submit(submit, unit): unit for unit in units}
+            try:
+                for done in as_completed(waiting):
+                    try:
+                        result = done.result()
+                    except PipelineError:
+                        raise
+                    except Exception as error:
+                        raise JobError(f"{waiting[done]}: {_last_line(error)}") from error
+                    yield waiting[done], result
+            finally:
+                if any(not one.done() for one in waiting):
+                    for one in waiting:
+                        one.cancel()
+                    self._context.cancelJobGroup(group)
+
+
+class _Refused(NamedTuple):
+    """What another attempt would find again."""
+
+    text: str
+
+
+class _Attempt(Generic[UnitT, ResultT]):
+    """Tells errors of the pipeline as results: Spark would try again, and bury them in Java's."""
+
+    def __init__(self, work: Callable[[UnitT], ResultT]) -> None:
+        self._work = work
+
+    def __call__(self, unit: UnitT) -> ResultT | _Refused:
+        try:
+            return self._work(unit)
+        except (PipelineError, ClientError) as error:
+            return _Refused(str(error))
+
+
+def _last_line(error: Exception) -> str:
+    """Return what a task's Python said last, without the frames of Java around it."""
+    told = str(error).partition("\n\tat ")[0]
+    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    return lines[-1] if lines else repr(error)

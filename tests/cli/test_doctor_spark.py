@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw.backend.seaweedmq.offline.findings import Severity
+from kgw.cli.doctor_spark import find_homes, find_java, find_package
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Commands
+
+JAVA_17 = 'openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment'
+JAVA_8 = 'java version "1.8.0_402"'
+
+
+def failing(_: str) -> str:
+    """Stand for a Java that is not there."""
+    raise OSError("no such file")
+
+
+@pytest.mark.parametrize(
+    ("said", "severity", "told"),
+    [
+        (JAVA_17, Severity.OK, "version 17, /java/bin/java"),
+        (JAVA_8, Severity.PROBLEM, "version 8, too old for Spark; install a Java runtime"),
+        ("hello", Severity.PROBLEM, "does not say its version, but 'hello'; install"),
+        (None, Severity.PROBLEM, "cannot be run: no such file; install"),
+    ],
+)
+def test_the_java_that_spark_would_start_is_looked_at(
+    said: str | None, severity: Severity, told: str
+) -> None:
+    """What is wrong comes with what to install."""
+    run = failing if said is None else lambda _: said
+    found = find_java({"JAVA_HOME": "/java"}, run)
+    assert severity == found.severity
+    assert told in found.detail
+
+
+def test_without_java_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the name of the package."""
+    monkeypatch.setenv("PATH", "")
+    found = find_java({})
+    assert (Severity.PROBLEM, True) == (found.severity, "openjdk-17-jre-headless" in found.detail)
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "severity"),
+    [
+        ("pyspark", "4.2.0", Severity.OK),
+        ("pyspark", "4.3.0", Severity.PROBLEM),
+        ("pyspark", "4.1.1", Severity.PROBLEM),
+        ("numpy", "3.0.0", Severity.OK),
+    ],
+)
+def test_packages_have_a_least_version_and_one_that_is_too_new(
+    name: str, version: str, severity: Severity
+) -> None:
+    """Those of the extra `spark`."""
+    assert severity == find_package(name, version).severity
+
+
+def test_another_spark_is_a_warning(tmp_path: Path) -> None:
+    """SPARK_HOME takes the place of PySpark's own, and its jars are the ones that count."""
+    own, other = tmp_path / "own", tmp_path / "other"
+    (other / "jars").mkdir(parents=True)
+    (other / "jars" / "spark-sql-kafka-0-10_2.13-4.2.0.jar").touch()
+    own.mkdir()
+
+    warning, jars = find_homes({"SPARK_HOME": str(other)}, own)
+    assert (Severity.WARNING, "SPARK_HOME") == (warning.severity, warning.subject)
+    assert "spark-sql-kafka-0-10_2.13-4.2.0.jar" == jars.detail
+    (alone,) = find_homes({"SPARK_HOME": str(own)}, own)
+    assert "kgw pipeline jars --to DIR" in alone.detail
+
+
+def test_the_command_tells_each_finding(offline: Commands) -> None:
+    """Without a server, as JSON too."""
+    result = offline.run("doctor", "--spark")
+    assert "pyspark" in result.output
+    findings = offline.run("doctor", "--spark", "--json")
+    assert '"subject": "Java"' in findings.stdout

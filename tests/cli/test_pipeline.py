@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+from uuid import UUID, uuid4
+
+from kgw.cli.client import parse_bootstrap
+from kgw.client import AsyncClient
+from kgw.client.groups import GroupClient
+from kgw.pipeline.archive.commit_log import CommitLog
+from kgw.pipeline.archive.entry import DataFile, Entry
+from kgw.pipeline.archive.names import data_path, generation_directory
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Commands
+
+
+def produced(kgw: Commands, topic: str) -> UUID:
+    """Create a topic of two partitions, ten records in the first, to which a group commits 4."""
+
+    async def commit() -> UUID:
+        async with AsyncClient(parse_bootstrap(kgw.bootstrap), client_id="test") as client:
+            await GroupClient(client).commit("readers", {(topic, 0): 4})
+            return UUID(bytes=(await client.topic(topic)).topic_id)
+
+    kgw.succeed("topics", "create", topic, "-p", "2")
+    kgw.succeed("produce", topic, "-p", "0", data="".join(f"{one}\n" for one in range(10)))
+    return asyncio.run(commit())
+
+
+def archived(root: Path, topic: str, topic_id: UUID) -> None:
+    """Commit offsets 0 to 3 of the first partition; leave a file of 4 to 5, and one past a gap."""
+    generation = generation_directory(str(root), topic, topic_id)
+    path = data_path(0, 0, 3, "append", "a")
+    file = DataFile(path, 0, 0, 3, 4, 1, None, None, "append", "crc32:0")
+    entry = Entry(uuid4(), topic_id, added=(file,), starts={0: 0})
+    (generation / "p=00000").mkdir(parents=True)
+    for first, last in ((0, 3), (4, 5), (7, 8)):
+        (generation / data_path(0, first, last, "append", "a")).write_bytes(b"x")
+    CommitLog(generation, topic_id).commit(entry, planned_at=0)
+
+
+def test_an_archive_is_behind_by_what_it_has_not_read_and_not_committed(
+    kgw: Commands, tmp_path: Path
+) -> None:
+    """Files count as far as they follow each other; a partition without a commit is marked."""
+    archived(tmp_path, "behind", produced(kgw, "behind"))
+    told = kgw.json("pipeline", "lag", "--archive", str(tmp_path))
+
+    assert {"read_lag": 4, "commit_lag": 2} == told["totals"]
+    first, second = told["partitions"]
+    assert (4, 6, 4, 2, None) == tuple(
+        first[key] for key in ("committed", "written", "read_lag", "commit_lag", "mark")
+    )
+    assert "not-archived" == second["mark"]
+    assert 1 == kgw.run("pipeline", "lag", "--archive", str(tmp_path), "--check").exit_code
+
+
+def test_the_archive_of_a_topic_that_is_no_more_is_marked(kgw: Commands, tmp_path: Path) -> None:
+    """It is shown as it ended."""
+    archived(tmp_path, "removed", uuid4())
+    (told,) = kgw.json("pipeline", "lag", "--archive", str(tmp_path))["partitions"]
+    assert ("topic-gone", 4, None) == (told["mark"], told["committed"], told["read_lag"])
+
+
+def test_what_is_no_archive_is_refused(kgw: Commands, tmp_path: Path) -> None:
+    """A mistyped directory is not a lag of 0."""
+    assert "no commit log" in kgw.fail(1, "pipeline", "lag", "--archive", str(tmp_path))
+
+
+def test_without_an_archive_it_is_the_lag_of_groups(kgw: Commands) -> None:
+    """The same rows as `kgw offsets lag`."""
+    produced(kgw, "read")
+    told = kgw.json("offsets", "lag", "-g", "readers", "-t", "read")
+    assert told == kgw.json("pipeline", "lag", "-g", "readers", "-t", "read")

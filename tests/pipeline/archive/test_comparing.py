@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kgw.pipeline.archive.commit_log import CommitLog
+from kgw.pipeline.archive.comparing import Standing, compare, differences
+from kgw.pipeline.archive.entry import Entry
+from kgw.pipeline.archive.units import Unit, write_unit
+from kgw.pipeline.arrow.columns import SCHEMA
+from kgw.pipeline.arrow.decode import Decoded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+TOPIC_ID = UUID(int=7)
+
+
+def batch(rows: dict[int, bytes]) -> pa.RecordBatch:
+    """Return records by offset and value."""
+    return pa.RecordBatch.from_pylist([record(*one) for one in rows.items()], schema=SCHEMA)
+
+
+def record(offset: int, value: bytes) -> dict[str, Any]:
+    """Return a record of the decoder's columns."""
+    return {
+        "offset": offset,
+        "timestamp_ms": 5,
+        "timestamp_type": 0,
+        "leader_epoch": 1,
+        "key": b"k",
+        "value": value,
+        "headers": None,
+    }
+
+
+def cut(rows: dict[int, bytes], sizes: list[int]) -> Iterator[pa.RecordBatch]:
+    """Yield records in batches of these lengths, 0 among them, and what is left."""
+    whole = batch(dict(sorted(rows.items())))
+    for size in sizes:
+        yield whole.slice(0, size)
+        whole = whole.slice(size) if size < len(whole) else whole.slice(len(whole))
+    yield whole
+
+
+RECORDS = st.dictionaries(st.integers(0, 20), st.sampled_from([b"a", b"b"]))
+SIZES = st.lists(st.integers(0, 4), max_size=8)
+
+
+@given(RECORDS, RECORDS, SIZES, SIZES)
+def test_differences_are_those_of_two_dictionaries(
+    ours: dict[int, bytes], theirs: dict[int, bytes], sizes: list[int], others: list[int]
+) -> None:
+    """However either side is cut into batches."""
+    found = list(differences(cut(ours, sizes), cut(theirs, others)))
+    assert sorted(theirs.keys() - ours.keys()) == [one for part in found for one in part.lost]
+    assert sorted(ours.keys() - theirs.keys()) == [one for part in found for one in part.foreign]
+    altered = [one for one in sorted(ours.keys() & theirs.keys()) if ours[one] != theirs[one]]
+    assert altered == [one for part in found for one in part.altered]
+
+
+def test_a_partition_is_compared_as_far_as_log_and_archive_reach(tmp_path: Path) -> None:
+    """What the log has removed is passed over, and so is what is not archived yet."""
+    parts = [Decoded(batch({0: b"a", 1: b"a", 2: b"a", 3: b"a"}), 4, [], is_partial=False)]
+    pieces = write_unit(tmp_path, Unit(TOPIC_ID, 0, 0, 4), parts)
+    log = CommitLog(tmp_path, TOPIC_ID)
+    entry = Entry(TOPIC_ID, TOPIC_ID, added=pieces, starts={0: 0})
+    coverage = log.commit(entry, planned_at=0).coverage.partitions[0]
+    stored = {1: b"a", 2: b"b", 4: b"a"}
+
+    def read_log(first: int, end: int) -> Iterator[pa.RecordBatch]:
+        yield batch({at: value for at, value in stored.items() if first <= at < end})
+
+    def names(*, is_compacted: bool) -> list[tuple[str, str]]:
+        standing = Standing(1, 5, is_compacted)
+        found = compare(tmp_path, "t", 0, coverage, standing, read_log)
+        return [(one.name, one.text) for one in found]
+
+    altered = ("altered record", "topic t partition 0: offset 2")
+    foreign = ("foreign record", "topic t partition 0: offset 3")
+    assert [altered, foreign] == names(is_compacted=False)
+    assert [altered] == names(is_compacted=True)
+    del stored[2]
+    stored[3] = b"a"
+    assert [("foreign record", "topic t partition 0: offset 2")] == names(is_compacted=False)

@@ -1,0 +1,288 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+from uuid import UUID, uuid4
+
+import pytest
+
+from kgw.client import GroupClient, NewRecord, Producer, TransactionalClient
+from kgw.client.admin import TOPIC
+from kgw.offsets.ranges import OffsetBounds
+from kgw.pipeline.archive.audit import audit
+from kgw.pipeline.archive.commit_log import CommitLog
+from kgw.pipeline.archive.coverage import Coverage
+from kgw.pipeline.archive.entry import DataFile, Entry, Hole
+from kgw.pipeline.archive.errors import ArchiveError
+from kgw.pipeline.archive.names import generation_directory
+from kgw.pipeline.archive.reading import read_range
+from kgw.pipeline.jobs.archive import (
+    ArchiveJob,
+    ArchiveOptions,
+    Due,
+    Plan,
+    hold,
+    plan,
+)
+from kgw.pipeline.ranges import OffsetRange
+from kgw.pipeline.wire import Reading
+from tests.pipeline.serving import ServedTopics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from kgw.pipeline.archive.coverage import PartitionCoverage
+    from kgw.pipeline.archive.units import Sizes
+    from kgw.pipeline.jobs.archive import Committed
+
+TOPIC_ID = UUID(int=7)
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[ServedTopics]:
+    """A gateway in memory."""
+    with ServedTopics() as topics:
+        yield topics
+
+
+UnitT = TypeVar("UnitT")
+ResultT = TypeVar("ResultT")
+
+
+class Backwards:
+    """Does the work of units one by one, the last one first; calls something after each."""
+
+    parallelism = 4
+
+    def __init__(self, between: Callable[[], None] = lambda: None) -> None:
+        self._between = between
+
+    def run(
+        self, units: Sequence[UnitT], work: Callable[[UnitT], ResultT]
+    ) -> Iterator[tuple[UnitT, ResultT]]:
+        """Do it."""
+        for unit in reversed(units):
+            result = work(unit)
+            self._between()
+            yield unit, result
+
+
+def job(
+    served: ServedTopics,
+    root: Path,
+    runner: Backwards | None = None,
+    on_committed: Callable[[Committed], None] = lambda _: None,
+    **options: bool | str | Sizes | None,
+) -> ArchiveJob:
+    """Return a job that archives into a root."""
+    return ArchiveJob(
+        served.wire,
+        served.address,
+        root,
+        runner or Backwards(),
+        ArchiveOptions(**options),  # type: ignore[arg-type] # whichever a test names
+        now_ms=lambda: 0,
+        on_committed=on_committed,
+    )
+
+
+def archived(served: ServedTopics, root: Path, topic: str) -> dict[int, PartitionCoverage]:
+    """Return what the archive of a topic as it is now covers, after an audit found nothing."""
+    described = served.wire.find_topic(topic)
+    assert described is not None
+    topic_id = UUID(bytes=bytes(described.topic_id))
+    generation = generation_directory(str(root), topic, topic_id)
+    assert [] == list(audit(generation, topic_id, level=2))
+    return dict(CommitLog(generation, topic_id).read().coverage.partitions)
+
+
+def values(
+    served: ServedTopics, root: Path, topic: str, partition: int
+) -> tuple[list[bytes], list[bytes]]:
+    """Return the values of a partition, of its archive and of the log, for the same offsets."""
+    covered = archived(served, root, topic)[partition]
+    described = served.wire.find_topic(topic)
+    assert described is not None
+    generation = generation_directory(str(root), topic, UUID(bytes=bytes(described.topic_id)))
+    from_archive = list(read_range(generation, covered, covered.start, covered.next))
+    wanted = OffsetRange(topic, partition, covered.start, covered.next)
+    from_log = [
+        one.batch for one in served.wire.decoded(wanted, reading=Reading(read_committed=True))
+    ]
+    return column(from_archive), column(from_log)
+
+
+def write(served: ServedTopics, topic: str, *, is_commit: bool | None) -> None:
+    """Store a record in a transaction, and end it; None leaves it open."""
+    transactions = TransactionalClient(served.wire.client)
+
+    async def send() -> None:
+        producer = await transactions.begin(f"{topic}-{is_commit}", timeout_ms=60_000)
+        await transactions.add_partitions(producer, topic, [0])
+        async with Producer(served.wire.client, transaction=producer) as sender:
+            await (await sender.send(topic, 0, [NewRecord(None, b"of a transaction", 1)]))
+        if is_commit is not None:
+            await transactions.end(producer, is_commit=is_commit)
+
+    served.wire.call(send())
+
+
+def column(batches: list[pa.RecordBatch]) -> list[bytes]:
+    """Return the values of some batches."""
+    return [value for batch in batches for value in batch.column("value").to_pylist()]
+
+
+def test_everything_is_archived_once(served: ServedTopics, tmp_path: Path) -> None:
+    """Units end in any order, and what is committed is what the topic holds; again is nothing."""
+    served.create("whole", 3)
+    served.number("whole", {0: 45_000, 1: 10})
+    summary = job(served, tmp_path).run_once("whole")
+
+    assert (45_010, 45_010, 0) == (summary.offsets, summary.records, summary.overtaken_units)
+    assert {0: 45_000, 1: 10, 2: 0} == {
+        partition: one.next for partition, one in archived(served, tmp_path, "whole").items()
+    }
+    for partition in range(3):
+        ours, theirs = values(served, tmp_path, "whole", partition)
+        assert theirs == ours
+    assert 0 == job(served, tmp_path).run_once("whole").offsets
+
+    served.number("whole", {2: 5})
+    again = job(served, tmp_path).run_once("whole")
+    assert (5, {0: 45_000, 1: 10, 2: 5}) == (again.offsets, again.ends)
+
+
+def test_a_second_archiver_removes_what_it_was_too_late_with(
+    served: ServedTopics, tmp_path: Path
+) -> None:
+    """Two archivers of a topic: each offset is in one committed file, and no file is left over."""
+    served.create("raced")
+    served.number("raced", {0: 1000})
+
+    def overtake() -> None:
+        job(served, tmp_path, group=None).run_once("raced")
+
+    summary = job(served, tmp_path, Backwards(overtake)).run_once("raced")
+
+    assert (0, 1) == (summary.offsets, summary.overtaken_units)
+    covered = archived(served, tmp_path, "raced")[0]
+    files = {one.path for one in covered.pieces if isinstance(one, DataFile)}
+    there = {one.name for one in tmp_path.rglob("*.parquet")}
+    assert {path.rpartition("/")[2] for path in files} == there
+    ours, theirs = values(served, tmp_path, "raced", 0)
+    assert theirs == ours
+
+
+def test_what_the_log_has_removed_is_an_error_or_declared_lost(
+    served: ServedTopics, tmp_path: Path
+) -> None:
+    """The text names topic, partition and offsets; who accepts it gets a hole that says lost."""
+    served.create("gone")
+    served.number("gone", {0: 10})
+    job(served, tmp_path).run_once("gone")
+    served.number("gone", {0: 10})
+    served.wire.call(served.admin.delete_records("gone", {0: 15}))
+
+    with pytest.raises(ArchiveError, match=r"topic gone partition 0: offsets 10 to 14 were remov"):
+        job(served, tmp_path).run_once("gone")
+    summary = job(served, tmp_path, accept_loss=True).run_once("gone")
+
+    assert (5, 5, 20) == (summary.lost_offsets, summary.offsets, summary.ends[0])
+    assert Hole(0, 10, 14, "lost") in archived(served, tmp_path, "gone")[0].pieces
+
+
+def test_a_topic_that_was_created_again_gets_a_directory_of_its_own(
+    served: ServedTopics, tmp_path: Path
+) -> None:
+    """The archive of the topic before it stays as it is."""
+    served.create("again")
+    served.number("again", {0: 10})
+    job(served, tmp_path).run_once("again")
+    served.wire.call(served.admin.delete_topic("again"))
+    served.create("again")
+    served.number("again", {0: 3})
+    job(served, tmp_path).run_once("again")
+
+    assert 2 == len(list((tmp_path / "again").iterdir()))
+    assert 3 == archived(served, tmp_path, "again")[0].next
+
+
+def test_records_of_aborted_transactions_are_declared(served: ServedTopics, tmp_path: Path) -> None:
+    """They have no rows, and neither have markers; an open transaction ends what is archived."""
+    served.create("aborts")
+    served.number("aborts", {0: 3})
+    write(served, "aborts", is_commit=False)
+    served.number("aborts", {0: 2})
+    write(served, "aborts", is_commit=None)
+    served.number("aborts", {0: 4})
+    summary = job(served, tmp_path).run_once("aborts")
+
+    # Three records, one aborted and its marker, two records.
+    assert (7, 5, 7) == (summary.offsets, summary.records, summary.ends[0])
+    (file,) = archived(served, tmp_path, "aborts")[0].pieces
+    assert isinstance(file, DataFile)
+    assert ((3, 4),) == file.control_ranges
+
+
+def test_the_group_stands_where_the_archive_does(served: ServedTopics, tmp_path: Path) -> None:
+    """It commits after the archive has, so that a hold never lets go early."""
+    served.create("told")
+    served.number("told", {0: 10})
+    groups = GroupClient(served.wire.client)
+    seen = []
+
+    def look(one: Committed) -> None:
+        described = served.wire.find_topic("told")
+        assert described is not None
+        topic_id = UUID(bytes=bytes(described.topic_id))
+        generation = generation_directory(str(tmp_path), "told", topic_id)
+        seen.append((one.end, CommitLog(generation, topic_id).read().coverage.partitions[0].next))
+
+    job(served, tmp_path, on_committed=look, group="kept").run_once("told")
+    offsets = served.wire.call(groups.offsets("kept"))
+    assert (10, [(10, 10)]) == (offsets["told", 0].offset, seen)
+
+
+def test_a_hold_is_added_to_those_that_are_there(served: ServedTopics) -> None:
+    """Twice is once, and what others hold stays."""
+    served.create("held")
+    served.wire.call(served.admin.alter_settings(TOPIC, "held", {"kgw.archive.hold": "other"}))
+    hold(served.wire, "held", "mine")
+    hold(served.wire, "held", "mine")
+    rows = served.wire.call(served.admin.describe_settings(TOPIC, "held"))
+    assert ["other,mine"] == [one.value for one in rows if one.name == "kgw.archive.hold"]
+
+
+def test_a_log_that_ends_before_its_archive_is_refused() -> None:
+    """It has lost records, or is another one's; nothing may be written behind that."""
+    coverage = Coverage(TOPIC_ID)
+    before = plan("t", TOPIC_ID, coverage, {0: OffsetBounds(5, 9)}, accept_loss=False)
+    assert (
+        Plan({0: 5}, (), (OffsetRange("t", 0, 5, 9, TOPIC_ID.bytes),)) == before  # type: ignore[arg-type]
+    )
+    from kgw.pipeline.archive.coverage import apply
+
+    entry = Entry(uuid4(), TOPIC_ID, added=(Hole(0, 5, 8, "control"),), starts={0: 5})
+    with pytest.raises(ArchiveError, match="partition 0: the archive goes to offset 8, and the lo"):
+        plan("t", TOPIC_ID, apply(coverage, entry), {0: OffsetBounds(5, 8)}, accept_loss=True)
+
+
+def test_a_partition_is_due_with_a_files_worth_or_after_a_wait() -> None:
+    """What was chosen begins to wait anew."""
+    due = Due(least_bytes=1000, max_lag_s=60.0)
+    small, large = OffsetRange("t", 0, 0, 10), OffsetRange("t", 1, 0, 100)
+    sizes = {0: 10.0, 1: 10.0}
+
+    assert [large] == due.choose([small, large], sizes, 0.0)
+    assert [] == due.choose([small], sizes, 59.9)
+    assert [small] == due.choose([small], sizes, 60.0)
+    assert [] == due.choose([small], sizes, 61.0)
+
+
+def test_a_topic_that_is_not_there_is_named(served: ServedTopics, tmp_path: Path) -> None:
+    """And nothing is made in the root."""
+    with pytest.raises(ArchiveError, match="there is no topic missing"):
+        job(served, tmp_path).run_once("missing")
+    assert [] == list(tmp_path.iterdir())

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import hashlib
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw.pipeline.jars import (
+    Artifact,
+    JarsError,
+    connector_jars,
+    connector_pom,
+    fetch_from,
+    fetch_jars,
+    spark_jars,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+POM = connector_pom("4.2.0")
+NAMES = (
+    ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.2.0"),
+    ("org.apache.kafka", "kafka-clients", "3.9.2"),
+    ("org.apache.commons", "commons-pool2", "2.13.1"),
+)
+
+
+def pom(*, scope: str = "compile") -> str:
+    """Return the part of the connector's POM that names what it needs."""
+    rows = "".join(
+        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>"
+        f"<version>{version}</version><scope>{scope}</scope></dependency>"
+        for group, name, version in NAMES
+    )
+    return (
+        f'<project xmlns="http://maven.apache.org/POM/4.0.0"><dependencies>{rows}'
+        "</dependencies></project>"
+    )
+
+
+def test_a_pom_names_the_jars() -> None:
+    """The connector's own jar comes first, and each has the version that the POM says."""
+    found = connector_jars(POM, pom())
+    assert [POM._replace(kind="jar"), *(Artifact(*one) for one in NAMES)] == found
+    assert "org/apache/kafka/kafka-clients/3.9.2/kafka-clients-3.9.2.jar" == found[2].path
+
+
+@pytest.mark.parametrize(
+    ("text", "told"), [(pom(scope="test"), "does not say which version"), ("<", "is no POM")]
+)
+def test_a_pom_that_does_not_name_them_is_refused(text: str, told: str) -> None:
+    """With the name of the POM."""
+    with pytest.raises(JarsError, match=f"spark-sql-kafka-0-10_2.13:4.2.0:pom {told}"):
+        connector_jars(POM, text)
+
+
+def test_all_jars_are_put_into_the_directory_or_none(tmp_path: Path) -> None:
+    """A failure leaves what was there, and nothing else."""
+    is_failing = True
+
+    def fetch(artifact: Artifact, directory: Path) -> None:
+        if is_failing and artifact.name == "commons-pool2":
+            raise JarsError("it is not there")
+        text = pom() if artifact.kind == "pom" else artifact.name
+        (directory / artifact.file_name).write_text(text)
+
+    with pytest.raises(JarsError, match="it is not there"):
+        fetch_jars(tmp_path, "4.2.0", fetch)
+    assert [] == list(tmp_path.iterdir())
+
+    is_failing = False
+    found = fetch_jars(tmp_path, "4.2.0", fetch)
+    assert sorted(found) == sorted(tmp_path.iterdir())
+    assert 4 == len(spark_jars(found).split(","))
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """A repository over HTTP, and the directory that it serves."""
+
+    class Handler(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    served = tmp_path / "repository"
+    served.mkdir()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(served)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/", served
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_what_a_repository_has_is_compared_with_its_checksum(
+    repository: tuple[str, Path], tmp_path: Path
+) -> None:
+    """What is missing, or is not what its checksum says, is refused by its address."""
+    address, served = repository
+    artifact = Artifact(*NAMES[1])
+    fetch = fetch_from(address)
+    with pytest.raises(JarsError, match=r"kafka-clients-3\.9\.2\.jar\.sha1: 404"):
+        fetch(artifact, tmp_path)
+
+    file = served / artifact.path
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"a jar")
+    checksum = file.with_name(file.name + ".sha1")
+    checksum.write_text(hashlib.sha1(b"a jar", usedforsecurity=False).hexdigest() + "  name\n")
+    fetch(artifact, tmp_path)
+    assert b"a jar" == (tmp_path / artifact.file_name).read_bytes()
+
+    file.write_bytes(b"another jar")
+    with pytest.raises(JarsError, match=r"kafka-clients-3\.9\.2\.jar has the SHA-1 "):
+        fetch(artifact, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [("ftp://example.org", "not an address"), ("http://127.0.0.1:1", "cannot be fetched")],
+)
+def test_what_is_no_repository_is_refused(address: str, told: str, tmp_path: Path) -> None:
+    """By its address, in a line."""
+    with pytest.raises(JarsError, match=told):
+        fetch_from(address)(Artifact(*NAMES[1]), tmp_path)
