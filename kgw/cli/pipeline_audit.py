@@ -78,21 +78,20 @@ def audit_archive(
     findings: list[dict[str, Any]] = []
     for topic in topics or known:
         lives = sorted(UUID(log.parent.name) for log in (root / topic).glob("*/_log"))
+        readable = []
         for topic_id in lives:
             generation = generation_directory(str(root), topic, topic_id)
             found = list(audit(generation, topic_id, level=min(level, MAX_LEVEL), threads=threads))
-            rows.append(
-                _counts(generation, topic, topic_id)
-                if not _has_level(found, 0)
-                else {
-                    "topic": topic,
-                    "topic_id": str(topic_id),
-                }
-            )
             findings += [_row(topic, topic_id, one) for one in found]
-        if level == LEVEL:
+            if any(one.level == 0 for one in found):
+                # What its log says of files means nothing any more.
+                rows.append({"topic": topic, "topic_id": str(topic_id)})
+                continue
+            readable.append(topic_id)
+            rows.append(_counts(generation, topic, topic_id))
+        if level == LEVEL and readable:
             with WireClient(address, client_id="kgw-pipeline-audit") as wire:
-                findings += _compare(wire, root, topic, lives)
+                findings += _compare(wire, root, topic, lives, readable)
     if is_json:
         print_json({"archive": str(root), "level": level, "topics": rows, "findings": findings})
     else:
@@ -102,10 +101,6 @@ def audit_archive(
             print_rows(findings, "topic level finding detail")
     if findings:
         ctx.exit(ExitCode.FAILED)
-
-
-def _has_level(found: list[Finding], level: int) -> bool:
-    return any(one.level == level for one in found)
 
 
 def _counts(generation: Path, topic: str, topic_id: UUID) -> dict[str, Any]:
@@ -136,12 +131,14 @@ def _row(topic: str, topic_id: UUID, finding: Finding) -> dict[str, Any]:
 
 
 def _compare(
-    wire: WireClient, root: Path, topic: str, lives: list[UUID]
+    wire: WireClient, root: Path, topic: str, lives: list[UUID], readable: list[UUID]
 ) -> Iterator[dict[str, Any]]:
     described = wire.find_topic(topic)
     topic_id = None if described is None else UUID(bytes=bytes(described.topic_id))
     if described is None or topic_id not in lives:
         raise ArchiveError(f"topic {topic} as it is on the server was never archived to {root}")
+    if topic_id not in readable:
+        return
     settings = wire.call(AdminClient(wire.client).describe_settings(TOPIC, topic))
     policy = next((one.value for one in settings if one.name == "cleanup.policy"), None)
     generation = generation_directory(str(root), topic, topic_id)
