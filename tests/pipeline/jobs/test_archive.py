@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
 import pytest
@@ -25,10 +25,11 @@ from kgw.pipeline.jobs.archive import (
 )
 from kgw.pipeline.ranges import OffsetRange
 from kgw.pipeline.wire import Reading
+from tests.pipeline.jobs.runners import Backwards
 from tests.pipeline.serving import ServedTopics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     import pyarrow as pa
@@ -45,28 +46,6 @@ def served() -> Iterator[ServedTopics]:
     """A gateway in memory."""
     with ServedTopics() as topics:
         yield topics
-
-
-UnitT = TypeVar("UnitT")
-ResultT = TypeVar("ResultT")
-
-
-class Backwards:
-    """Does the work of units one by one, the last one first; calls something after each."""
-
-    parallelism = 4
-
-    def __init__(self, between: Callable[[], None] = lambda: None) -> None:
-        self._between = between
-
-    def run(
-        self, units: Sequence[UnitT], work: Callable[[UnitT], ResultT]
-    ) -> Iterator[tuple[UnitT, ResultT]]:
-        """Do it."""
-        for unit in reversed(units):
-            result = work(unit)
-            self._between()
-            yield unit, result
 
 
 def job(
