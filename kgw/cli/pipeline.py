@@ -9,6 +9,7 @@ from kgw.cli.main import LazyGroup
 COMMANDS = {
     "lag": "kgw.cli.pipeline_lag:lag",
     "archive": "kgw.cli.pipeline_archive:archive",
+    "backfill": "kgw.cli.pipeline_backfill:backfill",
     "audit": "kgw.cli.pipeline_audit:audit_archive",
     "jars": "kgw.cli.pipeline_jars:jars",
 }

@@ -27,7 +27,8 @@ from kgw.pipeline.options import parse_size_bytes
 from kgw.pipeline.wire import WireClient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from uuid import UUID
 
     from kgw.pipeline.jobs.archive import Committed, Summary
     from kgw.pipeline.jobs.running import Runner
@@ -162,12 +163,18 @@ def archive(
             if dry_run:
                 _print_plans(plans, is_json=is_json)
                 return
-            if is_followed if is_held is None else is_held:
+            is_held = is_followed if is_held is None else is_held
+            if is_held:
                 for topic in topics:
                     hold(wire, topic, group)
             with SparkWhenNeeded("kgw pipeline archive", master) as runner:
                 if is_followed:
-                    _follow(job, runner, topics, file_bytes, max_lag_ms / 1000, is_json=is_json)
+                    made = job(runner, lambda one: _print_commit(one, is_json=is_json))
+                    due = Due(least_bytes=file_bytes, max_lag_s=max_lag_ms / 1000)
+                    for topic in _follow(made, due, topics, min(_POLL_S, max_lag_ms / 1000)):
+                        # A topic that was deleted and created again has settings of its own.
+                        if is_held:
+                            hold(wire, topic, group)
                 else:
                     total = sum(one.length for one in plans.values())
                     with progress_bar(total, "Archived") as advance:
@@ -181,21 +188,16 @@ def archive(
             raise
 
 
-def _follow(
-    job: Callable[[Runner, Callable[[Committed], None]], ArchiveJob],
-    runner: Runner,
-    topics: tuple[str, ...],
-    file_bytes: int,
-    max_lag_s: float,
-    *,
-    is_json: bool,
-) -> None:
-    made = job(runner, lambda one: _print_commit(one, is_json=is_json))
-    due = Due(least_bytes=file_bytes, max_lag_s=max_lag_s)
+def _follow(job: ArchiveJob, due: Due, topics: tuple[str, ...], poll_s: float) -> Iterator[str]:
+    """Archive what comes, without an end; yields a topic whenever it begins a new life."""
+    lives: dict[str, UUID] = {}
     while True:
         for topic in topics:
-            made.run_due(topic, due, time.monotonic())
-        time.sleep(min(_POLL_S, max_lag_s))
+            topic_id = job.run_due(topic, due, time.monotonic()).topic_id
+            if lives.setdefault(topic, topic_id) != topic_id:
+                lives[topic] = topic_id
+                yield topic
+        time.sleep(poll_s)
 
 
 def _print_plans(plans: dict[str, Any], *, is_json: bool) -> None:
@@ -262,6 +264,7 @@ def _print_summaries(summaries: list[Summary], *, is_json: bool) -> None:
             "bytes": one.bytes,
             "lost_offsets": one.lost_offsets,
             "overtaken_units": one.overtaken_units,
+            "swept_files": one.swept_files,
             "partitions": [
                 {"partition": partition, "end_offset": end}
                 for partition, end in sorted(one.ends.items())

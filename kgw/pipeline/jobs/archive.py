@@ -19,6 +19,7 @@ from kgw.pipeline.archive.commit_log import CommitLog
 from kgw.pipeline.archive.entry import DataFile, Entry, Hole
 from kgw.pipeline.archive.errors import ArchiveError, CoverageError, Fault
 from kgw.pipeline.archive.names import generation_directory
+from kgw.pipeline.archive.sweeping import sweep
 from kgw.pipeline.archive.units import Sizes, Unit, write_unit
 from kgw.pipeline.ranges import LEAST_PIECE, OffsetRange, cut_ranges
 from kgw.pipeline.wire import Reading, WireClient
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 DEFAULT_GROUP: Final = "kgw-archive"
 HOLD_SETTING: Final = "kgw.archive.hold"
 _SAMPLE_BYTES: Final = 256 << 10
+SWEEP_GRACE_S: Final = 24 * 3600
+"""How old a file must be that no commit names, to be removed: no unit works for so long."""
 # What another archiver of the same topic, or a sweep that took a file for an orphan, may cause.
 _OVERTAKEN: Final = frozenset({Fault.OVERLAP, Fault.WRONG_START, Fault.MISSING_FILE})
 
@@ -91,6 +94,8 @@ class Summary:
     lost_offsets: int = 0
     overtaken_units: int = 0
     """Units that another archiver was faster with; their files were removed."""
+    swept_files: int = 0
+    """Files of runs that died, which no commit names; they were removed."""
     ends: dict[int, int] = field(default_factory=dict)
     """Up to where each partition is archived, exclusive."""
 
@@ -242,6 +247,10 @@ class ArchiveJob:
         self._options = options
         self._now_ms = now_ms
         self._on_committed = on_committed
+        self._told: dict[tuple[UUID, int], int] = {}
+        """What the group has committed, by this job."""
+        self._sizes: dict[tuple[UUID, int], float] = {}
+        """Stored bytes of an offset in what is left to read of partitions."""
 
     def plan(self, topic: str) -> tuple[UUID, Plan]:
         """Return what is to be archived of a topic now."""
@@ -269,9 +278,11 @@ class ArchiveJob:
                 for one in planned.ranges
             ]
             ranges = [one for one in ranges if one.length]
+            self._tell_group(summary, snapshot.coverage)
             if not ranges and not planned.starts and not planned.lost:
+                summary.swept_files = self._sweep(topic, topic_id)
                 return summary
-            self._run(planned, ranges, self.sizes_of(ranges), summary)
+            self._run(planned, ranges, summary)
 
     def run_due(self, topic: str, due: Due, now_s: float) -> Summary:
         """Archive the partitions of a topic that are due; `now_s` never goes back."""
@@ -279,24 +290,30 @@ class ArchiveJob:
         summary = Summary(topic, topic_id)
         snapshot = self._log(topic, topic_id).read()
         planned = self._plan(described, topic_id, snapshot.coverage)
-        sizes = self.sizes_of(planned.ranges)
-        ranges = due.choose(planned.ranges, sizes, now_s)
+        self._tell_group(summary, snapshot.coverage)
+        ranges = due.choose(planned.ranges, self._sizes_of(topic_id, planned.ranges), now_s)
         if ranges or planned.starts or planned.lost:
-            self._run(planned, ranges, sizes, summary)
+            self._run(planned, ranges, summary)
         return summary
 
-    def sizes_of(self, ranges: Sequence[OffsetRange]) -> dict[int, float]:
+    def _sizes_of(self, topic_id: UUID, ranges: Sequence[OffsetRange]) -> dict[int, float]:
         """Return how many stored bytes an offset takes, by partition: of the first few of each."""
         sampling = Reading(read_committed=True, max_fetch_bytes=_SAMPLE_BYTES)
-        sizes = {}
         for one in ranges:
+            if (topic_id, one.partition) in self._sizes:
+                continue
             piece = self._wire.first_piece(one, sampling)
-            sizes[one.partition] = (
+            self._sizes[topic_id, one.partition] = (
                 0.0
                 if piece is None
                 else len(piece.data) / max(1, piece.next_offset - piece.first_offset)
             )
-        return sizes
+        return {one.partition: self._sizes[topic_id, one.partition] for one in ranges}
+
+    def _sweep(self, topic: str, topic_id: UUID) -> int:
+        generation = generation_directory(str(self._root), topic, topic_id)
+        log = CommitLog(generation, topic_id)
+        return len(sweep(generation, log, now_s=self._now_ms() / 1000, grace_s=SWEEP_GRACE_S))
 
     def _find(self, topic: str) -> tuple[TopicDescription, UUID]:
         described = self._wire.find_topic(topic)
@@ -314,23 +331,25 @@ class ArchiveJob:
         )
         return plan(topic, topic_id, coverage, bounds, accept_loss=self._options.accept_loss)
 
-    def _run(
-        self,
-        planned: Plan,
-        ranges: Sequence[OffsetRange],
-        sizes: Mapping[int, float],
-        summary: Summary,
-    ) -> None:
+    def _run(self, planned: Plan, ranges: Sequence[OffsetRange], summary: Summary) -> None:
         """Read ranges and commit them, each as soon as what comes before it is committed."""
         generation = generation_directory(str(self._root), summary.topic, summary.topic_id)
         log = self._log(summary.topic, summary.topic_id)
         if planned.starts or planned.lost:
             entry = self._entry(summary, planned.lost, planned.starts)
-            if not self._commit(log, entry):
+            if not self._commit(log, entry, _OVERTAKEN):
                 return  # Another archiver has begun: what is left to do is another plan.
             summary.lost_offsets += sum(one.last - one.first + 1 for one in planned.lost)
+        if not ranges:
+            return
+        units = cut(
+            ranges,
+            self._sizes_of(summary.topic_id, ranges),
+            parallelism=self._runner.parallelism,
+            unit_bytes=self._options.sizes.file_bytes,
+        )
         rate = self._options.max_bytes_per_s
-        at_once = max(1, min(self._runner.parallelism, len(ranges)))
+        at_once = min(self._runner.parallelism, len(units))
         settings = UnitSettings(
             self._bootstrap,
             generation,
@@ -341,14 +360,9 @@ class ArchiveJob:
             ),
             self._options.sizes,
         )
-        units = cut(
-            ranges,
-            sizes,
-            parallelism=self._runner.parallelism,
-            unit_bytes=self._options.sizes.file_bytes,
-        )
         next_offsets = {one.partition: one.first for one in ranges}
         done: dict[int, dict[int, tuple[int, tuple[Piece, ...]]]] = defaultdict(dict)
+        overtaken: set[int] = set()
         for unit, pieces in self._runner.run(units, partial(archive_range, settings)):
             waiting = done[unit.partition]
             waiting[unit.first] = (unit.end, pieces)
@@ -361,13 +375,17 @@ class ArchiveJob:
                 continue
             next_offsets[unit.partition] = end
             entry = self._entry(summary, tuple(added))
-            if not self._commit(log, entry):
+            # Behind a unit that came too late, the next one may begin after a gap.
+            faults = _OVERTAKEN | {Fault.HOLE} if unit.partition in overtaken else _OVERTAKEN
+            if not self._commit(log, entry, faults):
+                overtaken.add(unit.partition)
                 _remove(generation, added)
                 summary.overtaken_units += 1
                 continue
             committed = Committed(summary.topic, unit.partition, first, end, tuple(added))
             summary.add(committed)
-            self._tell_group(committed)
+            self._sizes.pop((summary.topic_id, unit.partition), None)
+            self._tell_group(summary, log.read().coverage)
             self._on_committed(committed)
 
     def _entry(
@@ -384,21 +402,29 @@ class ArchiveJob:
             committed_at_ms=self._now_ms(),
         )
 
-    def _commit(self, log: CommitLog, entry: Entry) -> bool:
+    def _commit(self, log: CommitLog, entry: Entry, overtaken: frozenset[Fault]) -> bool:
         """Return whether an entry was committed; False when another archiver was faster."""
         try:
             log.commit(entry, planned_at=log.read().version)
         except CoverageError as error:
-            if error.fault not in _OVERTAKEN:
+            if error.fault not in overtaken:
                 raise
             return False
         return True
 
-    def _tell_group(self, committed: Committed) -> None:
+    def _tell_group(self, summary: Summary, coverage: Coverage) -> None:
+        """Commit up to where partitions are archived, as far as the group was not told."""
         group = self._options.group
-        if group is not None:
-            position = {(committed.topic, committed.partition): committed.end}
-            self._wire.call(GroupClient(self._wire.client).commit(group, position))
+        news = {
+            partition: one.next
+            for partition, one in coverage.partitions.items()
+            if self._told.get((summary.topic_id, partition)) != one.next
+        }
+        if group is None or not news:
+            return
+        positions = {(summary.topic, partition): end for partition, end in news.items()}
+        self._wire.call(GroupClient(self._wire.client).commit(group, positions))
+        self._told |= {(summary.topic_id, partition): end for partition, end in news.items()}
 
 
 def hold(wire: WireClient, topic: str, group: str) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+import os
+from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
 import pytest
@@ -15,7 +16,9 @@ from kgw.pipeline.archive.entry import DataFile, Entry, Hole
 from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.archive.reading import read_range
+from kgw.pipeline.archive.units import Unit, write_unit
 from kgw.pipeline.jobs.archive import (
+    SWEEP_GRACE_S,
     ArchiveJob,
     ArchiveOptions,
     Due,
@@ -25,10 +28,11 @@ from kgw.pipeline.jobs.archive import (
 )
 from kgw.pipeline.ranges import OffsetRange
 from kgw.pipeline.wire import Reading
+from tests.pipeline.jobs.runners import Backwards
 from tests.pipeline.serving import ServedTopics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     import pyarrow as pa
@@ -45,28 +49,6 @@ def served() -> Iterator[ServedTopics]:
     """A gateway in memory."""
     with ServedTopics() as topics:
         yield topics
-
-
-UnitT = TypeVar("UnitT")
-ResultT = TypeVar("ResultT")
-
-
-class Backwards:
-    """Does the work of units one by one, the last one first; calls something after each."""
-
-    parallelism = 4
-
-    def __init__(self, between: Callable[[], None] = lambda: None) -> None:
-        self._between = between
-
-    def run(
-        self, units: Sequence[UnitT], work: Callable[[UnitT], ResultT]
-    ) -> Iterator[tuple[UnitT, ResultT]]:
-        """Do it."""
-        for unit in reversed(units):
-            result = work(unit)
-            self._between()
-            yield unit, result
 
 
 def job(
@@ -173,6 +155,72 @@ def test_a_second_archiver_removes_what_it_was_too_late_with(
     assert {path.rpartition("/")[2] for path in files} == there
     ours, theirs = values(served, tmp_path, "raced", 0)
     assert theirs == ours
+
+
+def test_an_archiver_that_is_ahead_by_other_ranges_is_made_room_for(
+    served: ServedTopics, tmp_path: Path
+) -> None:
+    """It has committed a part that no unit ends with: the rest is planned anew, and archived."""
+    served.create("ahead")
+    served.number("ahead", {0: 12_000})
+    is_first = True
+
+    def overtake() -> None:
+        nonlocal is_first
+        if is_first:
+            is_first = False
+            described = served.wire.find_topic("ahead")
+            assert described is not None
+            topic_id = UUID(bytes=bytes(described.topic_id))
+            generation = generation_directory(str(tmp_path), "ahead", topic_id)
+            parts = served.wire.decoded(OffsetRange("ahead", 0, 0, 700))
+            pieces = write_unit(generation, Unit(topic_id, 0, 0, 700), parts)
+            entry = Entry(uuid4(), topic_id, added=pieces)
+            CommitLog(generation, topic_id).commit(entry, planned_at=0)
+
+    for _ in range(3):
+        served.number("ahead", {0: 12_000})
+    summary = job(served, tmp_path, Backwards(overtake, step=1)).run_once("ahead")
+
+    assert (47_300, 4) == (summary.offsets, summary.overtaken_units)
+    ours, theirs = values(served, tmp_path, "ahead", 0)
+    assert theirs == ours
+
+
+def test_what_a_dead_run_has_left_is_removed(served: ServedTopics, tmp_path: Path) -> None:
+    """After a day, and nothing that a commit names."""
+    served.create("left")
+    served.number("left", {0: 10})
+    job(served, tmp_path).run_once("left")
+    (file,) = tmp_path.rglob("*.parquet")
+    orphan = file.with_name(f"{file.name.rpartition('-')[0]}-dead.parquet")
+    orphan.write_bytes(file.read_bytes())
+
+    assert 0 == job(served, tmp_path).run_once("left").swept_files
+    os.utime(orphan, (0, 0))
+    os.utime(file, (0, 0))
+    later = ArchiveJob(
+        served.wire,
+        served.address,
+        tmp_path,
+        Backwards(),
+        ArchiveOptions(),
+        now_ms=lambda: 2 * SWEEP_GRACE_S * 1000,
+    )
+    assert 1 == later.run_once("left").swept_files
+    assert [file] == list(tmp_path.rglob("*.parquet"))
+
+
+def test_a_new_group_is_told_what_is_archived_already(served: ServedTopics, tmp_path: Path) -> None:
+    """A hold by a group that says nothing would hold everything."""
+    served.create("new-group", 2)
+    served.number("new-group", {0: 10})
+    job(served, tmp_path, group=None).run_once("new-group")
+    job(served, tmp_path, group="late").run_once("new-group")
+    offsets = served.wire.call(GroupClient(served.wire.client).offsets("late"))
+    assert {("new-group", 0): 10, ("new-group", 1): 0} == {
+        place: one.offset for place, one in offsets.items()
+    }
 
 
 def test_what_the_log_has_removed_is_an_error_or_declared_lost(

@@ -70,6 +70,28 @@ def test_an_altered_file_is_found(served: ServedTopics, tmp_path: Path) -> None:
     assert file.name in told["findings"][0]["detail"]
 
 
+@pytest.mark.usefixtures("spark")
+def test_an_archive_is_written_to_another_topic(served: ServedTopics, tmp_path: Path) -> None:
+    """By the command; a second run has nothing to write, and mistakes are told in a line."""
+    served.create("original", 2)
+    served.create("written", 2)
+    served.number("original", {0: 2000, 1: 7})
+    kgw(served, "archive", "-t", "original", "--out", str(tmp_path))
+    of = ("--archive", str(tmp_path), "-t", "original", "--to", "written", "--json")
+
+    planned = json.loads(kgw(served, "backfill", *of, "--dry-run"))
+    assert [(0, 2000), (0, 7)] == [(one["position"], one["end"]) for one in planned]
+    first = json.loads(kgw(served, "backfill", *of, "--compression", "zstd"))
+    again = json.loads(kgw(served, "backfill", *of))
+    assert [2000, 7] == [one["records"] for one in first["partitions"]]
+    assert [] == again["partitions"]
+
+    wrong = ("--archive", str(tmp_path), "-t", "absent", "--to", "written")
+    result = CliRunner().invoke(main, ["pipeline", "backfill", *wrong], prog_name="kgw")
+    told = f"error: {tmp_path} has no archive of absent\n"
+    assert (1, told) == (result.exit_code, result.stderr)
+
+
 def test_a_task_that_fails_is_done_again(spark: SparkSession, tmp_path: Path) -> None:
     """Each unit fails twice, and each is told of once."""
 

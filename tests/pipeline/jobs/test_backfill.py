@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pytest
+
+from kgw.client import NewRecord, TransactionalClient
+from kgw.pipeline.archive.errors import ArchiveError
+from kgw.pipeline.archive.names import generation_directory
+from kgw.pipeline.archive.reading import read_range
+from kgw.pipeline.jobs.archive import ArchiveJob, ArchiveOptions
+from kgw.pipeline.jobs.backfill import Backfill, Standing, backfill_partition, plan, run
+from kgw.pipeline.ranges import OffsetRange
+from kgw.pipeline.wire import Reading
+from tests.pipeline.jobs.runners import Backwards
+from tests.pipeline.serving import ServedTopics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from kgw.client import TransactionalProducer
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[ServedTopics]:
+    """A gateway in memory."""
+    with ServedTopics() as topics:
+        yield topics
+
+
+def archived(served: ServedTopics, root: Path, topic: str, target: str) -> Backfill:
+    """Create two topics of two partitions, and archive the first; return how it is written."""
+    served.create(topic, 2)
+    served.create(target, 2)
+    # A file each time, so that there are several transactions.
+    for first in (0, 1000, 2000):
+        served.number(
+            topic,
+            {0: 1000, 1: 5},
+            first=first,
+            record=lambda partition, index: NewRecord(
+                None if index % 7 == 0 else b"%d" % index,
+                None if index % 5 == 0 else b"%d-%d" % (partition, index),
+                1000 + index,
+                (("h", None), ("h", b"x")) if index % 3 == 0 else (),
+            ),
+        )
+        ArchiveJob(
+            served.wire, served.address, root, Backwards(), ArchiveOptions(), now_ms=lambda: 0
+        ).run_once(topic)
+    described = served.wire.find_topic(topic)
+    assert described is not None
+    topic_id = UUID(bytes=bytes(described.topic_id))
+    generation = generation_directory(str(root), topic, topic_id)
+    return Backfill(served.address, topic, generation, topic_id, target, transaction_bytes=1)
+
+
+def records(served: ServedTopics, topic: str, partition: int) -> list[tuple[object, ...]]:
+    """Return what a reader of committed records gets, without offsets."""
+    latest = served.wire.bounds(topic, [partition], read_committed=True)[partition].latest
+    wanted = OffsetRange(topic, partition, 0, latest)
+    reading = Reading(read_committed=True)
+    return [
+        (row["key"], row["value"], row["timestamp_ms"], str(row["headers"]))
+        for piece in served.wire.decoded(wanted, reading=reading)
+        for row in piece.batch.to_pylist()
+    ]
+
+
+def test_what_was_archived_is_written_once(served: ServedTopics, tmp_path: Path) -> None:
+    """Keys, values, times and headers, in order; a second run has nothing to do."""
+    asked = archived(served, tmp_path, "source", "target")
+    written = run(served.wire, asked, Backwards())
+
+    assert [(0, 3000), (1, 15)] == [(one.partition, one.records) for one in written]
+    for partition in range(2):
+        assert records(served, "source", partition) == records(served, "target", partition)
+    assert [] == run(served.wire, asked, Backwards())
+    assert [Standing(0, 0, 3000, 3000), Standing(1, 0, 15, 15)] == plan(served.wire, asked)
+
+
+@pytest.mark.parametrize("is_stored", [False, True], ids=["before the commit", "after it"])
+def test_an_attempt_that_ends_in_the_middle_is_gone_on_with(
+    served: ServedTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_stored: bool
+) -> None:
+    """Wherever it ends: nothing is written twice, and nothing is left out."""
+    name = "after" if is_stored else "before"
+    asked = archived(served, tmp_path, name, f"{name}-target")
+    ends = 0
+    real_end = TransactionalClient.end
+
+    async def end(
+        self: TransactionalClient, producer: TransactionalProducer, *, is_commit: bool
+    ) -> None:
+        nonlocal ends
+        ends += 1
+        if is_stored:
+            await real_end(self, producer, is_commit=is_commit)
+        raise OSError("killed")
+
+    for _ in range(2):
+        monkeypatch.setattr(TransactionalClient, "end", end)
+        with pytest.raises(OSError, match="killed"):
+            backfill_partition(asked, 0)
+        monkeypatch.undo()
+    assert 2 == ends
+    run(served.wire, asked, Backwards())
+    for partition in range(2):
+        assert records(served, name, partition) == records(served, f"{name}-target", partition)
+
+
+def test_an_attempt_that_slept_does_not_write_again(served: ServedTopics, tmp_path: Path) -> None:
+    """Another one has written all meanwhile; the sleeper finds that out before it writes."""
+    asked = archived(served, tmp_path, "slept", "slept-target")
+    is_first = True
+
+    def read(*arguments: Any, **named: Any) -> Any:
+        nonlocal is_first
+        if is_first:
+            is_first = False
+            backfill_partition(asked, 0)
+        return read_range(*arguments, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kgw.pipeline.jobs.backfill.read_range", read)
+        with pytest.raises(Exception, match=r"PRODUCER_FENCED|INVALID_PRODUCER_EPOCH"):
+            backfill_partition(asked, 0)
+    assert 0 == backfill_partition(asked, 0).records
+    assert records(served, "slept", 0) == records(served, "slept-target", 0)
+
+
+def test_what_cannot_be_written_is_refused(served: ServedTopics, tmp_path: Path) -> None:
+    """A target that is not there, or too narrow, and a job's name that is another archive's."""
+    asked = archived(served, tmp_path, "refused", "refused-target")
+    with pytest.raises(ArchiveError, match="there is no topic absent"):
+        plan(served.wire, asked._replace(target="absent"))
+    served.create("narrow")
+    with pytest.raises(ArchiveError, match="narrow has 1 partitions; the archive has partition 1"):
+        plan(served.wire, asked._replace(target="narrow"))
+    run(served.wire, asked, Backwards())
+    other = archived(served, tmp_path, "another", "another-target")
+    with pytest.raises(ArchiveError, match="job refused has written another archive"):
+        plan(served.wire, other._replace(job="refused", target="refused-target"))
