@@ -74,10 +74,10 @@ def test_an_altered_file_is_found(served: ServedTopics, tmp_path: Path) -> None:
 def test_an_archive_is_written_to_another_topic(served: ServedTopics, tmp_path: Path) -> None:
     """By the command; a second run has nothing to write, and mistakes are told in a line."""
     served.create("original", 2)
-    served.create("written", 2)
+    served.create("original-again", 2)
     served.number("original", {0: 2000, 1: 7})
     kgw(served, "archive", "-t", "original", "--out", str(tmp_path))
-    of = ("--archive", str(tmp_path), "-t", "original", "--to", "written", "--json")
+    of = ("--archive", str(tmp_path), "-t", "original", "--to", "original-again", "--json")
 
     planned = json.loads(kgw(served, "backfill", *of, "--dry-run"))
     assert [(0, 2000), (0, 7)] == [(one["position"], one["end"]) for one in planned]
@@ -86,7 +86,7 @@ def test_an_archive_is_written_to_another_topic(served: ServedTopics, tmp_path: 
     assert [2000, 7] == [one["records"] for one in first["partitions"]]
     assert [] == again["partitions"]
 
-    wrong = ("--archive", str(tmp_path), "-t", "absent", "--to", "written")
+    wrong = ("--archive", str(tmp_path), "-t", "absent", "--to", "original-again")
     result = CliRunner().invoke(main, ["pipeline", "backfill", *wrong], prog_name="kgw")
     told = f"error: {tmp_path} has no archive of absent\n"
     assert (1, told) == (result.exit_code, result.stderr)
