@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import click
 
 from kgw.cli.client import Bootstrap, client_options
-from kgw.cli.errors import CommandError, ExitCode
+from kgw.cli.errors import ExitCode
 from kgw.cli.output import print_json, print_rows
+from kgw.cli.pipeline_archives import archive_option, chosen_topics
 from kgw.client import AdminClient
 from kgw.client.admin import TOPIC
 from kgw.pipeline.archive.audit import MAX_LEVEL, audit
@@ -19,14 +19,15 @@ from kgw.pipeline.archive.commit_log import CommitLog
 from kgw.pipeline.archive.comparing import LEVEL, Standing, compare
 from kgw.pipeline.archive.entry import DataFile
 from kgw.pipeline.archive.errors import ArchiveError
+from kgw.pipeline.archive.lives import archived_lives
 from kgw.pipeline.archive.names import generation_directory
-from kgw.pipeline.lag import archived_topics
 from kgw.pipeline.ranges import OffsetRange
 from kgw.pipeline.wire import Reading, WireClient
 from kgw.types import TopicId
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     import pyarrow as pa
 
@@ -34,14 +35,7 @@ if TYPE_CHECKING:
 
 
 @click.command("audit", short_help="Prove that an archive is whole.")
-@click.option(
-    "--archive",
-    "root",
-    required=True,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="The archive.",
-)
+@archive_option()
 @click.option("-t", "--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic.")
 @click.option(
     "--level",
@@ -67,17 +61,12 @@ def audit_archive(
     Every life of a topic is looked at; level 3 compares the one that the server has, record by
     record, as far as both reach. The exit code is 1 when something is found.
     """
-    known = archived_topics(root)
-    if unknown := [name for name in topics or known if name not in known]:
-        raise CommandError(f"{root} has no archive of {', '.join(unknown)}")
-    if not known:
-        raise CommandError(f"{root} is no archive: it has no commit log")
     threads = len(os.sched_getaffinity(0))
     address = ",".join(f"{host}:{port}" for host, port in bootstrap)
     rows: list[dict[str, Any]] = []
     findings: list[dict[str, Any]] = []
-    for topic in topics or known:
-        lives = sorted(UUID(log.parent.name) for log in (root / topic).glob("*/_log"))
+    for topic in chosen_topics(root, topics):
+        lives = archived_lives(root, topic)
         readable = []
         for topic_id in lives:
             generation = generation_directory(str(root), topic, topic_id)

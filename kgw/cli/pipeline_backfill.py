@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from uuid import UUID
+from typing import TYPE_CHECKING
 
 import click
 
 from kgw.cli.client import Bootstrap, client_options
-from kgw.cli.errors import CommandError
 from kgw.cli.output import note, print_json, print_rows, progress_bar
+from kgw.cli.pipeline_archives import archive_option, chosen_life, topic_id_option
 from kgw.cli.pipeline_spark import SparkWhenNeeded, master_option
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.jobs.backfill import Backfill, plan, run
-from kgw.pipeline.lag import archived_topics
 from kgw.pipeline.wire import WireClient
 from kgw.records.batch import Compression
 
+if TYPE_CHECKING:
+    from pathlib import Path
+    from uuid import UUID
+
 
 @click.command(short_help="Write an archive to a topic again.")
-@click.option(
-    "--archive",
-    "root",
-    required=True,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="The archive.",
-)
+@archive_option()
 @click.option("-t", "--topic", required=True, metavar="TOPIC", help="Whose archive.")
-@click.option(
-    "--topic-id",
-    "topic_id",
-    type=click.UUID,
-    metavar="UUID",
-    help="Which life of it, where the archive has several.",
-)
+@topic_id_option
 @click.option("--to", "target", required=True, metavar="TOPIC", help="Where to; it must exist.")
 @click.option(
     "--job",
@@ -71,16 +60,7 @@ def backfill(
     to go on after an interruption, before the server forgets the offsets of the job's group
     kgw-backfill-NAME (offsets.retention.minutes).
     """
-    if topic not in archived_topics(root):
-        raise CommandError(f"{root} has no archive of {topic}")
-    lives = sorted(UUID(log.parent.name) for log in (root / topic).glob("*/_log"))
-    if topic_id is None:
-        if len(lives) > 1:
-            told = ", ".join(map(str, lives))
-            raise click.UsageError(f"{topic} has several lives, name one with --topic-id: {told}")
-        topic_id = lives[0]
-    if topic_id not in lives:
-        raise CommandError(f"{root} has no archive of {topic} with topic id {topic_id}")
+    topic_id = chosen_life(root, topic, topic_id)
     address = ",".join(f"{host}:{port}" for host, port in bootstrap)
     asked = Backfill(
         address,

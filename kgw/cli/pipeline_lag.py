@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,21 +10,21 @@ import click
 from kgw.cli.client import Bootstrap, client_options, with_client
 from kgw.cli.errors import CommandError, ExitCode
 from kgw.cli.output import print_json, print_json_line, print_rows
+from kgw.cli.pipeline_archives import archive_option, chosen_topics
 from kgw.pipeline.archive.errors import ArchiveError
-from kgw.pipeline.lag import ArchiveLag, archive_lags, archived_topics
+from kgw.pipeline.lag import ArchiveLag, archive_lags
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kgw.client import AsyncClient
 
 
 @click.command(short_help="Show how far groups are behind, or an archive.")
 @click.option("-g", "--group", "groups", multiple=True, metavar="GROUP", help="Only this group.")
 @click.option("-t", "--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic.")
-@click.option(
-    "--archive",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="Show how far this archive is behind, and no groups.",
+@archive_option(
+    "archive", is_required=False, what="Show how far this archive is behind, and no groups."
 )
 @click.option(
     "--check",
@@ -99,14 +98,10 @@ def lag(
 
 
 def _rows(bootstrap: Bootstrap, root: Path, topics: tuple[str, ...]) -> list[ArchiveLag]:
-    known = archived_topics(root)
-    if unknown := [name for name in topics or known if name not in known]:
-        raise CommandError(f"{root} has no archive of {', '.join(unknown)}")
-    if not known:
-        raise CommandError(f"{root} is no archive: it has no commit log")
+    chosen = chosen_topics(root, topics)
 
     async def action(client: AsyncClient) -> list[ArchiveLag]:
-        return [row for name in topics or known for row in await archive_lags(client, root, name)]
+        return [row for name in chosen for row in await archive_lags(client, root, name)]
 
     try:
         return with_client(bootstrap, action)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from kgw.pipeline.archive.commit_log import CommitLog
+from kgw.pipeline.archive.lives import archived_lives
 from kgw.pipeline.archive.names import generation_directory, parse_data_path
 
 if TYPE_CHECKING:
@@ -68,11 +69,6 @@ def written_end(committed: int, ranges: Iterable[tuple[int, int]]) -> int:
     return end
 
 
-def archived_topics(root: Path) -> list[str]:
-    """Return the topics of which an archive has a life or more, by name."""
-    return sorted({log.parent.parent.name for log in root.glob("*/*/_log")})
-
-
 async def archive_lags(client: AsyncClient, root: Path, topic: str) -> list[ArchiveLag]:
     """Return where the archive of a topic as it lives now stands, by partition.
 
@@ -98,8 +94,8 @@ async def archive_lags(client: AsyncClient, root: Path, topic: str) -> list[Arch
 
 def _ended(root: Path, topic: str) -> list[ArchiveLag]:
     """Return where the archives of every life of a topic ended."""
-    lives = sorted(log.parent.name for log in (root / topic).glob("*/_log"))
-    return [row for life in lives for row in _standing(root, topic, UUID(life), ())]
+    lives = archived_lives(root, topic)
+    return [row for life in lives for row in _standing(root, topic, life, ())]
 
 
 def _standing(

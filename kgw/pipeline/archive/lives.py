@@ -1,0 +1,19 @@
+"""Which topics an archive has, and which lives of each: a topic created again begins a new one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def archived_topics(root: Path) -> list[str]:
+    """Return the topics of which an archive has a life or more, by name."""
+    return sorted({log.parent.parent.name for log in root.glob("*/*/_log")})
+
+
+def archived_lives(root: Path, topic: str) -> list[UUID]:
+    """Return the topic ids of the lives that an archive has of a topic, in the order of the ids."""
+    return sorted(UUID(log.parent.name) for log in (root / topic).glob("*/_log"))
