@@ -32,7 +32,7 @@ from kgw.records.batch import (
 from kgw.records.compression import decompress
 from kgw.records.crc import KEEP_GIL, crc32c
 from kgw.records.errors import RecordError
-from kgw.records.limits import DEFAULT_LIMITS, MAX_HEADERS, DecompressionLimits
+from kgw.records.limits import MAX_HEADERS, DecompressionLimits
 from kgw.records.reader import read_headers, unpack, walk
 from kgw.records.record import read_varint
 
@@ -46,8 +46,12 @@ if TYPE_CHECKING:
 
 MAX_DATA_BYTES: Final = (1 << 31) - 1
 """Arrow counts the bytes of a column in 31 bits, and without compression it counts in these."""
-DEFAULT_MAX_BYTES: Final = 512 << 20
-"""Of memory, about, that one call takes for what it unpacks and works with."""
+DEFAULT_MAX_BYTES: Final = 128 << 20
+"""Of memory, about, that one call takes for what it unpacks and works with; parts of it two or
+three times."""
+LIMITS: Final = DecompressionLimits(max_bytes=256 << 20, max_ratio=MAX_DATA_BYTES)
+"""Beyond what a gateway unpacks by default: it stores batches that it need not unpack, whatever
+they become, and readers of other clients get their records."""
 _RECORD_WORK_BYTES: Final = 128
 """What the arrays of numbers take for each record."""
 _LEAST_RECORD_BYTES: Final = 7
@@ -111,7 +115,7 @@ def decode_batches(
     columns: Collection[str] = ALL_COLUMNS,
     aborted: Iterable[tuple[int, int]] = (),
     check_crcs: bool = True,
-    limits: DecompressionLimits = DEFAULT_LIMITS,
+    limits: DecompressionLimits = LIMITS,
     max_bytes: int = DEFAULT_MAX_BYTES,
 ) -> Decoded:
     """Return the records of an answer's batches from `first_offset` up to `end_offset`.
@@ -136,13 +140,13 @@ def decode_batches(
     batches = batches.pick(batches.next_offsets > first_offset)
     transactions = list(aborted)
     dropped = aborted_batches([whole], transactions) if transactions else frozenset()
-    if check_crcs:
-        _check_crcs(whole, batches)
     has_data = (batches.headers["attributes"] & CONTROL_FLAG) == 0
     has_data &= batches.headers["record_count"] != 0
     if dropped:
         has_data &= ~np.isin(batches.base_offsets, list(dropped))
-    payloads, taken = _unpack_batches(whole, batches, has_data, limits, max_bytes)
+    payloads, taken = _unpack_batches(
+        whole, batches, has_data, limits, max_bytes, check_crcs=check_crcs
+    )
     is_partial = taken < len(batches.positions)
     batches, has_data = batches.pick(slice(taken)), has_data[:taken]
     next_offset = first_offset
@@ -220,28 +224,20 @@ def _refuse(base_offset: int, reason: RecordError) -> NoReturn:
     raise RecordError(text, reason.code) from reason
 
 
-def _check_crcs(data: bytes, batches: _Batches) -> None:
-    view = memoryview(data)
-    ends = batches.positions + PREFIX_BYTES + batches.headers["batch_length"]
-    for index, (position, end, crc) in enumerate(
-        zip(batches.positions.tolist(), ends.tolist(), batches.headers["crc"].tolist(), strict=True)
-    ):
-        if crc32c(view[position + CRC_START : end], 0, KEEP_GIL) != crc:
-            reason = RecordError("the CRC does not match its bytes")
-            _refuse(int(batches.base_offsets[index]), reason)
-
-
 def _unpack_batches(
     data: bytes,
     batches: _Batches,
     has_data: Flags,
     limits: DecompressionLimits,
     max_bytes: int,
+    *,
+    check_crcs: bool,
 ) -> tuple[_Payloads, int]:
     """Unpack batches with data until `max_bytes` are reached; return how many batches were taken.
 
-    At least one with data is, whatever its size.
+    At least one with data is, whatever its size. Of each that is taken the CRC is checked.
     """
+    view = memoryview(data)
     starts: list[int] = []
     ends: list[int] = []
     parts: list[Any] = []
@@ -249,16 +245,22 @@ def _unpack_batches(
     is_plain = not (codecs[has_data] != 0).any()
     counts = batches.headers["record_count"].tolist()
     lengths = batches.headers["batch_length"].tolist()
+    crcs = batches.headers["crc"].tolist()
     work_bytes = end = taken = 0
-    for position, length, count, is_wanted in zip(
-        batches.positions.tolist(), lengths, counts, has_data.tolist(), strict=True
+    for position, length, crc, count, is_wanted in zip(
+        batches.positions.tolist(), lengths, crcs, counts, has_data.tolist(), strict=True
     ):
+        if is_wanted and work_bytes > max_bytes:
+            break
+        after = position + PREFIX_BYTES + length
+        if check_crcs and crc32c(view[position + CRC_START : after], 0, KEEP_GIL) != crc:
+            _refuse(
+                int(batches.base_offsets[taken]), RecordError("the CRC does not match its bytes")
+            )
         if is_wanted:
-            if work_bytes > max_bytes:
-                break
             if is_plain:
                 start = position + HEADER_BYTES
-                end = position + PREFIX_BYTES + length
+                end = after
             else:
                 batch = read_batch(data, position)
                 try:

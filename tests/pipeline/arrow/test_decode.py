@@ -242,6 +242,16 @@ def test_a_bomb() -> None:
     assert ErrorCode.MESSAGE_TOO_LARGE == caught.value.code
 
 
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.ZSTD])
+def test_what_compresses_very_well(codec: Compression) -> None:
+    """A batch of zeros is no bomb: the gateway has stored it, and other clients read it."""
+    builder = BatchBuilder(base_offset=3, compression=codec)
+    builder.add(value=bytes(3 << 20))
+    raw = builder.build()
+    assert len(raw) * 200 < 3 << 20
+    assert [bytes(3 << 20)] == decode_batches(raw, first_offset=0).batch["value"].to_pylist()
+
+
 def test_a_count_that_cannot_be() -> None:
     """Two thousand million records in a few bytes are refused before room is made for them."""
     raw = strategies.build([(b"k", b"v", 5, [])], base_offset=1)
