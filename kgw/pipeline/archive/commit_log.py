@@ -134,7 +134,11 @@ class CommitLog:
             if isinstance(piece, DataFile):
                 path = self._generation / piece.path
                 if not path.is_file() or path.stat().st_size != piece.bytes:
-                    raise CoverageError(Fault.MISSING_FILE, f"{path} is not there as reported")
+                    raise CoverageError(
+                        Fault.MISSING_FILE,
+                        f"{path} is not there as its task has reported; "
+                        "is this one directory for all that write to it?",
+                    )
 
     def _newest_version(self) -> int:
         names = (path.name.partition(".") for path in self._directory.glob("*.json"))

@@ -40,8 +40,9 @@ HOLD_SETTING: Final = "kgw.archive.hold"
 _SAMPLE_BYTES: Final = 256 << 10
 SWEEP_GRACE_S: Final = 24 * 3600
 """How old a file must be that no commit names, to be removed: no unit works for so long."""
-# What another archiver of the same topic, or a sweep that took a file for an orphan, may cause.
-_OVERTAKEN: Final = frozenset({Fault.OVERLAP, Fault.WRONG_START, Fault.MISSING_FILE})
+# What another archiver of the same topic may cause. A file that is missing is no such thing: where
+# tasks write to another directory than the driver reads, each new attempt would lose its files.
+_OVERTAKEN: Final = frozenset({Fault.OVERLAP, Fault.WRONG_START})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -187,6 +187,22 @@ def test_an_archiver_that_is_ahead_by_other_ranges_is_made_room_for(
     assert theirs == ours
 
 
+def test_files_that_the_driver_does_not_see_are_an_error(
+    served: ServedTopics, tmp_path: Path
+) -> None:
+    """As those of tasks on another machine with a directory of its own: nothing is committed."""
+    served.create("elsewhere")
+    served.number("elsewhere", {0: 10})
+
+    def lose() -> None:
+        for path in tmp_path.rglob("*.parquet"):
+            path.unlink()
+
+    with pytest.raises(ArchiveError, match="is not there as its task has reported"):
+        job(served, tmp_path, Backwards(lose)).run_once("elsewhere")
+    assert 0 == archived(served, tmp_path, "elsewhere")[0].next
+
+
 def test_what_a_dead_run_has_left_is_removed(served: ServedTopics, tmp_path: Path) -> None:
     """After a day, and nothing that a commit names."""
     served.create("left")
