@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CHECKPOINT_EVERY: Final = 50
+KEPT_CHECKPOINTS: Final = 2
+"""Each names every file: all of them would take the square of the number of files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +58,7 @@ class CommitLog:
 
     def read(self) -> Snapshot:
         """Return the newest snapshot; raises `DamagedLogError` and `CoverageError`."""
-        snapshot = Snapshot(0, Coverage(self._topic_id))
-        checkpoints = sorted(self._directory.glob("*.checkpoint.json"))
-        if checkpoints:
-            snapshot = self._read_checkpoint(checkpoints[-1])
+        snapshot = self._read_newest_checkpoint()
         while (entry := self.entry(snapshot.version + 1)) is not None:
             snapshot = Snapshot(snapshot.version + 1, apply(snapshot.coverage, entry))
         # Another process may have gone on since; a version beyond that follows what is missing.
@@ -125,8 +125,9 @@ class CommitLog:
                 )
             snapshot = Snapshot(version, apply(snapshot.coverage, entry))
             checkpoint = self._directory / f"{version:020d}.checkpoint.json"
-            if checkpoint.exists() and self._read_checkpoint(checkpoint) != snapshot:
-                raise DamagedLogError(f"{checkpoint}: not what the versions say")
+            with suppress(FileNotFoundError):
+                if self._read_checkpoint(checkpoint) != snapshot:
+                    raise DamagedLogError(f"{checkpoint}: not what the versions say")
         return snapshot
 
     def _check_files(self, entry: Entry) -> None:
@@ -180,6 +181,19 @@ class CommitLog:
             self._create(f"{snapshot.version:020d}.checkpoint.json", json.dumps(value).encode())
         except VersionTakenError:
             return  # It says the same: a version has one content.
+        for path in self._checkpoints()[:-KEPT_CHECKPOINTS]:
+            path.unlink(missing_ok=True)
+
+    def _checkpoints(self) -> list[Path]:
+        return sorted(self._directory.glob("*.checkpoint.json"))
+
+    def _read_newest_checkpoint(self) -> Snapshot:
+        while checkpoints := self._checkpoints():
+            try:
+                return self._read_checkpoint(checkpoints[-1])
+            except FileNotFoundError:
+                continue  # Others have written newer ones meanwhile, and removed it.
+        return Snapshot(0, Coverage(self._topic_id))
 
     def _read_checkpoint(self, path: Path) -> Snapshot:
         try:

@@ -107,7 +107,9 @@ def _replace(
     if what is added below `next` covers what is removed; and `next` never moves back.
     """
     where = f"partition {partition}"
-    if unknown := removed - set(before.pieces):
+    kept: tuple[Piece, ...] = ()
+    expected = before.start
+    if unknown := removed and removed - set(before.pieces):
         piece = min(unknown, key=lambda piece: piece.first)
         raise CoverageError(
             Fault.UNKNOWN_PIECE, f"{where}: {piece.first} to {piece.last} is not there to remove"
@@ -120,13 +122,14 @@ def _replace(
                 raise CoverageError(
                     Fault.OVERLAP, f"{where}: {piece.first} to {piece.last} passes {before.next}"
                 )
-    pieces = sorted(
-        [*(piece for piece in before.pieces if piece not in removed), *added],
-        key=lambda piece: piece.first,
-    )
-    expected = before.start
+        changed = [*(piece for piece in before.pieces if piece not in removed), *added]
+    else:
+        # An append takes as long behind a million pieces as behind one.
+        changed = added
+        kept, expected = before.pieces, before.next
+    changed = sorted(changed, key=lambda piece: piece.first)
     paths = set()
-    for piece in pieces:
+    for piece in changed:
         if piece.first != expected:
             fault = Fault.OVERLAP if piece.first < expected else Fault.HOLE
             raise CoverageError(
@@ -141,4 +144,4 @@ def _replace(
         raise CoverageError(
             Fault.HOLE, f"{where}: ends at {expected}, was covered up to {before.next}"
         )
-    return PartitionCoverage(before.start, tuple(pieces))
+    return PartitionCoverage(before.start, (*kept, *changed))

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kgw.pipeline.archive import commit_log
 from kgw.pipeline.archive.commit_log import CHECKPOINT_EVERY, CommitLog, Snapshot
 from kgw.pipeline.archive.entry import DataFile, Entry, Hole, Piece
 from kgw.pipeline.archive.errors import ArchiveError, CoverageError, DamagedLogError, Fault
@@ -102,6 +103,42 @@ def test_a_checkpoint_says_what_the_versions_say(tmp_path: Path) -> None:
     (tmp_path / "_log" / f"{CHECKPOINT_EVERY + 1:020d}.json").unlink()
     with pytest.raises(DamagedLogError, match="is missing"):
         log.read()
+
+
+def test_old_checkpoints_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each names every file: the newest is read, the one before it is there while others read."""
+    monkeypatch.setattr(commit_log, "CHECKPOINT_EVERY", 2)
+    log = CommitLog(tmp_path, TOPIC_ID)
+    log.commit(entry(start=0), planned_at=0)
+    for number in range(7):
+        log.commit(entry(Hole(0, number, number, "lost")), planned_at=number + 1)
+    assert [6, 8] == sorted(
+        int(path.name.partition(".")[0]) for path in tmp_path.glob("_log/*.checkpoint.json")
+    )
+    assert 8 == CommitLog(tmp_path, TOPIC_ID).replay().version
+
+
+def test_a_checkpoint_that_is_removed_while_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that has seen it in the directory looks again."""
+    monkeypatch.setattr(commit_log, "CHECKPOINT_EVERY", 2)
+    log = CommitLog(tmp_path, TOPIC_ID)
+    log.commit(entry(start=0), planned_at=0)
+    for number in range(3):
+        log.commit(entry(Hole(0, number, number, "lost")), planned_at=number + 1)
+    read_bytes = Path.read_bytes
+    removed: list[str] = []
+
+    def remove_first(path: Path) -> bytes:
+        if path.name.endswith(".checkpoint.json") and not removed:
+            removed.append(path.name)
+            path.unlink()
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", remove_first)
+    assert 4 == CommitLog(tmp_path, TOPIC_ID).read().version
+    assert ["00000000000000000004.checkpoint.json"] == removed
 
 
 def test_a_file_that_is_not_there_is_not_committed(tmp_path: Path) -> None:
