@@ -55,10 +55,14 @@ class CommitLog:
         self._generation = generation
         self._directory = generation / "_log"
         self._topic_id = topic_id
+        self._seen: Snapshot | None = None
+        """What was read last: versions never change, so that reading goes on from there."""
 
     def read(self) -> Snapshot:
         """Return the newest snapshot; raises `DamagedLogError` and `CoverageError`."""
-        snapshot = self._read_newest_checkpoint()
+        snapshot = self._seen
+        if snapshot is None or not self._path(snapshot.version).exists():
+            snapshot = self._read_newest_checkpoint()
         while (entry := self.entry(snapshot.version + 1)) is not None:
             snapshot = Snapshot(snapshot.version + 1, apply(snapshot.coverage, entry))
         # Another process may have gone on since; a version beyond that follows what is missing.
@@ -67,11 +71,12 @@ class CommitLog:
             raise DamagedLogError(
                 f"{self._directory}: version {snapshot.version + 1} is missing, {newest} is there"
             )
+        self._seen = snapshot
         return snapshot
 
     def entry(self, version: int) -> Entry | None:
         """Return one version's entry; None where the log does not reach so far."""
-        path = self._directory / f"{version:020d}.json"
+        path = self._path(version)
         try:
             data = path.read_bytes()
         except FileNotFoundError:
@@ -129,6 +134,9 @@ class CommitLog:
                 if self._read_checkpoint(checkpoint) != snapshot:
                     raise DamagedLogError(f"{checkpoint}: not what the versions say")
         return snapshot
+
+    def _path(self, version: int) -> Path:
+        return self._directory / f"{version:020d}.json"
 
     def _check_files(self, entry: Entry) -> None:
         for piece in entry.added:

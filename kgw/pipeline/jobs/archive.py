@@ -250,6 +250,8 @@ class ArchiveJob:
         self._on_committed = on_committed
         self._told: dict[tuple[UUID, int], int] = {}
         """What the group has committed, by this job."""
+        self._logs: dict[tuple[str, UUID], CommitLog] = {}
+        """Of each life that this job has met, so that nothing is read twice from it."""
         self._sizes: dict[tuple[UUID, int], float] = {}
         """Stored bytes of an offset in what is left to read of partitions."""
 
@@ -313,7 +315,7 @@ class ArchiveJob:
 
     def _sweep(self, topic: str, topic_id: UUID) -> int:
         generation = generation_directory(str(self._root), topic, topic_id)
-        log = CommitLog(generation, topic_id)
+        log = self._log(topic, topic_id)
         return len(sweep(generation, log, now_s=self._now_ms() / 1000, grace_s=SWEEP_GRACE_S))
 
     def _find(self, topic: str) -> tuple[TopicDescription, UUID]:
@@ -323,7 +325,11 @@ class ArchiveJob:
         return described, UUID(bytes=bytes(described.topic_id))
 
     def _log(self, topic: str, topic_id: UUID) -> CommitLog:
-        return CommitLog(generation_directory(str(self._root), topic, topic_id), topic_id)
+        log = self._logs.get((topic, topic_id))
+        if log is None:
+            generation = generation_directory(str(self._root), topic, topic_id)
+            log = self._logs[topic, topic_id] = CommitLog(generation, topic_id)
+        return log
 
     def _plan(self, described: TopicDescription, topic_id: UUID, coverage: Coverage) -> Plan:
         topic = str(described.name)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from kgw.pipeline.archive import commit_log
 from kgw.pipeline.archive.commit_log import CHECKPOINT_EVERY, CommitLog, Snapshot
+from kgw.pipeline.archive.coverage import Coverage
 from kgw.pipeline.archive.entry import DataFile, Entry, Hole, Piece
 from kgw.pipeline.archive.errors import ArchiveError, CoverageError, DamagedLogError, Fault
 from kgw.pipeline.archive.names import data_path, generation_directory, parse_data_path
@@ -96,13 +97,26 @@ def test_a_checkpoint_says_what_the_versions_say(tmp_path: Path) -> None:
     for number in range(CHECKPOINT_EVERY + 1):
         added = data_file(number, number)
         snapshot = log.commit(entry(added), planned_at=snapshot.version)
-    assert log.read() == snapshot
+    assert CommitLog(tmp_path, TOPIC_ID).read() == snapshot
     for version in range(1, CHECKPOINT_EVERY + 1):
         (tmp_path / "_log" / f"{version:020d}.json").unlink()
-    assert log.read() == snapshot
+    assert CommitLog(tmp_path, TOPIC_ID).read() == snapshot
     (tmp_path / "_log" / f"{CHECKPOINT_EVERY + 1:020d}.json").unlink()
     with pytest.raises(DamagedLogError, match="is missing"):
-        log.read()
+        CommitLog(tmp_path, TOPIC_ID).read()
+
+
+def test_a_log_goes_on_from_what_it_has_read(tmp_path: Path) -> None:
+    """It sees what others commit, reads no version twice, and notices when the log is another."""
+    log, other = CommitLog(tmp_path, TOPIC_ID), CommitLog(tmp_path, TOPIC_ID)
+    log.commit(entry(start=0), planned_at=0)
+    assert 1 == log.read().version
+    newest = other.commit(entry(Hole(0, 0, 4, "lost")), planned_at=1)
+    (tmp_path / "_log" / f"{1:020d}.json").write_text("not read again")
+    assert newest == log.read()
+    for path in tmp_path.glob("_log/*"):
+        path.unlink()
+    assert Snapshot(0, Coverage(TOPIC_ID)) == log.read()
 
 
 def test_old_checkpoints_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
