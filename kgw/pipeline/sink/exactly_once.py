@@ -114,6 +114,8 @@ class ExactlyOnce:
         self._timeout_ms = options.timeout_ms
         self.group_id = f"kgw-sink-{self._id}"
         """Its committed offsets are the number of the batch that was decided last."""
+        # Not ID-0-0 alone: other programs name theirs so, and what is left open is aborted by name.
+        self._task_prefix = f"{self._id}-task-"
         self._transactions = TransactionalClient(wire.client)
 
     def begin(self, place: TaskPlace) -> TransactionalProducer | None:
@@ -125,7 +127,8 @@ class ExactlyOnce:
                 return None
         return self._wire.call(
             self._transactions.begin(
-                f"{self._id}-{place.partition}-{place.attempt}", timeout_ms=self._timeout_ms
+                f"{self._task_prefix}{place.partition}-{place.attempt}",
+                timeout_ms=self._timeout_ms,
             )
         )
 
@@ -219,7 +222,7 @@ class ExactlyOnce:
     async def _abort_left(self, decision: Decision) -> None:
         """Abort what attempts have left that came to nothing: readers would wait for its end."""
         decided = {one.transactional_id for one in decision.producers}
-        of_tasks = re.compile(re.escape(self._id) + r"-\d+-\d+")
+        of_tasks = re.compile(re.escape(self._task_prefix) + r"\d+-\d+")
         with suppress(ClientError):
             for found in await TransactionClient(self._wire.client).transactions(
                 states=["Ongoing"]

@@ -107,6 +107,17 @@ def sink(served: ServedTopics, request: pytest.FixtureRequest) -> Sink:
     return Sink(served, topic)
 
 
+def test_transactions_of_other_programs_stay_open(served: ServedTopics, sink: Sink) -> None:
+    """Flink and others name theirs PREFIX-0-0, and so may somebody whose prefix is our id."""
+    transactions = TransactionalClient(served.wire.client)
+    name = f"{sink.transaction.transactional_id}-0-0"
+    other = served.wire.call(transactions.begin(name, timeout_ms=60_000))
+    served.wire.call(transactions.add_partitions(other, sink.topic, [1]))
+    sink.commit(0, sink.write(0, 1))
+    assert [name] == sink.open_transactions()
+    served.wire.call(transactions.end(other, is_commit=True))
+
+
 def test_rows_are_there_when_their_batch_is_committed(sink: Sink) -> None:
     """Not before, and not when a task has failed and all is aborted."""
     first = sink.write(0, 1, 2), sink.write(0, 3, partition=1)
