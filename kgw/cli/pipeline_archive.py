@@ -50,8 +50,7 @@ _POLL_S = 1.0
     "--out",
     "root",
     required=True,
-    # Spark's tasks on other machines have another working directory.
-    type=click.Path(file_okay=False, resolve_path=True, path_type=Path),
+    type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
     help="The archive, a local directory; made if it is not there.",
 )

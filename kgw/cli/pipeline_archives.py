@@ -24,8 +24,7 @@ def archive_option(
         "--archive",
         name,
         required=is_required,
-        # Spark's tasks on other machines have another working directory.
-        type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
         metavar="DIR",
         help=what,
     )
