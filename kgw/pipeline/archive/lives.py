@@ -11,9 +11,21 @@ if TYPE_CHECKING:
 
 def archived_topics(root: Path) -> list[str]:
     """Return the topics of which an archive has a life or more, by name."""
-    return sorted({log.parent.parent.name for log in root.glob("*/*/_log")})
+    logs = root.glob("*/*/_log")
+    return sorted({log.parent.parent.name for log in logs if _topic_id(log) is not None})
 
 
 def archived_lives(root: Path, topic: str) -> list[UUID]:
     """Return the topic ids of the lives that an archive has of a topic, in the order of the ids."""
-    return sorted(UUID(log.parent.name) for log in (root / topic).glob("*/_log"))
+    found = [_topic_id(log) for log in (root / topic).glob("*/_log")]
+    return sorted(one for one in found if one is not None)
+
+
+def _topic_id(log: Path) -> UUID | None:
+    """Return whose commit log it is; None in a directory that no archive has named, as a copy."""
+    name = log.parent.name
+    try:
+        topic_id = UUID(name)
+    except ValueError:
+        return None
+    return topic_id if str(topic_id) == name else None
