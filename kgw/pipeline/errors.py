@@ -21,6 +21,7 @@ class DataLossError(PipelineError):
         self.partition = partition
         self.first = first
         self.end = end
+        self.why = why
         super().__init__(
             f"topic {topic} partition {partition}: offsets {first} to {end - 1} cannot be read: "
             f"{why}; with failOnDataLoss=false they are skipped"

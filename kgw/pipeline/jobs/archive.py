@@ -21,6 +21,7 @@ from kgw.pipeline.archive.errors import ArchiveError, CoverageError, Fault
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.archive.sweeping import sweep
 from kgw.pipeline.archive.units import Sizes, Unit, write_unit
+from kgw.pipeline.errors import DataLossError
 from kgw.pipeline.ranges import LEAST_PIECE, OffsetRange, cut_ranges
 from kgw.pipeline.wire import Reading, WireClient
 from kgw.types import TopicId
@@ -216,7 +217,14 @@ def archive_range(settings: UnitSettings, wanted: OffsetRange) -> tuple[Piece, .
     unit = Unit(settings.topic_id, wanted.partition, wanted.first, wanted.end)
     with WireClient(settings.bootstrap) as wire:
         parts = wire.decoded(wanted, reading=settings.reading)
-        return write_unit(settings.generation, unit, parts, sizes=settings.sizes)
+        try:
+            return write_unit(settings.generation, unit, parts, sizes=settings.sizes)
+        except DataLossError as loss:
+            raise ArchiveError(
+                f"topic {loss.topic} partition {loss.partition}: offsets {loss.first} to "
+                f"{loss.end - 1} were removed from the log while they were archived: {loss.why}; "
+                "accept the loss to go on behind them"
+            ) from None
 
 
 # --- the job -------------------------------------------------------------------------------------

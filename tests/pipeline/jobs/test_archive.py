@@ -257,6 +257,23 @@ def test_what_the_log_has_removed_is_an_error_or_declared_lost(
     assert Hole(0, 10, 14, "lost") in archived(served, tmp_path, "gone")[0].pieces
 
 
+def test_what_the_log_removes_while_it_is_read_is_an_error_or_declared_lost(
+    served: ServedTopics, tmp_path: Path
+) -> None:
+    """The text says what this job can do about it, and the next run does."""
+    served.create("going")
+    served.number("going", {0: 30_000})
+
+    def remove() -> None:
+        served.wire.call(served.admin.delete_records("going", {0: 15}))
+
+    refused = r"topic going partition 0: offsets 0 to 14 were .* accept the loss to go on behind"
+    with pytest.raises(ArchiveError, match=refused):
+        job(served, tmp_path, Backwards(remove)).run_once("going")
+    summary = job(served, tmp_path, accept_loss=True).run_once("going")
+    assert (15, 29_985, 30_000) == (summary.lost_offsets, summary.offsets, summary.ends[0])
+
+
 def test_a_topic_that_was_created_again_gets_a_directory_of_its_own(
     served: ServedTopics, tmp_path: Path
 ) -> None:
