@@ -333,8 +333,13 @@ class _RangeReader:
         found = await self._client.bounds(wanted.topic, [wanted.partition])
         bounds = found[wanted.partition]
         loss = find_loss(wanted.key, position, wanted.end, bounds)
-        if loss is not None:
-            self._skip(loss, bounds.earliest if position < bounds.earliest else wanted.end)
+        if loss is None:
+            return
+        if position < bounds.earliest:
+            self._skip(loss, bounds.earliest)
+        elif position >= bounds.latest or self._reading.fail_on_data_loss:
+            self._skip(loss, wanted.end)
+        # What there is before the loss comes with another answer.
 
     def _skip(self, loss: DataLossError, offset: int) -> None:
         if self._reading.fail_on_data_loss:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,7 +15,7 @@ from tests.pipeline.serving import ServedTopics
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kgw.client import TopicDescription
+    from kgw.client import FetchedPartition, TopicDescription
 
 
 @pytest.fixture
@@ -105,6 +105,23 @@ def test_an_end_that_never_was_is_named_or_left_out(served: ServedTopics) -> Non
         with pytest.raises(DataLossError, match="offsets 20 to 29 cannot be read"):
             offsets(served, wanted(served, first, 30), Reading())
         assert offsets(served, wanted(served, first, 30), lenient) == expected
+
+
+def test_an_empty_answer_before_a_loss_leaves_nothing_out(
+    served: ServedTopics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that has not found the records in time answers without them, and then with them."""
+    served.create("events")
+    served.number("events", {0: 20})
+    fetch = AsyncClient.fetch
+    empty = [True]
+
+    async def slow(self: AsyncClient, *args: Any, **options: Any) -> list[FetchedPartition]:
+        return [] if empty and empty.pop() else await fetch(self, *args, **options)
+
+    monkeypatch.setattr(AsyncClient, "fetch", slow)
+    lenient = Reading(fail_on_data_loss=False)
+    assert list(range(15, 20)) == offsets(served, wanted(served, 15, 30), lenient)
 
 
 def test_another_topic_of_the_name_is_not_read(served: ServedTopics) -> None:
