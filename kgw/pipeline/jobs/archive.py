@@ -21,7 +21,7 @@ from kgw.pipeline.archive.errors import ArchiveError, CoverageError, Fault
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.archive.sweeping import sweep
 from kgw.pipeline.archive.units import Sizes, Unit, write_unit
-from kgw.pipeline.errors import DataLossError
+from kgw.pipeline.errors import DataLossError, PipelineError, TopicChangedError
 from kgw.pipeline.ranges import LEAST_PIECE, OffsetRange, cut_ranges
 from kgw.pipeline.wire import Reading, WireClient
 from kgw.types import TopicId
@@ -209,6 +209,25 @@ class UnitSettings(NamedTuple):
     sizes: Sizes
 
 
+class Refused(NamedTuple):
+    """Why a range cannot be archived; another attempt would find the same."""
+
+    why: str
+
+
+def attempt_range(settings: UnitSettings, wanted: OffsetRange) -> tuple[Piece, ...] | Refused:
+    """Do `archive_range`, and return what is wrong with the range.
+
+    Raises ClientError, and TopicChangedError: no partition can be read then.
+    """
+    try:
+        return archive_range(settings, wanted)
+    except TopicChangedError:
+        raise
+    except PipelineError as error:
+        return Refused(str(error))
+
+
 def archive_range(settings: UnitSettings, wanted: OffsetRange) -> tuple[Piece, ...]:
     """Read a range and write its files; they count when they are committed.
 
@@ -273,38 +292,52 @@ class ArchiveJob:
 
     def run_once(self, topic: str) -> Summary:
         """Archive what the topic holds when this is called."""
+        summary = self._archive(topic, lambda _, ranges: ranges)
+        summary.swept_files = self._sweep(topic, summary.topic_id)
+        return summary
+
+    def run_due(self, topic: str, due: Due, now_s: float) -> Summary:
+        """Archive the partitions of a topic that are due; `now_s` never goes back."""
+        return self._archive(
+            topic,
+            lambda topic_id, ranges: due.choose(ranges, self._sizes_of(topic_id, ranges), now_s),
+        )
+
+    def _archive(
+        self,
+        topic: str,
+        choose: Callable[[UUID, Sequence[OffsetRange]], Sequence[OffsetRange]],
+    ) -> Summary:
+        """Archive those of a topic's ranges that are chosen.
+
+        A partition that cannot be read is an error when the others are archived: what is damaged in
+        one would keep them out for good.
+        """
         described, topic_id = self._find(topic)
         summary = Summary(topic, topic_id)
         until: dict[int, int] | None = None
+        refused: dict[int, str] = {}
         while True:
             snapshot = self._log(topic, topic_id).read()
             planned = self._plan(described, topic_id, snapshot.coverage)
             if until is None:
-                until = {one.partition: one.end for one in planned.ranges}
+                until = {one.partition: one.end for one in choose(topic_id, planned.ranges)}
                 summary.ends = {
                     partition: one.next for partition, one in snapshot.coverage.partitions.items()
                 }
             ranges = [
                 one._replace(end=min(one.end, until.get(one.partition, one.first)))
                 for one in planned.ranges
+                if one.partition not in refused
             ]
             ranges = [one for one in ranges if one.length]
             self._tell_group(summary, snapshot.coverage)
             if not ranges and not planned.starts and not planned.lost:
-                summary.swept_files = self._sweep(topic, topic_id)
-                return summary
-            self._run(planned, ranges, summary)
-
-    def run_due(self, topic: str, due: Due, now_s: float) -> Summary:
-        """Archive the partitions of a topic that are due; `now_s` never goes back."""
-        described, topic_id = self._find(topic)
-        summary = Summary(topic, topic_id)
-        snapshot = self._log(topic, topic_id).read()
-        planned = self._plan(described, topic_id, snapshot.coverage)
-        self._tell_group(summary, snapshot.coverage)
-        ranges = due.choose(planned.ranges, self._sizes_of(topic_id, planned.ranges), now_s)
-        if ranges or planned.starts or planned.lost:
-            self._run(planned, ranges, summary)
+                break
+            refused |= self._run(planned, ranges, summary)
+        if refused:
+            others = "".join(f"; neither can partition {one}" for one in [*refused][1:])
+            raise ArchiveError(f"{next(iter(refused.values()))}{others}")
         return summary
 
     def _sizes_of(self, topic_id: UUID, ranges: Sequence[OffsetRange]) -> dict[int, float]:
@@ -346,17 +379,22 @@ class ArchiveJob:
         )
         return plan(topic, topic_id, coverage, bounds, accept_loss=self._options.accept_loss)
 
-    def _run(self, planned: Plan, ranges: Sequence[OffsetRange], summary: Summary) -> None:
-        """Read ranges and commit them, each as soon as what comes before it is committed."""
+    def _run(
+        self, planned: Plan, ranges: Sequence[OffsetRange], summary: Summary
+    ) -> dict[int, str]:
+        """Read ranges and commit them, each as soon as what comes before it is committed.
+
+        Ends early with the first partition that cannot be read, and why.
+        """
         generation = generation_directory(str(self._root), summary.topic, summary.topic_id)
         log = self._log(summary.topic, summary.topic_id)
         if planned.starts or planned.lost:
             entry = self._entry(summary, planned.lost, planned.starts)
             if not self._commit(log, entry, _OVERTAKEN):
-                return  # Another archiver has begun: what is left to do is another plan.
+                return {}  # Another archiver has begun: what is left to do is another plan.
             summary.lost_offsets += sum(one.last - one.first + 1 for one in planned.lost)
         if not ranges:
-            return
+            return {}
         units = cut(
             ranges,
             self._sizes_of(summary.topic_id, ranges),
@@ -378,7 +416,9 @@ class ArchiveJob:
         next_offsets = {one.partition: one.first for one in ranges}
         done: dict[int, dict[int, tuple[int, tuple[Piece, ...]]]] = defaultdict(dict)
         overtaken: set[int] = set()
-        for unit, pieces in self._runner.run(units, partial(archive_range, settings)):
+        for unit, pieces in self._runner.run(units, partial(attempt_range, settings)):
+            if isinstance(pieces, Refused):
+                return {unit.partition: pieces.why}
             waiting = done[unit.partition]
             waiting[unit.first] = (unit.end, pieces)
             first = end = next_offsets[unit.partition]
@@ -402,6 +442,7 @@ class ArchiveJob:
             self._sizes.pop((summary.topic_id, unit.partition), None)
             self._tell_group(summary, log.read().coverage)
             self._on_committed(committed)
+        return {}
 
     def _entry(
         self,

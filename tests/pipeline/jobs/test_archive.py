@@ -17,6 +17,7 @@ from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.archive.reading import read_range
 from kgw.pipeline.archive.units import Unit, write_unit
+from kgw.pipeline.errors import PipelineError
 from kgw.pipeline.jobs.archive import (
     SWEEP_GRACE_S,
     ArchiveJob,
@@ -28,6 +29,8 @@ from kgw.pipeline.jobs.archive import (
 )
 from kgw.pipeline.ranges import OffsetRange
 from kgw.pipeline.wire import Reading
+from kgw.records.batch import read_batch
+from kgw.records.builder import BatchBuilder, encode_batch
 from tests.pipeline.jobs.runners import Backwards
 from tests.pipeline.serving import ServedTopics
 
@@ -201,6 +204,32 @@ def test_files_that_the_driver_does_not_see_are_an_error(
     with pytest.raises(ArchiveError, match="is not there as its task has reported"):
         job(served, tmp_path, Backwards(lose)).run_once("elsewhere")
     assert 0 == archived(served, tmp_path, "elsewhere")[0].next
+
+
+def test_what_cannot_be_read_in_one_partition_keeps_no_other_out(
+    served: ServedTopics, tmp_path: Path
+) -> None:
+    """The error comes when the others are archived, and names the partition and the offset."""
+    served.create("damaged", 3)
+    served.number("damaged", {0: 10, 1: 10, 2: 10})
+    # Longer than it says, which a server that does not look into batches stores.
+    damaged = BatchBuilder()
+    damaged.add(value=b"v")
+    batch = encode_batch(
+        bytes(read_batch(damaged.build()).records) + b"x",
+        base_offset=0,
+        leader_epoch=-1,
+        last_offset_delta=0,
+        record_count=1,
+    )
+    served.wire.call(served.wire.client.produce("damaged", 1, batch))
+
+    for step in -1, 1:
+        with pytest.raises(PipelineError, match="damaged partition 1: the batch at offset 10"):
+            job(served, tmp_path, Backwards(step=step)).run_once("damaged")
+        assert {0: 10, 1: 0, 2: 10} == {
+            partition: one.next for partition, one in archived(served, tmp_path, "damaged").items()
+        }
 
 
 def test_what_a_dead_run_has_left_is_removed(served: ServedTopics, tmp_path: Path) -> None:
