@@ -23,7 +23,8 @@ class DataFile:
 
     `control_ranges` are (first, last) of markers, aborted records and offsets between batches;
     `holes` is the number of offsets besides that have no record: those that compaction removed,
-    here or in the topic, and control ranges past the number that a file lists.
+    here or in the topic, and control ranges past the number that a file lists. The earliest and
+    the latest time are None where one of them is beyond what nanoseconds in a long can say.
     """
 
     path: str

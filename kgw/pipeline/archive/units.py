@@ -151,8 +151,9 @@ class _File:
         self._buffered_bytes = 0
         self._rows = 0
         self._control: list[tuple[int, int]] = []
-        # The earliest and the latest of each row group.
+        # The earliest and the latest of each row group, unless some time is beyond nanoseconds.
         self._times_ns: list[int] = []
+        self._has_far_times = False
 
     def add(self, part: Decoded, next_offset: int) -> None:
         for range_first, range_end in part.control_ranges:
@@ -186,6 +187,7 @@ class _File:
         checksum = checksum_of(self._temporary)
         path = data_path(partition, self.first, last, kind, self._token)
         control = sum(last - first + 1 for first, last in self._control)
+        times_ns = [] if self._has_far_times else self._times_ns
         piece = DataFile(
             path=path,
             partition=partition,
@@ -193,8 +195,8 @@ class _File:
             last=last,
             rows=self._rows,
             bytes=self._temporary.stat().st_size,
-            min_ts_ns=min(self._times_ns, default=None),
-            max_ts_ns=max(self._times_ns, default=None),
+            min_ts_ns=min(times_ns, default=None),
+            max_ts_ns=max(times_ns, default=None),
             kind=kind,
             checksum=checksum,
             control_ranges=tuple(self._control),
@@ -229,6 +231,7 @@ class _File:
         table = pa.Table.from_batches(self._buffered)
         groups = max(1, round(self._buffered_bytes / self._sizes.row_group_bytes))
         self._writer.write_table(table, row_group_size=-(-len(table) // groups))
+        self._has_far_times |= table.column("_ts_ns").null_count > 0
         times = pc.min_max(table.column("_ts_ns")).as_py()
         if times["min"] is not None:
             self._times_ns += [times["min"], times["max"]]

@@ -129,7 +129,7 @@ def test_a_report_says_what_the_file_holds(tmp_path: Path) -> None:
     """Rows, ranges without records, times; past the unit's end nothing counts."""
     parts = [
         part([row(10), row(12, timestamp_ms=3)], 14, [(11, 12), (13, 14)]),
-        part([row(16, timestamp_ms=2**62)], 19, [(14, 15), (17, 19)]),
+        part([row(16, timestamp_ms=4)], 19, [(14, 15), (17, 19)]),
     ]
     (piece,) = write_unit(tmp_path, Unit(TOPIC_ID, 3, 10, 18), parts)
     assert isinstance(piece, DataFile)
@@ -137,6 +137,15 @@ def test_a_report_says_what_the_file_holds(tmp_path: Path) -> None:
     assert piece.control_ranges == ((11, 11), (13, 14), (17, 17))
     assert (piece.min_ts_ns, piece.max_ts_ns) == (3_000_000, 5_000_000)
     assert piece.bytes == (tmp_path / piece.path).stat().st_size
+
+
+def test_a_file_with_a_far_time_says_nothing_of_its_times(tmp_path: Path) -> None:
+    """Whoever removes what is old would remove a record of a time to come."""
+    sizes = Sizes(row_group_bytes=1)
+    parts = [part([row(0, timestamp_ms=2**62)], 1), part([row(1)], 2)]
+    (piece,) = write_unit(tmp_path, Unit(TOPIC_ID, 3, 0, 2), parts, sizes=sizes)
+    assert isinstance(piece, DataFile)
+    assert (None, None) == (piece.min_ts_ns, piece.max_ts_ns)
 
 
 def test_a_unit_without_records_is_a_hole(tmp_path: Path) -> None:
