@@ -174,6 +174,16 @@ def test_a_frame_is_read_whole_after_it_was_filtered(
         assert {(row[0], row[1]) for row in frame.where(condition).collect()} == expected
 
 
+def test_a_frame_ends_where_it_ended_at_first(spark: SparkSession, served: ServedTopics) -> None:
+    """Spark 4.2 plans a frame's ranges once; `load` again reads what has come since."""
+    served.create("grown")
+    served.number("grown", {0: 5})
+    frame = read(spark, served, "grown", columns="offset")
+    assert 5 == frame.count()
+    served.number("grown", {0: 3}, first=5)
+    assert (5, 8) == (frame.count(), read(spark, served, "grown", columns="offset").count())
+
+
 def test_a_stream_goes_on_where_it_stood(
     spark: SparkSession, served: ServedTopics, tmp_path: Path
 ) -> None:
