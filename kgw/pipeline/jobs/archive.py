@@ -479,7 +479,9 @@ class ArchiveJob:
         if group is None or not news:
             return
         positions = {(summary.topic, partition): end for partition, end in news.items()}
-        self._wire.call(GroupClient(self._wire.client).commit(group, positions))
+        client, groups = self._wire.client, GroupClient(self._wire.client)
+        # As often as it takes: a gateway that is started again does not end the run.
+        self._wire.call(client.retrying(lambda: groups.commit(group, positions)))
         self._told |= {(summary.topic_id, partition): end for partition, end in news.items()}
 
 

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 import pytest
 
-from kgw.client import GroupClient, NewRecord, Producer, TransactionalClient
+from kgw.client import ConnectionLostError, GroupClient, NewRecord, Producer, TransactionalClient
 from kgw.client.admin import TOPIC
 from kgw.offsets.ranges import OffsetBounds
 from kgw.pipeline.archive.audit import audit
@@ -353,6 +353,26 @@ def test_the_group_stands_where_the_archive_does(served: ServedTopics, tmp_path:
     job(served, tmp_path, on_committed=look, group="kept").run_once("told")
     offsets = served.wire.call(groups.offsets("kept"))
     assert (10, [(10, 10)]) == (offsets["told", 0].offset, seen)
+
+
+def test_a_group_is_told_again_while_the_server_is_away(
+    served: ServedTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gateway that is started again at that moment does not end the run."""
+    served.create("away")
+    served.number("away", {0: 10})
+    commit = GroupClient.commit
+    failures = [ConnectionLostError("closed")] * 2
+
+    async def fail_first(self: GroupClient, *args: Any) -> None:
+        if failures:
+            raise failures.pop()
+        await commit(self, *args)
+
+    monkeypatch.setattr(GroupClient, "commit", fail_first)
+    assert 10 == job(served, tmp_path, group="patient").run_once("away").records
+    offsets = served.wire.call(GroupClient(served.wire.client).offsets("patient"))
+    assert 10 == offsets["away", 0].offset
 
 
 def test_a_hold_is_added_to_those_that_are_there(served: ServedTopics) -> None:
