@@ -100,7 +100,5 @@ def swept_files(life: Life, grace_ms: int, *, dry_run: bool) -> list[str]:
     Returns their paths within the archive. Raises ArchiveError.
     """
     act = orphans if dry_run else sweep
-    found = act(
-        life.generation, life.log, now_s=time.time(), replaced_grace_s=grace_ms / 1000
-    )
+    found = act(life.generation, life.log, now_s=time.time(), replaced_grace_s=grace_ms / 1000)
     return [str((life.generation / one).relative_to(life.root)) for one in found]

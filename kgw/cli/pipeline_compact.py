@@ -16,7 +16,6 @@ from kgw.cli.pipeline_archives import (
     chosen_lives,
     grace_option,
     swept_files,
-    topics_option,
 )
 from kgw.cli.pipeline_spark import SparkWhenNeeded, master_option
 from kgw.cli.settings import json_option, parsed

@@ -130,9 +130,7 @@ def retain(
             planned = plan(life.log.read().coverage, limits, chosen)
             if is_log:
                 address = ",".join(f"{host}:{port}" for host, port in bootstrap)
-                wire = stack.enter_context(
-                    WireClient(address, client_id="kgw-pipeline-retain")
-                )
+                wire = stack.enter_context(WireClient(address, client_id="kgw-pipeline-retain"))
                 # Asked before anything is removed: whether the topic can be is known by then.
                 cuts = plan_log(wire, life, _ends(life, planned, chosen), groups)
             if not dry_run:
@@ -144,9 +142,11 @@ def retain(
     except OSError as error:
         raise CommandError(f"cannot write to {root}: {error}") from None
     rows = [_row(one) for one in planned]
-    log_rows = [_log_row(one, None) for one in cuts] if dry_run else [
-        _log_row(one.cut, one) for one in done
-    ]
+    log_rows = (
+        [_log_row(one, None) for one in cuts]
+        if dry_run
+        else [_log_row(one.cut, one) for one in done]
+    )
     if is_json:
         print_json({"partitions": rows, "log": log_rows, "removed_files": swept})
     else:

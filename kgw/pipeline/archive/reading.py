@@ -24,7 +24,7 @@ BATCH_ROWS: Final = 1 << 16
 # What a column of these names is in Parquet without packing, it is about in Arrow.
 _PAYLOAD: Final = ("_key", "_value", "_headers")
 # Of the other columns.
-_ROW_BYTES: Final = sum(
+_ROW_BYTES: Final[int] = sum(
     field.type.byte_width for field in SCHEMA if not field.name.startswith(_PAYLOAD)
 )
 
@@ -89,13 +89,13 @@ def raw_bytes(generation: Path, piece: DataFile) -> int:
     """Return about how much a file is in bytes of Arrow, as `Sizes` counts them: by its footer."""
     with open_file(generation / piece.path) as file:
         metadata = file.metadata
-        payload_bytes = sum(
+        payload_bytes: int = sum(
             column.total_uncompressed_size
             for group in map(metadata.row_group, range(metadata.num_row_groups))
             for column in map(group.column, range(group.num_columns))
             if column.path_in_schema.startswith(_PAYLOAD)
         )
-        return int(payload_bytes) + piece.rows * _ROW_BYTES
+        return payload_bytes + piece.rows * _ROW_BYTES
 
 
 def open_file(path: Path) -> Any:
