@@ -134,7 +134,7 @@ def retain(
                 # Asked before anything is removed: whether the topic can be is known by then.
                 cuts = plan_log(wire, life, _ends(life, planned, chosen), groups)
             if not dry_run:
-                planned = run(life, limits, chosen, now_ms=now_ms)
+                planned = run(life, planned, limits, now_ms=now_ms)
                 if is_log:
                     cuts = plan_log(wire, life, _ends(life, (), chosen), groups)
                     done = run_log(wire, life, cuts)

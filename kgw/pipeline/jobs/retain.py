@@ -174,19 +174,19 @@ def cut_log(
 # --- the job -------------------------------------------------------------------------------------
 
 
-def run(
-    life: Life, limits: Limits, partitions: Collection[int] | None = None, *, now_ms: int
-) -> list[Removal]:
-    """Commit that files go, and return what went. Raises ArchiveError."""
+def run(life: Life, planned: Sequence[Removal], limits: Limits, *, now_ms: int) -> list[Removal]:
+    """Commit that files go, and return what went. Raises ArchiveError.
+
+    Where another committer has put other files in their place, the limits are asked again.
+    """
     done = []
-    planned = plan(life.log.read().coverage, limits, partitions)
-    while planned:
-        removal = planned.pop()
+    left = list(planned)
+    while left:
+        removal = left.pop()
         if replace_pieces(life, removal.pieces, [removal.hole], now_ms=now_ms):
             done.append(removal)
         else:
-            # Another committer has put other files in their place, to which the limits apply, too.
-            planned += plan(life.log.read().coverage, limits, [removal.partition])
+            left += plan(life.log.read().coverage, limits, [removal.partition])
     return sorted(done)
 
 
