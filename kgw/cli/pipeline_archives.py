@@ -10,6 +10,7 @@ import click
 
 from kgw.cli.errors import CommandError
 from kgw.cli.group_offsets import parse_duration_ms
+from kgw.cli.output import note
 from kgw.cli.settings import parsed
 from kgw.pipeline.archive.lives import Life, archived_lives, archived_topics
 from kgw.pipeline.archive.sweeping import orphans, sweep
@@ -102,3 +103,11 @@ def swept_files(life: Life, grace_ms: int, *, dry_run: bool) -> list[str]:
     act = orphans if dry_run else sweep
     found = act(life.generation, life.log, now_s=time.time(), replaced_grace_s=grace_ms / 1000)
     return [str((life.generation / one).relative_to(life.root)) for one in found]
+
+
+def note_swept(swept: list[str], *, dry_run: bool) -> None:
+    """Tell people how many files were removed, or which ones would be."""
+    for path in swept if dry_run else ():
+        note(f"Would be removed: {path}")
+    if swept and not dry_run:
+        note(f"Files that were removed: {len(swept)}")

@@ -15,6 +15,7 @@ from kgw.cli.pipeline_archives import (
     archive_option,
     chosen_lives,
     grace_option,
+    note_swept,
     swept_files,
 )
 from kgw.cli.pipeline_spark import SparkWhenNeeded, master_option
@@ -134,8 +135,7 @@ def compact(
         "bytes_before bytes_after is_overtaken",
         dirty_ratio=lambda ratio: f"{ratio:.2f}",
     )
-    if swept:
-        note(f"{len(swept)} files {'would be' if dry_run else 'were'} removed.")
+    note_swept(swept, dry_run=dry_run)
 
 
 def _of(life: Life) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from kgw.cli.pipeline_archives import (
     archive_option,
     chosen_lives,
     grace_option,
+    note_swept,
     swept_files,
     topics_option,
 )
@@ -99,8 +100,7 @@ def merge(
         print_json({"groups": rows, "removed_files": swept})
         return
     print_rows(rows, _COLUMNS if dry_run else f"{_COLUMNS} bytes_after is_overtaken")
-    if swept:
-        note(f"{len(swept)} files {'would be' if dry_run else 'were'} removed.")
+    note_swept(swept, dry_run=dry_run)
 
 
 def _place(one: Merged) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from kgw.cli.pipeline_archives import (
     archive_option,
     chosen_life,
     grace_option,
+    note_swept,
     swept_files,
     topic_id_option,
 )
@@ -156,8 +157,7 @@ def retain(
         for one in done:
             if one.refused is not None:
                 note(f"error: {one.refused}")
-        if swept:
-            note(f"{len(swept)} files {'would be' if dry_run else 'were'} removed.")
+        note_swept(swept, dry_run=dry_run)
     if any(one.refused is not None for one in done):
         ctx.exit(ExitCode.FAILED)
 

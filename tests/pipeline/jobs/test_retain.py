@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 import pytest
+from click.testing import CliRunner
 
+from kgw.cli.main import main
 from kgw.client import GroupClient
 from kgw.client.admin import TOPIC
 from kgw.offsets.ranges import OffsetBounds
@@ -200,19 +202,22 @@ def test_the_topics_records_go_up_to_the_same_offset(served: ServedTopics, tmp_p
 
 
 def test_a_hold_is_told_of(served: ServedTopics, tmp_path: Path) -> None:
-    """The server refuses that partition; the text names the setting and its groups."""
+    """The server refuses that partition, and the command ends with 1; the others are cut."""
     served.create("held", 2)
     served.number("held", {0: 10, 1: 10})
-    life = archived(served, tmp_path, "held")
+    archived(served, tmp_path, "held")
     served.wire.call(served.admin.alter_settings(TOPIC, "held", {"kgw.archive.hold": "slow"}))
     groups = GroupClient(served.wire.client)
     served.wire.call(groups.commit("slow", {("held", 0): 10, ("held", 1): 3}))
-    retain(life, before_offset=10)
-    cuts = plan_log(served.wire, life, retained_from(life.log.read().coverage), [])
-    one, other = run_log(served.wire, life, cuts)
-    assert (10, None) == (one.log_start_offset, one.refused)
-    assert other.refused is not None
-    assert "held-1: POLICY_VIOLATION; a group of kgw.archive.hold=slow has not" in other.refused
+    given = ("--archive", str(tmp_path), "-t", "held", "--before-offset", "10", "--log")
+    result = CliRunner().invoke(
+        main, ["pipeline", "retain", *given, "-b", served.address], prog_name="kgw"
+    )
+    told = (
+        "error: cannot delete records of held-1: POLICY_VIOLATION; "
+        "a group of kgw.archive.hold=slow has not committed so far\n"
+    )
+    assert (1, told) == (result.exit_code, result.stderr)
     assert [10, 0] == starts(served, "held", 2)
 
 
