@@ -97,7 +97,12 @@ def find_superseded(
         share = shares.pop()
         newest = _newest(map(read, parts.dirty), share, key_memory_bytes)
         if newest is None:
-            shares += share.halves(key_memory_bytes)
+            if share.bits == _MAX_BITS:
+                raise ArchiveError(
+                    f"partition {parts.dirty[0].partition}: {key_memory_bytes} bytes of memory are "
+                    "too few for its keys"
+                )
+            shares += share.halves()
             continue
         fallen[newest.column("row").to_numpy()] = False
         keys = newest.column("key").combine_chunks()
@@ -158,11 +163,7 @@ class _Share(NamedTuple):
     bits: int
     value: int
 
-    def halves(self, key_memory_bytes: int) -> list[_Share]:
-        if self.bits == _MAX_BITS:
-            raise ArchiveError(
-                f"a memory of {key_memory_bytes} bytes for keys is too small for this archive"
-            )
+    def halves(self) -> list[_Share]:
         return [_Share(self.bits + 1, self.value * 2 + bit) for bit in (0, 1)]
 
     def has(self, keys: pa.Array) -> pa.Array:

@@ -82,8 +82,8 @@ def test_rows_fall_that_have_a_later_one_of_their_key(
 
 
 def test_a_memory_that_holds_no_key_is_refused() -> None:
-    """The text says how much it was."""
-    with pytest.raises(ArchiveError, match="a memory of 4 bytes for keys is too small"):
+    """The text names the partition, and says how much it was."""
+    with pytest.raises(ArchiveError, match="partition 0: 4 bytes of memory are too few for its keys"):
         superseded([], [[b"a", b"b"], [b"c"]], 4)
 
 
