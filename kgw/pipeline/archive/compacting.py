@@ -11,6 +11,7 @@ follows is dirty. So only keys of the dirty part are remembered, and looked for 
 from __future__ import annotations
 
 import zlib
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -31,10 +32,12 @@ if TYPE_CHECKING:
 _MAX_BITS: Final = 16
 # A column of keys has offsets of 32 bits.
 _MAX_HELD_BYTES: Final = 1 << 30
-# Arrow's grouping takes about four times its input, seen with 2.4 M keys of 11 bytes.
+# Input and Arrow's grouping of it: 415 MB for 115 MB of rows, with 2.4 M keys of 11 bytes.
 _GROUPING_FACTOR: Final = 4
 # An odd number, so that it has an inverse modulo 2**64.
 _BASE: Final = 0x9E3779B97F4A7C15
+_INVERSE: Final = pow(_BASE, -1, 2**64)
+_HASHED_BYTES: Final = 1 << 16
 _MIX: Final = np.uint64(0xBF58476D1CE4E5B9)
 _VALUE_INDEX: Final = SCHEMA.get_field_index("_value")
 _TIME_INDEX: Final = SCHEMA.get_field_index("_ts_ns")
@@ -211,19 +214,23 @@ def _group(tables: Sequence[pa.Table]) -> pa.Table:
 def _hashes(keys: pa.Array) -> Any:
     """Return 64 bits for each key, equal for equal keys.
 
-    A polynomial of the bytes, as the difference of two sums over all of the data.
+    A polynomial of its bytes, as the difference of two sums over the data of many keys.
     """
     _, offsets, data = keys.buffers()
     bounds = np.frombuffer(offsets, np.int32)[keys.offset : keys.offset + len(keys) + 1]
-    bounds = bounds.astype(np.int64)
-    octets = np.frombuffer(data or b"", np.uint8)[bounds[0] : bounds[-1]].astype(np.uint64)
-    bounds -= bounds[0]
-    sums = np.zeros(len(octets) + 1, np.uint64)
-    # A zero byte counts, too.
-    np.cumsum((octets + np.uint64(1)) * _powers(_BASE, len(octets)), out=sums[1:])
-    starts = bounds[:-1]
-    shifted = _powers(pow(_BASE, -1, 2**64), len(octets) + 1)[starts]
-    return (sums[bounds[1:]] - sums[starts]) * shifted * _MIX
+    octets = np.frombuffer(data or b"", np.uint8)
+    hashes = np.empty(len(keys), np.uint64)
+    # So much at once stays in the processor's cache.
+    cuts = bounds.searchsorted(np.arange(bounds[0], bounds[-1], _HASHED_BYTES))
+    for low, high in pairwise(np.unique([0, *cuts, len(keys)])):
+        first, end = bounds[low], bounds[high]
+        starts, ends = bounds[low:high] - first, bounds[low + 1 : high + 1] - first
+        sums = np.zeros(end - first + 1, np.uint64)
+        # A zero byte counts, too.
+        terms = (octets[first:end].astype(np.uint64) + np.uint64(1)) * _powers(_BASE, end - first)
+        np.cumsum(terms, out=sums[1:])
+        hashes[low:high] = (sums[ends] - sums[starts]) * _powers(_INVERSE, end - first + 1)[starts]
+    return hashes * _MIX
 
 
 def _powers(base: int, count: int) -> Any:

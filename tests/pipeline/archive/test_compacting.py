@@ -83,7 +83,9 @@ def test_rows_fall_that_have_a_later_one_of_their_key(
 
 def test_a_memory_that_holds_no_key_is_refused() -> None:
     """The text names the partition, and says how much it was."""
-    with pytest.raises(ArchiveError, match="partition 0: 4 bytes of memory are too few for its keys"):
+    with pytest.raises(
+        ArchiveError, match="partition 0: 4 bytes of memory are too few for its keys"
+    ):
         superseded([], [[b"a", b"b"], [b"c"]], 4)
 
 
@@ -149,3 +151,13 @@ def test_packed_rows_come_back(rows: list[bool]) -> None:
     assert any(rows) == (packed is not None)
     if packed is not None:
         assert rows == unpack_rows(packed, len(rows)).tolist()
+
+
+def test_many_keys_fall_alike_in_one_pass_and_in_several() -> None:
+    """Keys of some hundred kilobytes, in a memory for a part of them."""
+    numbers = np.random.default_rng(7).integers(0, 9000, 30_000).tolist()
+    keys: Keys = [b"%d" % one * (1 + one % 9) for one in numbers]
+    columns = [keys[:20_000], keys[20_000:]]
+    whole = superseded([], columns, 1 << 30)
+    assert whole == superseded([], columns, 400_000)
+    assert len(set(keys)) == sum(rows.count(False) for rows in whole[0])
