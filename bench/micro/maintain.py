@@ -11,7 +11,8 @@ runs. Starting Spark does not count.
     again      compact when a tenth is new: files that are clean are only looked through
     merge      files of a tenth of the target become files of the target
 
-The passes are told apart without Spark alone. `kept` is the share of the records that stay, `peak_mb` the most memory of the process.
+The passes are told apart without Spark alone. `kept` is the share of the records that stay,
+`peak_mb` the most memory of this process.
 
     scripts/bench --micro maintain [--records N] [--keys N] [--value-bytes N] [--partitions N]
                                    [--key-memory BYTES] [--master MASTER] [--runs N]
