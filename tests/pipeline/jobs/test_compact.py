@@ -81,6 +81,7 @@ ROWS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(ROWS, st.booleans(), st.integers(0, 5)), min_size=1, max_size=5))
 def test_what_stays_is_what_a_dictionary_says(
@@ -162,6 +163,7 @@ def test_tombstones_stay_for_a_time(tmp_path: Path) -> None:
     assert [1] == offsets(life)
 
 
+@pytest.mark.slow
 def test_a_crash_between_commits_leaves_no_record_without_its_tombstone(tmp_path: Path) -> None:
     """Files are committed from the front, in whichever order they are done."""
     for step in (1, -1):
