@@ -1,9 +1,8 @@
-"""What `merge` and `compact` cost: their units, one after the other in this process, or on Spark.
+"""What `merge` and `compact` cost: their units, one after the other in this process.
 
 Records have a key of 11 bytes, of so many different ones, chosen at random, and a JSON value; they
-are in files of a temporary directory, in the page cache. Millions of records a second of wall time,
-for all records that are there before, and without Spark of processor time: the median of several
-runs. Starting Spark does not count.
+are in files of a temporary directory, in the page cache. Millions of records a second of wall time
+and of processor time, for all records that are there before: the median of several runs.
 
     keys       compact's first pass: which rows fall
     rewrite    its second pass: files without them
@@ -11,11 +10,11 @@ runs. Starting Spark does not count.
     again      compact when a tenth is new: files that are clean are only looked through
     merge      files of a tenth of the target become files of the target
 
-The passes are told apart without Spark alone. `kept` is the share of the records that stay,
-`peak_mb` the most memory of this process.
+`kept` is the share of the records that stay, `peak_mb` the most memory of the process, with the
+records that were archived. `scripts/bench --spark` measures both as jobs.
 
-    scripts/bench --micro maintain [--records N] [--keys N] [--value-bytes N] [--partitions N]
-                                   [--key-memory BYTES] [--master MASTER] [--runs N]
+    scripts/bench --micro maintain [--records N] [--keys N] [--value-bytes N] [--key-memory BYTES]
+                                   [--runs N]
 """
 
 from __future__ import annotations
@@ -41,12 +40,9 @@ from kgw.pipeline.archive.units import Sizes, Unit, write_unit
 from kgw.pipeline.arrow.columns import SCHEMA
 from kgw.pipeline.arrow.decode import Decoded
 from kgw.pipeline.jobs import compact, merge
-from kgw.pipeline.jobs.running import SparkRunner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-    from kgw.pipeline.jobs.running import Runner
 
 TOPIC_ID = UUID(int=1)
 NOW_MS = 1_700_000_000_000
@@ -103,71 +99,62 @@ def make_parts(first: int, count: int, keys: int, value_bytes: int) -> Iterator[
         )
 
 
-def add(life: Life, partition: int, parts: Sequence[Decoded], sizes: Sizes) -> None:
+def add(life: Life, parts: Sequence[Decoded], sizes: Sizes) -> None:
     """Archive parts, behind what is there."""
     snapshot = life.log.read()
-    known = snapshot.coverage.partitions.get(partition)
+    known = snapshot.coverage.partitions.get(0)
     first = 0 if known is None else known.next
-    unit = Unit(TOPIC_ID, partition, first, parts[-1].next_offset)
+    unit = Unit(TOPIC_ID, 0, first, parts[-1].next_offset)
     pieces = write_unit(life.generation, unit, parts, sizes=sizes)
-    entry = Entry(uuid4(), TOPIC_ID, pieces, starts={partition: 0} if known is None else {})
+    entry = Entry(uuid4(), TOPIC_ID, pieces, starts={0: 0} if known is None else {})
     life.log.commit(entry, planned_at=snapshot.version)
 
 
-def timed(
-    runner: Runner, records: int, name: str, work: Callable[[], None], figures: dict[str, float]
-) -> None:
+def timed(records: int, name: str, work: Callable[[], None], figures: dict[str, float]) -> None:
     """Do something, and note what it took."""
     wall, processor = time.perf_counter(), time.process_time()
     work()
     figures[name] = records / (time.perf_counter() - wall) / 1e6
-    if isinstance(runner, InTurn):
-        figures[f"{name}_processor"] = records / (time.process_time() - processor) / 1e6
+    figures[f"{name}_processor"] = records / (time.process_time() - processor) / 1e6
 
 
 def rows_of(life: Life) -> int:
     """Return how many records there are."""
-    partitions = life.log.read().coverage.partitions.values()
-    return sum(
-        one.rows for covered in partitions for one in covered.pieces if isinstance(one, DataFile)
-    )
+    pieces = life.log.read().coverage.partitions[0].pieces
+    return sum(one.rows for one in pieces if isinstance(one, DataFile))
 
 
 def measure(
-    given: argparse.Namespace, parts: list[Decoded], more: list[Decoded], runner: Runner
+    given: argparse.Namespace, parts: list[Decoded], more: list[Decoded]
 ) -> dict[str, float]:
     """Return the figures of one run."""
-    partitions = range(given.partitions)
     records = given.records
+    runner = InTurn()
     figures: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="kgw-maintain-") as name:
         life = Life(Path(name), "topic", TOPIC_ID)
-        for partition in partitions:
-            add(life, partition, parts, Sizes())
+        add(life, parts, Sizes())
         settings = compact.Settings(life, 0, given.key_memory, Sizes())
 
         def compacted() -> None:
             dues = compact.plan(life.log.read().coverage, min_dirty_ratio=0.0)
             compact.run(settings, dues, runner, now_ms=lambda: NOW_MS)
 
-        timed(runner, records, "compact", compacted, figures)
-        if isinstance(runner, InTurn):
-            figures["keys"] = records / runner.took_s.pop("find_fallen") / 1e6
-            figures["rewrite"] = records / runner.took_s.pop("rewrite") / 1e6
+        timed(records, "compact", compacted, figures)
+        figures["keys"] = records / runner.took_s["find_fallen"] / 1e6
+        figures["rewrite"] = records / runner.took_s["rewrite"] / 1e6
         figures["kept"] = rows_of(life) / records
-        for partition in partitions:
-            add(life, partition, more, Sizes())
-        timed(runner, rows_of(life), "again", compacted, figures)
+        add(life, more, Sizes())
+        timed(rows_of(life), "again", compacted, figures)
     with tempfile.TemporaryDirectory(prefix="kgw-maintain-") as name:
         life = Life(Path(name), "topic", TOPIC_ID)
-        for partition in partitions:
-            add(life, partition, parts, Sizes(file_bytes=Sizes().file_bytes // 10))
+        add(life, parts, Sizes(file_bytes=Sizes().file_bytes // 10))
 
         def merged() -> None:
             groups = merge.plan_life(life, Sizes().file_bytes)
             merge.run(life, groups, runner, sizes=Sizes(), now_ms=lambda: NOW_MS)
 
-        timed(runner, records, "merge", merged, figures)
+        timed(records, "merge", merged, figures)
         if rows_of(life) != records:
             raise ValueError(f"{rows_of(life)} records of {records}")
     figures["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -181,22 +168,11 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=2_900_000)
     parser.add_argument("--value-bytes", type=int, default=200)
     parser.add_argument("--key-memory", type=int, default=512 << 20)
-    parser.add_argument("--partitions", type=int, default=1)
-    parser.add_argument("--master")
     parser.add_argument("--runs", type=int, default=3)
     given = parser.parse_args()
-    count = given.records // given.partitions
-    keys = given.keys // given.partitions
-    parts = list(make_parts(0, count, keys, given.value_bytes))
-    more = list(make_parts(count, count // 10, keys, given.value_bytes))
-    runner: Runner = InTurn()
-    if given.master is not None:
-        from kgw.pipeline.session import session
-
-        runner = SparkRunner(session(master=given.master), "maintain")
-        # Workers of Python are started by the first tasks.
-        list(runner.run(range(runner.parallelism), abs))
-    runs = [measure(given, parts, more, runner) for _ in range(given.runs)]
+    parts = list(make_parts(0, given.records, given.keys, given.value_bytes))
+    more = list(make_parts(given.records, given.records // 10, given.keys, given.value_bytes))
+    runs = [measure(given, parts, more) for _ in range(given.runs)]
     medians = {name: round(statistics.median(run[name] for run in runs), 2) for name in runs[0]}
     print(json.dumps(medians))
 
