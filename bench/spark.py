@@ -11,6 +11,8 @@ Figures are medians of the runs, with the lowest and the highest.
     kgw            format("kgw"), to Parquet
     archive        the archive job: Parquet files of its own, synced, with checksums, and a commit
     *-noop         the same without writing anything
+    compact        of an archive, in which about half of the records have a later one of their key
+    merge          of an archive in files of a sixteenth of the target
 
 Beside each: processor time of Spark (driver, JVM, Python workers) and of the gateway, and the most
 memory that Spark's processes had at once.
@@ -44,9 +46,11 @@ from bench.harness.report import number, table
 from bench.harness.runner import say
 from kgw.client import AdminClient, NewRecord, Producer
 from kgw.pipeline.archive.audit import audit
-from kgw.pipeline.archive.lives import archived_lives
-from kgw.pipeline.archive.names import generation_directory
+from kgw.pipeline.archive.entry import DataFile
+from kgw.pipeline.archive.lives import Life, archived_lives
+from kgw.pipeline.archive.units import Sizes
 from kgw.pipeline.arrow.encode import encode_batches
+from kgw.pipeline.jobs import compact, merge
 from kgw.pipeline.jobs.archive import ArchiveJob, ArchiveOptions
 from kgw.pipeline.jobs.backfill import Backfill
 from kgw.pipeline.jobs.backfill import run as run_backfill
@@ -76,6 +80,7 @@ TUNED = {
     "kafka.receive.buffer.bytes": str(4 << 20),
 }
 LOOK_EVERY_S = 0.25
+JOBS = frozenset({"archive", "backfill", "audit", "compact", "merge"})
 
 
 class Topic(NamedTuple):
@@ -88,6 +93,8 @@ class Topic(NamedTuple):
     batch_records: int | None = None
     """None: as many as go into a megabyte."""
     ways: tuple[str, ...] = ("kafka-tuned", "kgw", "archive")
+    keys: int | None = None
+    """How many there are in a partition, taken at random; None: each record has its own."""
 
 
 TOPICS = (
@@ -104,6 +111,7 @@ TOPICS = (
         ways=("kafka", "kafka-tuned", "kgw", "archive", "kafka-tuned-noop", "kgw-noop"),
     ),
     Topic("222b", 2_000_000, 222, ways=("kafka-tuned", "kgw", "archive", "backfill", "audit")),
+    Topic("222b-keys", 2_000_000, 222, ways=("compact", "merge"), keys=290_000),
     Topic("100b-zstd", 2_000_000, 100, Compression.ZSTD),
     Topic("1kb-lz4", 1_000_000, 1_000, Compression.LZ4),
     Topic("100b-20", 1_000_000, 100, Compression.NONE, 20),
@@ -127,6 +135,7 @@ BARS = (
     Bar("1kb", "archive", 2.0, "kafka-tuned"),
     Bar("222b", "backfill", 0.5e6),
     Bar("222b", "audit", 2e6),
+    Bar("222b-keys", "compact", 2e6),
 )
 
 
@@ -210,9 +219,14 @@ def make_rows(topic: Topic, count: int, first: int) -> pa.RecordBatch:
     for _ in range(count):
         start = random.randrange(len(text) - 2 * topic.value_bytes)
         values.append(text[start : start + topic.value_bytes + random.randint(-8, 8)])
+    numbers = (
+        range(first, first + count)
+        if topic.keys is None
+        else random.choices(range(topic.keys), k=count)
+    )
     return pa.RecordBatch.from_arrays(
         [
-            pa.array([b"key-%08d" % (first + number) for number in range(count)], pa.binary()),
+            pa.array([b"key-%08d" % number for number in numbers], pa.binary()),
             pa.array(values, pa.binary()),
             pa.array([NOW_MS + number // 7 for number in range(count)], pa.int64()),
         ],
@@ -279,7 +293,7 @@ class Ways:
         """Return what is to be measured, when what it needs is there."""
         out = self._directory / "out"
         shutil.rmtree(out, ignore_errors=True)
-        if way in {"archive", "backfill", "audit"}:
+        if way in JOBS:
             return self._job(way, topic, out)
         frame = self._frame(way, topic)
         if way.endswith("-noop"):
@@ -291,9 +305,14 @@ class Ways:
     def _job(self, way: str, topic: Topic, out: Path) -> Work:
         if way == "archive":
             return Work(lambda: self._archive(topic, out), lambda: parquet_rows(out))
-        self._archive(topic, out)
+        self._archive(topic, out, 16 if way == "merge" else 1)
         (topic_id,) = archived_lives(out, topic.name)
-        generation = generation_directory(str(out), topic.name, topic_id)
+        life = Life(out, topic.name, topic_id)
+        generation = life.generation
+        if way == "compact":
+            return self._compact(life)
+        if way == "merge":
+            return Work(lambda: self._merge(life), lambda: archived_rows(life))
         if way == "audit":
             return Work(lambda: self._audit(generation, topic_id), lambda: parquet_rows(out))
         self._backfills += 1
@@ -324,22 +343,50 @@ class Ways:
         bounds = self._wire.bounds(topic.name, range(PARTITIONS))
         return sum(one.latest - one.earliest for one in bounds.values())
 
-    def _archive(self, topic: Topic, out: Path) -> None:
+    def _archive(self, topic: Topic, out: Path, files: int = 1) -> None:
+        """Archive a topic, in so many files instead of one."""
+        sizes = Sizes(file_bytes=Sizes().file_bytes // files)
         job = ArchiveJob(
             self._wire,
             self._bootstrap,
             out,
             self._runner,
-            ArchiveOptions(group=None),
-            now_ms=lambda: int(time.time() * 1000),
+            ArchiveOptions(group=None, sizes=sizes),
+            now_ms=now_ms,
         )
         job.run_once(topic.name)
+
+    def _compact(self, life: Life) -> Work:
+        settings = compact.Settings(life, 0, 512 << 20, Sizes())
+        done: list[compact.Compacted] = []
+
+        def run() -> None:
+            dues = compact.plan(life.log.read().coverage, min_dirty_ratio=0.0)
+            done.extend(compact.run(settings, dues, self._runner, now_ms=now_ms))
+
+        return Work(run, lambda: archived_rows(life) + sum(one.fallen for one in done))
+
+    def _merge(self, life: Life) -> None:
+        groups = merge.plan_life(life, Sizes().file_bytes)
+        merge.run(life, groups, self._runner, sizes=Sizes(), now_ms=now_ms)
 
     def _audit(self, generation: Path, topic_id: UUID) -> None:
         threads = len(os.sched_getaffinity(0))
         findings = list(audit(generation, topic_id, level=2, threads=threads))
         if findings:
             raise ValueError(f"the audit finds {findings}")
+
+
+def now_ms() -> int:
+    """Return the time."""
+    return int(time.time() * 1000)
+
+
+def archived_rows(life: Life) -> int:
+    """Return how many records the files have that an archive's log names."""
+    partitions = life.log.read().coverage.partitions.values()
+    pieces = (piece for covered in partitions for piece in covered.pieces)
+    return sum(piece.rows for piece in pieces if isinstance(piece, DataFile))
 
 
 def parquet_rows(directory: Path) -> int:
@@ -518,7 +565,7 @@ def main() -> int:
                 say(f"{topic.name}: {ways.records(topic)} records")
             for run in range(options.runs + 1):
                 for topic, way in chosen:
-                    if run == 0 and topic not in TOPICS[:2] and way not in {"backfill", "audit"}:
+                    if run == 0 and topic not in TOPICS[:2] and way not in JOBS - {"archive"}:
                         continue
                     one = measure(gateway, ways, topic, way, run, ways.records(topic))
                     say(

@@ -10,6 +10,9 @@ COMMANDS = {
     "lag": "kgw.cli.pipeline_lag:lag",
     "archive": "kgw.cli.pipeline_archive:archive",
     "backfill": "kgw.cli.pipeline_backfill:backfill",
+    "merge": "kgw.cli.pipeline_merge:merge",
+    "compact": "kgw.cli.pipeline_compact:compact",
+    "retain": "kgw.cli.pipeline_retain:retain",
     "audit": "kgw.cli.pipeline_audit:audit_archive",
     "jars": "kgw.cli.pipeline_jars:jars",
 }

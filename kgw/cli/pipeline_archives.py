@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from kgw.cli.errors import CommandError
-from kgw.pipeline.archive.lives import archived_lives, archived_topics
+from kgw.cli.group_offsets import parse_duration_ms
+from kgw.cli.output import note
+from kgw.cli.settings import parsed
+from kgw.pipeline.archive.lives import Life, archived_lives, archived_topics
+from kgw.pipeline.archive.sweeping import orphans, sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +44,21 @@ topic_id_option = click.option(
 )
 
 
+topics_option = click.option(
+    "-t", "--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic."
+)
+
+grace_option = click.option(
+    "--grace",
+    "grace_ms",
+    default="PT24H",
+    show_default=True,
+    callback=parsed(parse_duration_ms),
+    metavar="DURATION",
+    help="Remove files that were replaced so long ago: who began to read before may need them.",
+)
+
+
 def chosen_topics(root: Path, asked: tuple[str, ...]) -> list[str]:
     """Return the topics that were asked for, or all of an archive. Raises CommandError."""
     known = archived_topics(root)
@@ -64,3 +84,30 @@ def chosen_life(root: Path, topic: str, topic_id: UUID | None) -> UUID:
     if topic_id not in lives:
         raise CommandError(f"{root} has no archive of {topic} with topic id {topic_id}")
     return topic_id
+
+
+def chosen_lives(root: Path, asked: tuple[str, ...]) -> list[Life]:
+    """Return every life of the topics that were asked for, or of all. Raises CommandError."""
+    return [
+        Life(root, topic, topic_id)
+        for topic in chosen_topics(root, asked)
+        for topic_id in archived_lives(root, topic)
+    ]
+
+
+def swept_files(life: Life, grace_ms: int, *, dry_run: bool) -> list[str]:
+    """Remove, or only find, files that were replaced long enough ago, and those of dead runs.
+
+    Returns their paths within the archive. Raises ArchiveError.
+    """
+    act = orphans if dry_run else sweep
+    found = act(life.generation, life.log, now_s=time.time(), replaced_grace_s=grace_ms / 1000)
+    return [str((life.generation / one).relative_to(life.root)) for one in found]
+
+
+def note_swept(swept: list[str], *, dry_run: bool) -> None:
+    """Tell people how many files were removed, or which ones would be."""
+    for path in swept if dry_run else ():
+        note(f"Would be removed: {path}")
+    if swept and not dry_run:
+        note(f"Files that were removed: {len(swept)}")

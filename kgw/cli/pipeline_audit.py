@@ -10,7 +10,7 @@ import click
 
 from kgw.cli.client import Bootstrap, client_options
 from kgw.cli.errors import ExitCode
-from kgw.cli.output import print_json, print_rows
+from kgw.cli.output import note, print_json, print_rows
 from kgw.cli.pipeline_archives import archive_option, chosen_topics
 from kgw.client import AdminClient
 from kgw.client.admin import TOPIC
@@ -146,5 +146,5 @@ def _compare(
                 yield decoded.batch
 
         standing = Standing(earliest, latest, is_compacted="compact" in (policy or ""))
-        for one in compare(generation, topic, partition, covered, standing, read_log):
+        for one in compare(generation, topic, partition, covered, standing, read_log, tell=note):
             yield _row(topic, topic_id, one)

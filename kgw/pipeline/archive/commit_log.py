@@ -86,6 +86,19 @@ class CommitLog:
         except DamagedLogError as error:
             raise DamagedLogError(f"{path}: {error}") from error
 
+    def replaced_at(self) -> dict[str, float]:
+        """Return the files that versions have replaced, and when they did.
+
+        By path; in seconds since 1970, by the clock of the file system. Reads every version.
+        """
+        found: dict[str, float] = {}
+        for version in range(1, self._newest_version() + 1):
+            entry = self.entry(version)
+            if entry is not None and entry.removed:
+                at_s = (self._directory / f"{version:020d}.json").stat().st_mtime
+                found |= {one.path: at_s for one in entry.removed if isinstance(one, DataFile)}
+        return found
+
     def commit(self, entry: Entry, *, planned_at: int) -> Snapshot:
         """Write an entry as the next version, and return a snapshot that has it.
 

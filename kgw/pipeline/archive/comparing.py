@@ -13,6 +13,8 @@ import pyarrow as pa
 
 from kgw.pipeline.archive.audit import Finding
 from kgw.pipeline.archive.entry import DataFile, Hole
+from kgw.pipeline.archive.lost_keys import LostKeys
+from kgw.pipeline.archive.names import COMPACTED
 from kgw.pipeline.archive.reading import read_range
 from kgw.pipeline.arrow.columns import SCHEMA
 
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from kgw.pipeline.archive.coverage import PartitionCoverage
 
 LEVEL: Final = 3
+# Holes whose offsets have no record in the topic, either, or may have some.
+_COMPARED: Final = frozenset({"control", "compaction"})
+_KEYS: Final = frozenset({"key", "offset"})
 
 
 class Differences(NamedTuple):
@@ -33,6 +38,8 @@ class Differences(NamedTuple):
     foreign: list[int]
     """In the archive, not in the topic."""
     altered: list[int]
+    lost_records: pa.RecordBatch
+    """Those of `lost`."""
 
 
 class Standing(NamedTuple):
@@ -50,34 +57,56 @@ def compare(
     coverage: PartitionCoverage,
     standing: Standing,
     read_log: Callable[[int, int], Iterator[pa.RecordBatch]],
+    *,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Finding]:
     """Yield what a partition's archive has otherwise than its topic, as far as both reach.
 
     `read_log` yields the topic's records between two offsets, the second exclusive, as the
-    decoder's columns. What the topic has removed is not compared; a compacted log may lack any
-    record, and so may a compacted file. Raises ArchiveError, and what `read_log` raises.
+    decoder's columns. What the topic has removed is not compared, and a compacted log may lack any
+    record. A compacted file may lack records for which a later one of their key stands, and
+    tombstones. `tell` is told what could not be looked at. Raises ArchiveError, and what `read_log`
+    raises.
     """
+    where = f"topic {topic} partition {partition}"
+    lost_keys = LostKeys()
+    first_lost: int | None = None
     for piece in coverage.pieces:
         first = max(piece.first, standing.log_start_offset)
         end = min(piece.last + 1, standing.end_offset)
-        if first >= end or (isinstance(piece, Hole) and piece.reason != "control"):
+        if first >= end or (isinstance(piece, Hole) and piece.reason not in _COMPARED):
             continue
         archived = (
             read_range(generation, coverage, first, end)
             if isinstance(piece, DataFile)
             else iter(())
         )
-        may_lack = isinstance(piece, DataFile) and piece.kind == "compacted"
         file = piece if isinstance(piece, DataFile) else None
+        is_compacted = (
+            piece.kind == COMPACTED if isinstance(piece, DataFile) else piece.reason == "compaction"
+        )
         for found in differences(archived, read_log(first, end)):
+            lost = found.lost
+            if is_compacted and lost:
+                first_lost = lost[0] if first_lost is None else first_lost
+                lost = lost_keys.add(found.lost_records)
             for name, offsets, is_expected in (
-                ("lost record", found.lost, may_lack),
+                ("lost record", lost, False),
                 ("foreign record", found.foreign, standing.is_compacted),
                 ("altered record", found.altered, False),
             ):
                 if offsets and not is_expected:
-                    text = f"topic {topic} partition {partition}: {_shown(offsets)}"
-                    yield Finding(LEVEL, name, text, file)
+                    yield Finding(LEVEL, name, f"{where}: {_shown(offsets)}", file)
+    if first_lost is not None:
+        kept = read_range(generation, coverage, first_lost, coverage.next, columns=_KEYS)
+        if missing := lost_keys.missing(kept):
+            text = f"{where}: {_shown(missing)}, and no later record of the key"
+            yield Finding(LEVEL, "lost record", text)
+    if lost_keys.unchecked:
+        tell(
+            f"{where}: {lost_keys.unchecked} records that compaction removed have too many keys to "
+            "look for later records of each"
+        )
 
 
 def differences(
@@ -132,16 +161,22 @@ def _differences(ours: pa.RecordBatch, theirs: pa.RecordBatch) -> Differences:
     common, at_ours, at_theirs = np.intersect1d(
         our_offsets, their_offsets, assume_unique=True, return_indices=True
     )
-    ours, theirs = ours.take(pa.array(at_ours)), theirs.take(pa.array(at_theirs))
-    altered = [
-        int(offset)
-        for row, offset in enumerate(common)
-        if not ours.slice(row, 1).equals(theirs.slice(row, 1))
-    ]
+    our_common, their_common = ours.take(pa.array(at_ours)), theirs.take(pa.array(at_theirs))
+    altered = (
+        []
+        if our_common.equals(their_common)
+        else [
+            int(offset)
+            for row, offset in enumerate(common)
+            if not our_common.slice(row, 1).equals(their_common.slice(row, 1))
+        ]
+    )
+    is_lost = np.isin(their_offsets, common, assume_unique=True, invert=True)
     return Differences(
-        np.setdiff1d(their_offsets, common).tolist(),
+        their_offsets[is_lost].tolist(),
         np.setdiff1d(our_offsets, common).tolist(),
         altered,
+        theirs.filter(pa.array(is_lost)),
     )
 
 

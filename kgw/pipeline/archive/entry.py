@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FORMAT: Final = 1
-REASONS: Final = frozenset({"control", "retention", "lost"})
+REASONS: Final = frozenset({"control", "retention", "lost", "compaction"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
+
+from kgw.pipeline.archive.commit_log import CommitLog
+from kgw.pipeline.archive.names import generation_directory
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+class Life(NamedTuple):
+    """One life of a topic in an archive."""
+
+    root: Path
+    topic: str
+    topic_id: UUID
+
+    @property
+    def generation(self) -> Path:
+        """Its directory."""
+        return generation_directory(str(self.root), self.topic, self.topic_id)
+
+    @property
+    def log(self) -> CommitLog:
+        """Its commit log."""
+        return CommitLog(self.generation, self.topic_id)
 
 
 def archived_topics(root: Path) -> list[str]:

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 MAX_TOPIC_LENGTH: Final = 249
-KINDS: Final = frozenset({"append", "merged", "compacted"})
+COMPACTED: Final = "compacted"
+"""The kind of files that may lack records: those that a later one of the same key stands for."""
+KINDS: Final = frozenset({"append", "merged", COMPACTED})
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]+")
 _TOKEN: Final = re.compile(r"[a-z0-9]{1,32}")
 _TEMPORARY: Final = re.compile(r"\.[0-9a-f]{32}\.tmp")

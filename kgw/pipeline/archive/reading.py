@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from kgw.pipeline.archive.columns import SCHEMA, decode, stored_columns
 from kgw.pipeline.archive.entry import DataFile
 from kgw.pipeline.archive.errors import ArchiveError
+from kgw.pipeline.archive.units import checksum_of
 from kgw.pipeline.arrow.columns import ALL_COLUMNS
 
 if TYPE_CHECKING:
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
     from kgw.pipeline.archive.coverage import PartitionCoverage
 
 _OFFSET_INDEX = SCHEMA.get_field_index("_offset")
+BATCH_ROWS: Final = 1 << 16
+# What a column of these names is in Parquet without packing, it is about in Arrow.
+_PAYLOAD: Final = ("_key", "_value", "_headers")
+# Of the other columns.
+_ROW_BYTES: Final[int] = sum(
+    field.type.byte_width for field in SCHEMA if not field.name.startswith(_PAYLOAD)
+)
 
 
 def read_range(
@@ -41,6 +49,53 @@ def read_range(
     for piece in coverage.pieces:
         if isinstance(piece, DataFile) and piece.first < end and first <= piece.last:
             yield from _read_file(generation, piece, first, end, columns)
+
+
+def read_stored(generation: Path, piece: DataFile) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a file as they are stored, for writing them to another one.
+
+    Raises `ArchiveError` for a file that is missing, or is not what was committed: what is wrong
+    with it would get lost with the file.
+    """
+    check_checksum(generation, piece)
+    rows = 0
+    with open_file(generation / piece.path) as file:
+        if not file.schema_arrow.remove_metadata().equals(SCHEMA):
+            raise ArchiveError(f"{generation / piece.path} has other columns than an archive's")
+        try:
+            for batch in file.iter_batches(batch_size=BATCH_ROWS):
+                rows += len(batch)
+                yield batch.replace_schema_metadata(None)
+        except (pa.ArrowException, OSError) as error:
+            raise ArchiveError(f"{generation / piece.path} cannot be read: {error}") from error
+    if rows != piece.rows:
+        raise ArchiveError(
+            f"{generation / piece.path} has {rows} records, committed with {piece.rows}"
+        )
+
+
+def check_checksum(generation: Path, piece: DataFile) -> None:
+    """Raise `ArchiveError` for a file that is missing, or is not what was committed."""
+    path = generation / piece.path
+    try:
+        found = checksum_of(path)
+    except OSError as error:
+        raise ArchiveError(f"{path} cannot be read: {error}") from error
+    if found != piece.checksum:
+        raise ArchiveError(f"{path} was altered after its commit: {found}, not {piece.checksum}")
+
+
+def raw_bytes(generation: Path, piece: DataFile) -> int:
+    """Return about how much a file is in bytes of Arrow, as `Sizes` counts them: by its footer."""
+    with open_file(generation / piece.path) as file:
+        metadata = file.metadata
+        payload_bytes: int = sum(
+            column.total_uncompressed_size
+            for group in map(metadata.row_group, range(metadata.num_row_groups))
+            for column in map(group.column, range(group.num_columns))
+            if column.path_in_schema.startswith(_PAYLOAD)
+        )
+        return payload_bytes + piece.rows * _ROW_BYTES
 
 
 def open_file(path: Path) -> Any:

@@ -1,4 +1,8 @@
-"""Removing what no version of the log names: files of writers that died, or whose commit lost."""
+"""Removing files that the newest version of the log does not name.
+
+They are of writers that died, or whose commit lost; or a version has replaced them, and readers
+that planned before may still be at them.
+"""
 
 from __future__ import annotations
 
@@ -12,29 +16,67 @@ if TYPE_CHECKING:
 
     from kgw.pipeline.archive.commit_log import CommitLog
 
+GRACE_S: Final = 24 * 3600
+"""How old a file must be that no version names, to be removed: no unit works for so long."""
 # A writer commits its first file at the end of its run: a shorter time would sweep it before.
 MIN_GRACE_S: Final = 3600
 
 
-def sweep(generation: Path, log: CommitLog, *, now_s: float, grace_s: float) -> list[str]:
-    """Remove orphans last written more than `grace_s` before `now_s`; return their paths.
+def orphans(
+    generation: Path,
+    log: CommitLog,
+    *,
+    now_s: float,
+    grace_s: float = GRACE_S,
+    replaced_grace_s: float | None = None,
+) -> list[str]:
+    """Return the paths of files that can be removed, within their generation.
 
-    `now_s` is seconds since 1970, by the clock of the file system. A file whose name is not one
-    that a writer gives is left alone. Raises `ArchiveError` for a grace below `MIN_GRACE_S`.
+    They were last written more than `grace_s` before `now_s` and never committed, or replaced more
+    than `replaced_grace_s` before it; with None, none of the latter. `now_s` is seconds since 1970,
+    by the clock of the file system. A file whose name is not one that a writer gives is left out.
+    Raises `ArchiveError` for a `grace_s` below `MIN_GRACE_S`.
     """
     if grace_s < MIN_GRACE_S:
         raise ArchiveError(f"a grace of {grace_s} s is below {MIN_GRACE_S} s")
-    candidates = [
-        path
+    written_at = {
+        str(path.relative_to(generation)): written_s
         for path in [*generation.glob("p=*/*"), *generation.glob("_log/*")]
-        if _is_ours(generation, path) and _is_older(path, now_s - grace_s)
-    ]
+        if _is_ours(generation, path) and (written_s := _written_s(path)) is not None
+    }
     # Read after the list was made: what was committed meanwhile is in it.
-    committed = log.read().coverage.files()
-    orphans = [path for path in candidates if str(path.relative_to(generation)) not in committed]
-    for path in orphans:
-        path.unlink(missing_ok=True)
-    return sorted(str(path.relative_to(generation)) for path in orphans)
+    for path in log.read().coverage.files():
+        written_at.pop(path, None)
+    if not written_at:
+        return []
+    replaced_at = log.replaced_at()
+    found = []
+    for path, written_s in written_at.items():
+        at_s, grace = written_s, grace_s
+        if path in replaced_at:
+            if replaced_grace_s is None:
+                continue
+            at_s, grace = replaced_at[path], replaced_grace_s
+        if at_s < now_s - grace:
+            found.append(path)
+    return sorted(found)
+
+
+def sweep(
+    generation: Path,
+    log: CommitLog,
+    *,
+    now_s: float,
+    grace_s: float = GRACE_S,
+    replaced_grace_s: float | None = None,
+) -> list[str]:
+    """Remove `orphans`, and return their paths."""
+    found = orphans(
+        generation, log, now_s=now_s, grace_s=grace_s, replaced_grace_s=replaced_grace_s
+    )
+    for path in found:
+        (generation / path).unlink(missing_ok=True)
+    return found
 
 
 def _is_ours(generation: Path, path: Path) -> bool:
@@ -42,8 +84,8 @@ def _is_ours(generation: Path, path: Path) -> bool:
     return is_temporary(path.name) or parse_data_path(relative) is not None
 
 
-def _is_older(path: Path, limit_s: float) -> bool:
+def _written_s(path: Path) -> float | None:
     try:
-        return path.stat().st_mtime < limit_s
+        return path.stat().st_mtime
     except FileNotFoundError:
-        return False
+        return None

@@ -75,18 +75,24 @@ def write_unit(
     """
     pieces: list[Piece] = []
     position = unit.first
-    file = _File(generation, unit, position, sizes)
+
+    def begin(first: int) -> DataFileWriter:
+        return DataFileWriter(generation, unit.topic_id, unit.partition, first, sizes)
+
+    file = begin(position)
     try:
         for part in parts:
             if position == unit.end:
                 break
             next_offset = min(part.next_offset, unit.end)
             _check_order(unit, part, position, next_offset)
-            file.add(part, next_offset)
+            for control_first, control_end in part.control_ranges:
+                file.add_control(control_first, min(control_end, next_offset) - 1)
+            file.add_batch(encode(part.batch, unit.partition))
             position = next_offset
             if file.raw_bytes >= sizes.file_bytes:
                 pieces.append(file.finish(position, kind))
-                file = _File(generation, unit, position, sizes)
+                file = begin(position)
         if position != unit.end:
             raise ArchiveError(
                 f"partition {unit.partition}: offsets {position} to {unit.end - 1} did not come"
@@ -95,9 +101,7 @@ def write_unit(
             pieces.append(file.finish(position, kind))
     except BaseException:
         file.abandon()
-        for piece in pieces:
-            if isinstance(piece, DataFile):
-                (generation / piece.path).unlink(missing_ok=True)
+        remove_files(generation, pieces)
         raise
     return tuple(pieces)
 
@@ -119,6 +123,13 @@ def checksum_of(path: Path) -> str:
         return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
+def remove_files(generation: Path, pieces: Iterable[Piece]) -> None:
+    """Remove the files of pieces that no commit names, and that none will."""
+    for piece in pieces:
+        if isinstance(piece, DataFile):
+            (generation / piece.path).unlink(missing_ok=True)
+
+
 def _check_order(unit: Unit, part: Decoded, position: int, next_offset: int) -> None:
     offsets = part.batch.column("offset").to_numpy()
     is_ordered = next_offset >= position and (
@@ -134,17 +145,20 @@ def _check_order(unit: Unit, part: Decoded, position: int, next_offset: int) -> 
         )
 
 
-class _File:
+class DataFileWriter:
     """A data file that is being written; it has no temporary file before its first record."""
 
-    def __init__(self, generation: Path, unit: Unit, first: int, sizes: Sizes) -> None:
+    def __init__(
+        self, generation: Path, topic_id: UUID, partition: int, first: int, sizes: Sizes
+    ) -> None:
         self.first = first
         self.raw_bytes = 0
         self._generation = generation
-        self._unit = unit
+        self._topic_id = topic_id
+        self._partition = partition
         self._sizes = sizes
         self._token = uuid4().hex
-        self._directory = generation / partition_directory(unit.partition)
+        self._directory = generation / partition_directory(partition)
         self._temporary = self._directory / f".{self._token}.tmp"
         self._writer: Any = None
         self._buffered: list[pa.RecordBatch] = []
@@ -155,18 +169,22 @@ class _File:
         self._times_ns: list[int] = []
         self._has_far_times = False
 
-    def add(self, part: Decoded, next_offset: int) -> None:
-        for range_first, range_end in part.control_ranges:
-            first, last = range_first, min(range_end, next_offset) - 1
-            if first > last:
-                continue
-            if self._control and self._control[-1][1] + 1 == first:
-                self._control[-1] = (self._control[-1][0], last)
-            elif len(self._control) < MAX_CONTROL_RANGES:
-                self._control.append((first, last))
-        if len(part.batch) == 0:
+    def add_control(self, first: int, last: int) -> None:
+        """Declare offsets, both inclusive, that have no record; nothing where `last` is lower.
+
+        Ranges come in the order of offsets. So many are listed, others only counted.
+        """
+        if first > last:
             return
-        batch = encode(part.batch, self._unit.partition)
+        if self._control and self._control[-1][1] + 1 == first:
+            self._control[-1] = (self._control[-1][0], last)
+        elif len(self._control) < MAX_CONTROL_RANGES:
+            self._control.append((first, last))
+
+    def add_batch(self, batch: pa.RecordBatch) -> None:
+        """Add records in the archive's columns, which follow those before them."""
+        if len(batch) == 0:
+            return
         self._buffered.append(batch)
         self._buffered_bytes += batch.nbytes
         self.raw_bytes += batch.nbytes
@@ -174,13 +192,16 @@ class _File:
         if self._buffered_bytes >= self._sizes.row_group_bytes:
             self._write_row_groups()
 
-    def finish(self, end: int, kind: str) -> Piece:
-        """Make the file durable under its name, and return the piece from `first` up to `end`."""
-        partition, last = self._unit.partition, end - 1
+    def finish(self, end: int, kind: str, *, empty: str = "control") -> Piece:
+        """Make the file durable under its name, and return the piece from `first` up to `end`.
+
+        Without a record it is a hole, and `empty` its reason.
+        """
+        partition, last = self._partition, end - 1
         if self._rows == 0:
-            return Hole(partition, self.first, last, "control")
+            return Hole(partition, self.first, last, empty)
         self._write_row_groups()
-        value = footer_value(self._unit.topic_id, partition, self.first, last)
+        value = footer_value(self._topic_id, partition, self.first, last)
         self._writer.add_key_value_metadata({FOOTER_KEY: json.dumps(value)})
         self._writer.close()
         sync(self._temporary)
@@ -207,6 +228,7 @@ class _File:
         return piece
 
     def abandon(self) -> None:
+        """Remove what was written."""
         if self._writer is not None:
             self._writer.close()
         self._temporary.unlink(missing_ok=True)
@@ -226,7 +248,8 @@ class _File:
                     "_offset": "DELTA_BINARY_PACKED",
                     "_ts_ns": "DELTA_BINARY_PACKED",
                 },
-                write_statistics=["_partition", "_offset", "_ts_ns"],
+                # Of values it is the number of nulls: compaction looks for tombstones by it.
+                write_statistics=["_partition", "_offset", "_ts_ns", "_value"],
             )
         table = pa.Table.from_batches(self._buffered)
         groups = max(1, round(self._buffered_bytes / self._sizes.row_group_bytes))

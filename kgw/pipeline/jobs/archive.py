@@ -19,8 +19,8 @@ from kgw.pipeline.archive.commit_log import CommitLog
 from kgw.pipeline.archive.entry import DataFile, Entry, Hole
 from kgw.pipeline.archive.errors import ArchiveError, CoverageError, Fault
 from kgw.pipeline.archive.names import generation_directory
-from kgw.pipeline.archive.sweeping import sweep
-from kgw.pipeline.archive.units import Sizes, Unit, write_unit
+from kgw.pipeline.archive.sweeping import GRACE_S, sweep
+from kgw.pipeline.archive.units import Sizes, Unit, remove_files, write_unit
 from kgw.pipeline.errors import DataLossError, PipelineError, TopicChangedError
 from kgw.pipeline.ranges import LEAST_PIECE, OffsetRange, cut_ranges
 from kgw.pipeline.wire import Reading, WireClient
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 DEFAULT_GROUP: Final = "kgw-archive"
 HOLD_SETTING: Final = "kgw.archive.hold"
 _SAMPLE_BYTES: Final = 256 << 10
-SWEEP_GRACE_S: Final = 24 * 3600
-"""How old a file must be that no commit names, to be removed: no unit works for so long."""
 # What another archiver of the same topic may cause. A file that is missing is no such thing: where
 # tasks write to another directory than the driver reads, each new attempt would lose its files.
 _OVERTAKEN: Final = frozenset({Fault.OVERLAP, Fault.WRONG_START})
@@ -357,7 +355,7 @@ class ArchiveJob:
     def _sweep(self, topic: str, topic_id: UUID) -> int:
         generation = generation_directory(str(self._root), topic, topic_id)
         log = self._log(topic, topic_id)
-        return len(sweep(generation, log, now_s=self._now_ms() / 1000, grace_s=SWEEP_GRACE_S))
+        return len(sweep(generation, log, now_s=self._now_ms() / 1000, grace_s=GRACE_S))
 
     def _find(self, topic: str) -> tuple[TopicDescription, UUID]:
         described = self._wire.find_topic(topic)
@@ -434,7 +432,7 @@ class ArchiveJob:
             faults = _OVERTAKEN | {Fault.HOLE} if unit.partition in overtaken else _OVERTAKEN
             if not self._commit(log, entry, faults):
                 overtaken.add(unit.partition)
-                _remove(generation, added)
+                remove_files(generation, added)
                 summary.overtaken_units += 1
                 continue
             committed = Committed(summary.topic, unit.partition, first, end, tuple(added))
@@ -500,9 +498,3 @@ def hold(wire: WireClient, topic: str, group: str) -> None:
         )
     if group not in held.split(","):
         wire.call(admin.append_setting(TOPIC, topic, HOLD_SETTING, group))
-
-
-def _remove(generation: Path, pieces: Sequence[Piece]) -> None:
-    for piece in pieces:
-        if isinstance(piece, DataFile):
-            (generation / piece.path).unlink(missing_ok=True)

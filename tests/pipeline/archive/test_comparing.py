@@ -10,9 +10,13 @@ from hypothesis import strategies as st
 from kgw.pipeline.archive.commit_log import CommitLog
 from kgw.pipeline.archive.comparing import Standing, compare, differences
 from kgw.pipeline.archive.entry import Entry
-from kgw.pipeline.archive.units import Unit, write_unit
+from kgw.pipeline.archive.units import Sizes, Unit, write_unit
 from kgw.pipeline.arrow.columns import SCHEMA
 from kgw.pipeline.arrow.decode import Decoded
+from kgw.pipeline.jobs.compact import Settings, plan, run
+from tests.pipeline.archive.test_units import row
+from tests.pipeline.jobs.lives import append, new_life, shapes
+from tests.pipeline.jobs.runners import Backwards
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,3 +92,34 @@ def test_a_partition_is_compared_as_far_as_log_and_archive_reach(tmp_path: Path)
     del stored[2]
     stored[3] = b"a"
     assert [("foreign record", "topic t partition 0: offset 2")] == names(is_compacted=False)
+
+
+def test_a_compacted_archive_may_lack_what_a_later_record_stands_for(tmp_path: Path) -> None:
+    """Not the newest record of a key, one without a key, nor a record of a file before that."""
+    life = new_life(tmp_path)
+    stored = [row(at, key=key) for at, key in enumerate([b"a", b"b", b"a", None, b"b", b"a"])]
+    append(life, stored[:2], 2)
+    append(life, stored[2:5], 5)
+    append(life, stored[5:], 6)
+    settings = Settings(life, 0, 1 << 20, Sizes())
+    dues = plan(life.log.read().coverage, min_dirty_ratio=0.0)
+    run(settings, dues, Backwards(), now_ms=lambda: 0)
+    coverage = life.log.read().coverage.partitions[0]
+    standing = Standing(0, 6, is_compacted=False)
+
+    def found(log: list[dict[str, Any]]) -> list[tuple[str, str]]:
+        def read_log(first: int, end: int) -> Iterator[pa.RecordBatch]:
+            rows = [one for one in log if first <= one["offset"] < end]
+            yield pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+
+        compared = compare(life.generation, "t", 0, coverage, standing, read_log)
+        return [(one.name, one.text) for one in compared]
+
+    assert [(0, 1, "compaction"), (2, 4, "compacted"), (5, 5, "compacted")] == shapes(life)
+    assert [] == found(stored)
+    # As if compaction had taken too much.
+    told = "topic t partition 0: offset 2, and no later record of the key"
+    stored[2]["key"] = b"c"
+    assert [("lost record", told)] == found(stored)
+    stored[2]["key"] = None
+    assert [("lost record", "topic t partition 0: offset 2")] == found(stored)

@@ -16,10 +16,10 @@ from kgw.pipeline.archive.entry import DataFile, Entry, Hole
 from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.archive.reading import read_range
+from kgw.pipeline.archive.sweeping import GRACE_S
 from kgw.pipeline.archive.units import Unit, write_unit
 from kgw.pipeline.errors import PipelineError
 from kgw.pipeline.jobs.archive import (
-    SWEEP_GRACE_S,
     ArchiveJob,
     ArchiveOptions,
     Due,
@@ -250,7 +250,7 @@ def test_what_a_dead_run_has_left_is_removed(served: ServedTopics, tmp_path: Pat
         tmp_path,
         Backwards(),
         ArchiveOptions(),
-        now_ms=lambda: 2 * SWEEP_GRACE_S * 1000,
+        now_ms=lambda: 2 * GRACE_S * 1000,
     )
     assert 1 == later.run_once("left").swept_files
     assert [file] == list(tmp_path.rglob("*.parquet"))

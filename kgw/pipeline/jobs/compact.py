@@ -1,0 +1,339 @@
+"""compact: of the records with one key, an archive keeps the newest.
+
+Two passes over a partition. The first reads keys, and says which rows fall; it is one unit. The
+second writes the files anew in which something falls; each is one. Files are committed in the order
+of their offsets, each when those before it are. So a tombstone never goes before the records that
+it stands for, and what is of kind `compacted` from the start on has no key twice, whenever a run
+ends. For the same reason a partition is left alone for the rest of a run in which another committer
+has replaced one of its files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+
+from kgw.pipeline.archive.compacting import (
+    Parts,
+    expired_tombstones,
+    find_superseded,
+    may_hold_expired,
+    pack_rows,
+    parts_of,
+    unpack_rows,
+)
+from kgw.pipeline.archive.durable import sync
+from kgw.pipeline.archive.entry import DataFile
+from kgw.pipeline.archive.errors import ArchiveError
+from kgw.pipeline.archive.names import COMPACTED, data_path
+from kgw.pipeline.archive.reading import check_checksum, open_file, read_stored
+from kgw.pipeline.archive.replacing import replace_pieces
+from kgw.pipeline.archive.units import DataFileWriter, Sizes, remove_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from kgw.pipeline.archive.coverage import Coverage
+    from kgw.pipeline.archive.entry import Piece
+    from kgw.pipeline.archive.lives import Life
+    from kgw.pipeline.jobs.running import Runner
+
+DEFAULT_MIN_DIRTY_RATIO: Final = 0.5
+_TOMBSTONE_COLUMNS: Final = ("_key", "_value", "_ts_ns", "_ts_ms")
+
+
+class Settings(NamedTuple):
+    """What a task is told, beside its unit."""
+
+    life: Life
+    tombstones_before_ms: int
+    """Tombstones of an earlier time fall."""
+    key_memory_bytes: int
+    sizes: Sizes
+
+
+class Due(NamedTuple):
+    """A partition that is to be compacted."""
+
+    partition: int
+    parts: Parts
+
+    def __str__(self) -> str:
+        return f"keys of partition {self.partition}"
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """Its files, in the order of their offsets."""
+        return self.parts.clean + self.parts.dirty
+
+
+class Chosen(NamedTuple):
+    """What the first pass says of a file."""
+
+    piece: DataFile
+    fallen: bytes | None
+    """Which rows fall by their key, packed; None where none does."""
+    may_hold_expired: bool
+
+    def __str__(self) -> str:
+        one = self.piece
+        return f"partition {one.partition}, offsets {one.first} to {one.last}"
+
+    @property
+    def is_to_do(self) -> bool:
+        """Whether the second pass is to look at it: as a dirty file it becomes a clean one."""
+        return self.fallen is not None or self.may_hold_expired or self.piece.kind != COMPACTED
+
+
+class Found(NamedTuple):
+    """What the first pass says of a partition."""
+
+    files: tuple[Chosen, ...]
+    without_key: int
+
+
+class Rewritten(NamedTuple):
+    """What stands for a file after the second pass; the file itself where nothing falls."""
+
+    piece: Piece
+    fallen: int
+    tombstones: int
+    """How many of the fallen are tombstones that were kept for long enough."""
+
+
+@dataclass(slots=True)
+class Compacted:
+    """What a run did to a partition."""
+
+    partition: int
+    dirty_ratio: float
+    records: int
+    """Before the run."""
+    bytes_before: int
+    bytes_after: int
+    fallen: int = 0
+    tombstones: int = 0
+    without_key: int = 0
+    files: int = 0
+    """Files that others stand for now, or declared offsets without a record."""
+    is_overtaken: bool = False
+    """Whether another committer was faster with a file; this and later ones stayed as they are."""
+
+
+# --- planning ------------------------------------------------------------------------------------
+
+
+def plan(coverage: Coverage, *, min_dirty_ratio: float) -> list[Due]:
+    """Return the partitions of which so much is dirty. Pure."""
+    found = [
+        Due(partition, parts_of(covered))
+        for partition, covered in sorted(coverage.partitions.items())
+    ]
+    return [one for one in found if one.files and one.parts.dirty_ratio >= min_dirty_ratio]
+
+
+# --- units ---------------------------------------------------------------------------------------
+
+
+def find_fallen(settings: Settings, due: Due) -> Found:
+    """Return which rows of a partition fall by their key. Raises ArchiveError."""
+    generation = settings.life.generation
+    checked = set()
+
+    def read_keys(piece: DataFile) -> pa.ChunkedArray:
+        # A key that is not what it was could make another record fall.
+        if piece.path not in checked:
+            check_checksum(generation, piece)
+            checked.add(piece.path)
+        path = generation / piece.path
+        with open_file(path) as file:
+            try:
+                keys = file.read(columns=["_key"]).column(0)
+            except (pa.ArrowException, OSError) as error:
+                raise ArchiveError(f"{path} cannot be read: {error}") from error
+        if len(keys) != piece.rows:
+            raise ArchiveError(f"{path} has {len(keys)} records, committed with {piece.rows}")
+        return keys
+
+    superseded = find_superseded(due.parts, read_keys, key_memory_bytes=settings.key_memory_bytes)
+    chosen = []
+    for piece, rows in zip(due.files, superseded.clean + superseded.dirty, strict=True):
+        with open_file(generation / piece.path) as file:
+            may = may_hold_expired(file.metadata, settings.tombstones_before_ms)
+        chosen.append(Chosen(piece, pack_rows(rows), may))
+    return Found(tuple(chosen), superseded.without_key)
+
+
+def rewrite(settings: Settings, chosen: Chosen) -> Rewritten:
+    """Write a file without what falls; it counts when it is committed. Raises ArchiveError."""
+    piece = chosen.piece
+    if chosen.fallen is None and not (chosen.may_hold_expired and _holds_expired(settings, piece)):
+        return Rewritten(_as_compacted(settings.life, piece), 0, 0)
+    rows = (
+        np.zeros(piece.rows, np.bool_)
+        if chosen.fallen is None
+        else unpack_rows(chosen.fallen, piece.rows)
+    )
+    by_key = int(rows.sum())
+    life = settings.life
+    writer = DataFileWriter(
+        life.generation, life.topic_id, piece.partition, piece.first, settings.sizes
+    )
+    position = 0
+    try:
+        for control in piece.control_ranges:
+            writer.add_control(*control)
+        for batch in read_stored(life.generation, piece):
+            end = position + len(batch)
+            expired = expired_tombstones(batch, settings.tombstones_before_ms)
+            if expired is not None:
+                rows[position:end] |= expired
+            writer.add_batch(batch.filter(pa.array(~rows[position:end])))
+            position = end
+        made = writer.finish(piece.last + 1, COMPACTED, empty="compaction")
+    except BaseException:
+        writer.abandon()
+        raise
+    fallen = int(rows.sum())
+    return Rewritten(made, fallen, fallen - by_key)
+
+
+def _holds_expired(settings: Settings, piece: DataFile) -> bool:
+    path = settings.life.generation / piece.path
+    with open_file(path) as file:
+        try:
+            return any(
+                expired_tombstones(batch, settings.tombstones_before_ms) is not None
+                for batch in file.iter_batches(columns=list(_TOMBSTONE_COLUMNS))
+            )
+        except (pa.ArrowException, OSError) as error:
+            raise ArchiveError(f"{path} cannot be read: {error}") from error
+
+
+def _as_compacted(life: Life, piece: DataFile) -> DataFile:
+    """Return a file in which nothing falls under a name that says so; the same bytes."""
+    if piece.kind == COMPACTED:
+        return piece
+    path = data_path(piece.partition, piece.first, piece.last, COMPACTED, uuid4().hex)
+    place = life.generation / path
+    # Both names have one time, and a sweep must not take the new one for an old orphan.
+    os.utime(life.generation / piece.path)
+    os.link(life.generation / piece.path, place)
+    sync(place.parent)
+    return replace(piece, path=path, kind=COMPACTED)
+
+
+# --- the job -------------------------------------------------------------------------------------
+
+
+def run(
+    settings: Settings,
+    dues: Sequence[Due],
+    runner: Runner,
+    *,
+    now_ms: Callable[[], int],
+    on_rows: Callable[[int], None] = lambda _: None,
+) -> list[Compacted]:
+    """Compact partitions, and return what was done. Raises ArchiveError, JobError.
+
+    `on_rows` is told of records as they are done.
+    """
+    done = []
+    for at in range(0, len(dues), runner.parallelism):
+        # So many at once, so that what the first pass says of them fits into memory.
+        some = dues[at : at + runner.parallelism]
+        found = dict(runner.run(some, partial(find_fallen, settings)))
+        done += _Rewriting(settings, runner, now_ms, on_rows).run(found)
+    return done
+
+
+class _Rewriting:
+    """The second pass over some partitions."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        runner: Runner,
+        now_ms: Callable[[], int],
+        on_rows: Callable[[int], None],
+    ) -> None:
+        self._settings = settings
+        self._runner = runner
+        self._now_ms = now_ms
+        self._on_rows = on_rows
+        self._waiting: dict[int, dict[str, Rewritten]] = defaultdict(dict)
+        """By partition and path of the file before: what waits for files with lower offsets."""
+
+    def run(self, found: Mapping[Due, Found]) -> list[Compacted]:
+        results = {due.partition: _begun(due, one) for due, one in found.items()}
+        left = {
+            due.partition: [one.piece for one in of.files if one.is_to_do]
+            for due, of in found.items()
+        }
+        self._on_rows(
+            sum(one.piece.rows for of in found.values() for one in of.files if not one.is_to_do)
+        )
+        units = [one for of in found.values() for one in of.files if one.is_to_do]
+        try:
+            for unit, made in self._runner.run(units, partial(rewrite, self._settings)):
+                partition = unit.piece.partition
+                self._waiting[partition][unit.piece.path] = made
+                self._commit(results[partition], left[partition])
+                self._on_rows(unit.piece.rows)
+        finally:
+            # Nothing has named them, nor will it.
+            for waiting in self._waiting.values():
+                self._discard(waiting)
+        return [results[partition] for partition in sorted(results)]
+
+    def _commit(self, result: Compacted, left: list[DataFile]) -> None:
+        """Commit what is done of a partition, up to the first file that is not."""
+        waiting = self._waiting[result.partition]
+        if result.is_overtaken:
+            self._discard(waiting)
+        pairs = []
+        while left and left[0].path in waiting:
+            piece = left.pop(0)
+            pairs.append((piece, waiting.pop(piece.path)))
+        pairs = [(piece, made) for piece, made in pairs if made.piece != piece]
+        if not pairs:
+            return
+        removed, added = [piece for piece, _ in pairs], [made.piece for _, made in pairs]
+        if not replace_pieces(self._settings.life, removed, added, now_ms=self._now_ms()):
+            result.is_overtaken = True
+            return
+        for piece, made in pairs:
+            result.files += 1
+            result.fallen += made.fallen
+            result.tombstones += made.tombstones
+            result.bytes_after -= piece.bytes
+            if isinstance(made.piece, DataFile):
+                result.bytes_after += made.piece.bytes
+
+    def _discard(self, waiting: dict[str, Rewritten]) -> None:
+        made = [one.piece for path, one in waiting.items() if _path_of(one.piece) != path]
+        remove_files(self._settings.life.generation, made)
+        waiting.clear()
+
+
+def _path_of(piece: Piece) -> str | None:
+    return piece.path if isinstance(piece, DataFile) else None
+
+
+def _begun(due: Due, found: Found) -> Compacted:
+    size_bytes = sum(one.bytes for one in due.files)
+    return Compacted(
+        due.partition,
+        due.parts.dirty_ratio,
+        sum(one.rows for one in due.files),
+        size_bytes,
+        size_bytes,
+        without_key=found.without_key,
+    )

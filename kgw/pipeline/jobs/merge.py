@@ -1,0 +1,183 @@
+"""merge: adjacent small files of a partition become one file, with the same records.
+
+A group of files is a unit. Its commit takes the files out and puts the new one in, so that the
+offsets that are covered stay the same; who finds that another committer has replaced one of the
+files removes its own.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from kgw.pipeline.archive.entry import DataFile, Hole
+from kgw.pipeline.archive.names import COMPACTED
+from kgw.pipeline.archive.reading import raw_bytes, read_stored
+from kgw.pipeline.archive.replacing import replace_pieces
+from kgw.pipeline.archive.units import DataFileWriter, Sizes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from kgw.pipeline.archive.coverage import Coverage
+    from kgw.pipeline.archive.entry import Piece
+    from kgw.pipeline.archive.lives import Life
+    from kgw.pipeline.jobs.running import Runner
+
+
+class Group(NamedTuple):
+    """Pieces of a partition, one after the other, that become one file."""
+
+    partition: int
+    pieces: tuple[Piece, ...]
+
+    def __str__(self) -> str:
+        first, last = self.pieces[0].first, self.pieces[-1].last
+        return f"partition {self.partition}, offsets {first} to {last}"
+
+    @property
+    def files(self) -> list[DataFile]:
+        """Those that are files."""
+        return [one for one in self.pieces if isinstance(one, DataFile)]
+
+    @property
+    def rows(self) -> int:
+        """How many records the files have."""
+        return sum(one.rows for one in self.files)
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes the files have."""
+        return sum(one.bytes for one in self.files)
+
+    @property
+    def kind(self) -> str:
+        """What the new file is."""
+        return COMPACTED if self.files[0].kind == COMPACTED else "merged"
+
+
+class Merged(NamedTuple):
+    """What became of a group."""
+
+    group: Group
+    piece: Piece | None
+    """None where another committer was faster; the new file was removed."""
+
+
+# --- planning ------------------------------------------------------------------------------------
+
+
+def plan(coverage: Coverage, size_of: Callable[[DataFile], int], target_bytes: int) -> list[Group]:
+    """Return groups of two files or more, each of them below half of the target size. Pure.
+
+    `size_of` says how large a file is, in the measure of the target. A group is not larger than the
+    target. It holds files that are compacted, or files that are not: an audit expects every record
+    of the latter. Holes between files go into the new one as offsets without a record, but not
+    those that say that records were lost, or removed by retention.
+    """
+    return [
+        group
+        for partition, covered in sorted(coverage.partitions.items())
+        for group in _groups(partition, covered.pieces, size_of, target_bytes)
+    ]
+
+
+def _groups(
+    partition: int,
+    pieces: Sequence[Piece],
+    size_of: Callable[[DataFile], int],
+    target_bytes: int,
+) -> Iterator[Group]:
+    # Begins with a file, and all of its files are compacted, or none.
+    taken: list[Piece] = []
+    is_compacted = False
+    taken_bytes = 0
+
+    def ended() -> Iterator[Group]:
+        while taken and isinstance(taken[-1], Hole):
+            taken.pop()
+        group = Group(partition, tuple(taken))
+        if len(group.files) > 1:
+            yield group
+        taken.clear()
+
+    for piece in pieces:
+        if isinstance(piece, Hole):
+            if taken and (
+                piece.reason == "control" or (piece.reason == "compaction" and is_compacted)
+            ):
+                taken.append(piece)
+            else:
+                yield from ended()
+            continue
+        size = size_of(piece)
+        if size * 2 >= target_bytes:
+            yield from ended()
+            continue
+        if taken_bytes + size > target_bytes or is_compacted != (piece.kind == COMPACTED):
+            yield from ended()
+        if not taken:
+            is_compacted = piece.kind == COMPACTED
+            taken_bytes = 0
+        taken.append(piece)
+        taken_bytes += size
+    yield from ended()
+
+
+# --- a unit --------------------------------------------------------------------------------------
+
+
+def merge_group(life: Life, sizes: Sizes, group: Group) -> Piece:
+    """Write the records of a group to one file; it counts when it is committed.
+
+    Raises ArchiveError for a file that is missing, or is not what was committed.
+    """
+    first, last = group.pieces[0].first, group.pieces[-1].last
+    writer = DataFileWriter(life.generation, life.topic_id, group.partition, first, sizes)
+    try:
+        for piece in group.pieces:
+            if isinstance(piece, DataFile):
+                for control in piece.control_ranges:
+                    writer.add_control(*control)
+                for batch in read_stored(life.generation, piece):
+                    writer.add_batch(batch)
+            elif piece.reason == "control":
+                writer.add_control(piece.first, piece.last)
+        return writer.finish(last + 1, group.kind)
+    except BaseException:
+        writer.abandon()
+        raise
+
+
+# --- the job -------------------------------------------------------------------------------------
+
+
+def plan_life(life: Life, target_bytes: int) -> list[Group]:
+    """Return the groups of an archive as it is now. Raises ArchiveError."""
+
+    def size_of(piece: DataFile) -> int:
+        # The footer is read of files alone that may be small: packed bytes are fewer.
+        if piece.bytes * 2 >= target_bytes:
+            return piece.bytes
+        return raw_bytes(life.generation, piece)
+
+    return plan(life.log.read().coverage, size_of, target_bytes)
+
+
+def run(
+    life: Life,
+    groups: Sequence[Group],
+    runner: Runner,
+    *,
+    sizes: Sizes,
+    now_ms: Callable[[], int],
+    on_merged: Callable[[Merged], None] = lambda _: None,
+) -> list[Merged]:
+    """Merge groups, and commit each as soon as it is done. Raises ArchiveError, JobError."""
+    found = []
+    for group, piece in runner.run(groups, partial(merge_group, life, sizes)):
+        is_committed = replace_pieces(life, group.pieces, [piece], now_ms=now_ms())
+        merged = Merged(group, piece if is_committed else None)
+        on_merged(merged)
+        found.append(merged)
+    return found
