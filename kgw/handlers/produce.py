@@ -29,6 +29,9 @@ Behaviour:
   INVALID_PRODUCER_ID_MAPPING; CONCURRENT_TRANSACTIONS while the transaction before ends, and before
   v12, where clients do not expect that, NOT_ENOUGH_REPLICAS, as when the coordinator is not
   available;
+- while a topic is being loaded (kgw.loading) every producer but the one that loads is told
+  NOT_ENOUGH_REPLICAS, which clients retry; with kgw.loading.offsets=original a batch keeps its
+  offsets, and one that does not begin at the end of the partition is OFFSET_OUT_OF_RANGE;
 - a failing or full disk is KAFKA_STORAGE_ERROR, which clients retry.
 
 v1: throttle time. v2: log append time (KIP-32). v3: format 2, transactional id (KIP-98). v5: log
@@ -214,7 +217,7 @@ def _submit(
                 if transactional_id is None
                 else partial(_verify, transactional_id, partition, context, adding)
             )
-            _append(answer, partition, data, version, verify, pending)
+            _append(answer, partition, data, version, verify, transactional_id, pending)
             continue
         _refuse(answer, code, None)
         if code is ErrorCode.NOT_LEADER_OR_FOLLOWER and version >= _NEW_LEADERS:
@@ -312,6 +315,7 @@ def _append(
     data: PartitionProduceData,
     version: int,
     verify: Callable[[RecordBatch], Completion[ErrorCode]] | None,
+    transactional_id: str | None,
     pending: list[_Pending],
 ) -> None:
     """Submit one partition's batch, or fill in why not."""
@@ -333,7 +337,12 @@ def _append(
         return
     try:
         appended = (
-            partition.append(records, zstd_allowed=version >= 7, verify=verify)
+            partition.append(
+                records,
+                zstd_allowed=version >= 7,
+                verify=verify,
+                transactional_id=transactional_id,
+            )
             if version >= _BATCHES
             else partition.append_message_set(records)
         )
