@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from kgw.backend.base import LogSettings
 from kgw.errors import StorageError
-from kgw.state.base import ConflictError
 from kgw.records.batch import read_batch
+from kgw.state.base import ConflictError
 from kgw.testing.batches import make_batch, make_sparse_batch, read_stored
 from kgw.types import PartitionKey, TopicId, TopicName
 
