@@ -168,12 +168,13 @@ def _write_all(
     written: dict[int, Written] = {}
     left = {one.partition: one.end - one.position for one in standing}
     with progress_bar(sum(left.values()), "Written") as advance:
-        while now := loading.run(runner, on_written=lambda one: advance(left[one.partition])):
+        while now := loading.run(
+            runner, on_written=lambda one: advance(left.pop(one.partition, 0))
+        ):
             for one in now:
                 before = written.get(one.partition)
                 records = one.records + (0 if before is None else before.records)
                 written[one.partition] = one._replace(records=records)
-            left = dict.fromkeys(left, 0)
     return [written[partition] for partition in sorted(written)]
 
 

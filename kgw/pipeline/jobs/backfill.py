@@ -116,7 +116,8 @@ def run(
     """Write what the plan says is left; a partition is a unit. Raises JobError, and as `plan`."""
     left = [one.partition for one in plan(wire, backfill) if one.position < one.end]
     written = []
-    for _, one in runner.run(left, partial(backfill_partition, backfill)):
+    # Not for nothing: the first unit starts Spark.
+    for _, one in runner.run(left, partial(backfill_partition, backfill)) if left else ():
         on_written(one)
         written.append(one)
     return sorted(written)

@@ -116,7 +116,8 @@ def run(
     """
     left = [one.partition for one in plan(wire, restore) if one.position < one.end]
     written = []
-    for _, one in runner.run(left, partial(restore_partition, restore)):
+    # Not for nothing: the first unit starts Spark.
+    for _, one in runner.run(left, partial(restore_partition, restore)) if left else ():
         on_written(one)
         written.append(one)
     return sorted(written)
