@@ -169,7 +169,7 @@ def test_an_attempt_that_is_killed_is_gone_on_with(
     name = "after" if is_stored else "before"
     asked = archived(served, tmp_path, name)
     begin(served.wire, asked)
-    monkeypatch.setattr("kgw.pipeline.jobs.restore._BATCH_BYTES", 10_000)
+    monkeypatch.setattr("kgw.pipeline.jobs.restore._BATCH_BYTES", 2_000)
     real = AsyncClient.start_produce
     sent = 0
 
