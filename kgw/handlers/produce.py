@@ -217,7 +217,7 @@ def _submit(
                 if transactional_id is None
                 else partial(_verify, transactional_id, partition, context, adding)
             )
-            _append(answer, partition, data, version, verify, transactional_id, pending)
+            _append(answer, partition, data, context, verify, pending)
             continue
         _refuse(answer, code, None)
         if code is ErrorCode.NOT_LEADER_OR_FOLLOWER and version >= _NEW_LEADERS:
@@ -313,9 +313,8 @@ def _append(
     answer: PartitionProduceResponse,
     partition: Partition,
     data: PartitionProduceData,
-    version: int,
+    context: RequestContext,
     verify: Callable[[RecordBatch], Completion[ErrorCode]] | None,
-    transactional_id: str | None,
     pending: list[_Pending],
 ) -> None:
     """Submit one partition's batch, or fill in why not."""
@@ -335,18 +334,21 @@ def _append(
             "a transactional batch needs a transactional id",
         )
         return
+    version = context.api_version
     try:
         appended = (
             partition.append(
                 records,
                 zstd_allowed=version >= 7,
                 verify=verify,
-                transactional_id=transactional_id,
+                transactional_id=context.request.transactional_id,
             )
             if version >= _BATCHES
             else partition.append_message_set(records)
         )
     except KafkaError as error:
+        if error.code is ErrorCode.NOT_ENOUGH_REPLICAS and partition.topic.config.loading:
+            context.gateway.metrics.loading_refusals += 1
         _refuse_append(answer, data, error, version)
         return
     answer.log_append_time_ms = appended.log_append_time_ms
