@@ -94,7 +94,7 @@ def test_an_archive_is_written_to_another_topic(served: ServedTopics, tmp_path: 
 
 @pytest.mark.usefixtures("spark")
 def test_an_archive_is_restored_and_handed_over(served: ServedTopics, tmp_path: Path) -> None:
-    """By the command; without --hand-over others go on waiting, with it or --abandon they do not."""
+    """By the command; others wait until it is run with --hand-over."""
     served.create("kept", 2)
     served.create("kept-again", 2)
     served.number("kept", {0: 2000, 1: 7})
