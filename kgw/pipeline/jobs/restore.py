@@ -84,6 +84,11 @@ def plan(wire: WireClient, restore: Restore) -> list[Standing]:
             f"topic {restore.target} gives records its own time: set message.timestamp.type to "
             "CreateTime to restore theirs"
         )
+    if settings.get("kgw.durability") == "relaxed":
+        raise ArchiveError(
+            f"topic {restore.target} has kgw.durability=relaxed: a power loss would leave offsets "
+            "out that are not restored yet. Set it to strict, and back afterwards"
+        )
     if settings.get("kgw.archive.hold") and any(one.start for one in coverage.values()):
         raise ArchiveError(
             f"topic {restore.target} has a kgw.archive.hold, so that it cannot begin where the "

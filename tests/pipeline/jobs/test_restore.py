@@ -223,6 +223,7 @@ def test_what_cannot_be_restored_is_refused(served: ServedTopics, tmp_path: Path
         served.wire.call(served.admin.alter_settings(TOPIC, target, undone))
 
     expect("gives records its own time", message_timestamp_type="LogAppendTime")
+    expect("has kgw.durability=relaxed", kgw_durability="relaxed")
     expect("has a kgw.archive.hold", kgw_archive_hold="group")
     expect("is being loaded by another job, with new offsets", kgw_loading="another")
     expect("kgw.loading=kgw-restore-x", kgw_loading="kgw-restore-x", kgw_loading_offsets="original")
