@@ -92,7 +92,7 @@ TOPIC_SETTINGS = table(
         "Where the batches of kgw.loading go. `assigned`: each gets the next offsets, as ever. "
         "`original`: each keeps the offsets with which it comes, begins where the partition ends, "
         "and may leave offsets out; it can be set while nothing has ever been stored in the topic. "
-        "Without kgw.loading it means nothing.",
+        "Left as it is when kgw.loading is taken away, it refuses what comes from the loader late.",
         allowed=("assigned", "original"),
         dynamic=True,
     ),

@@ -345,7 +345,7 @@ class Partition:
         rules = config.batches
         validate_batch(batch, rules, now_ms, zstd_allowed=zstd_allowed)
         loading = config.loading
-        if loading is not None:
+        if loading is not None or transactional_id is not None:
             self._check_loader(batch, transactional_id, now_ms)
         verified = None
         # Properties cost a call each; this runs ten thousand times a second.
@@ -385,9 +385,20 @@ class Partition:
         return durable
 
     def _check_loader(self, batch: RecordBatch, transactional_id: str | None, now_ms: int) -> None:
-        """Raise KafkaError when the topic is being loaded, and not by who sends this."""
-        loading = self.topic.config.loading
+        """Raise KafkaError when the topic is being loaded, and not by who sends this.
+
+        Or was loaded, and this is what an attempt has left that slept: one that begins at offset 0
+        looks like anybody's, and would be stored again. No client sends others like it.
+        """
+        config = self.topic.config
+        loading = config.loading
         if loading is None:
+            if config.was_loaded and transactional_id is not None and not batch.is_transactional:
+                raise KafkaError(
+                    ErrorCode.INVALID_RECORD,
+                    f"a batch of {transactional_id}, which is not transactional, comes after the "
+                    "topic was loaded",
+                )
             return
         try:
             loading.check_loader(transactional_id)
@@ -542,9 +553,10 @@ class Partition:
         if verified is not None:
             self._refuse_unverified(batch, verified, now_ms)
         loading = self.topic.config.loading
-        if loading is not None:
-            # Again: it may have come before the topic was being loaded.
+        if loading is not None or transactional_id is not None:
+            # Again: loading may have begun or ended since it came.
             self._check_loader(batch, transactional_id, now_ms)
+        if loading is not None:
             loading.check_place(batch, self.log.end_offset)
         return self._enter(batch, now_ms, append_time_ms)
 

@@ -50,6 +50,7 @@ class TopicConfig:
         "own",
         "retention",
         "values",
+        "was_loaded",
     )
 
     def __init__(
@@ -69,10 +70,11 @@ class TopicConfig:
         """Groups that hold what they have not committed; see `kgw.partitions.hold`."""
         self.loading: Loading | None = None
         """Who alone writes; None where everybody may."""
+        keeps_offsets = values["kgw.loading.offsets"] == "original"
         if values["kgw.loading"] and foreign is None:
-            self.loading = Loading(
-                cast("str", values["kgw.loading"]), values["kgw.loading.offsets"] == "original"
-            )
+            self.loading = Loading(cast("str", values["kgw.loading"]), keeps_offsets)
+        self.was_loaded = keeps_offsets and self.loading is None
+        """Whether records have kept their offsets, and everybody writes by now."""
         self.batches = BatchRules(
             max_message_bytes=cast("int", values["max.message.bytes"]),
             uses_log_append_time=values["message.timestamp.type"] == "LogAppendTime",

@@ -12,6 +12,7 @@ from kgw.errors import ErrorCode, KafkaError
 from kgw.partitions.loading import Loading
 from kgw.partitions.topic_config import TopicConfig
 from kgw.protocol.api_keys import ApiKey
+from kgw.protocol.messages.fetch import FetchResponse
 from kgw.records.batch import Compression, read_batch
 from kgw.testing.batches import make_batch, make_sparse_batch, read_stored
 from kgw.testing.gateway import InProcessGateway
@@ -26,6 +27,7 @@ from tests.handlers.support import (
     produced,
     topic_of,
 )
+from tests.records.message_sets import message
 
 if TYPE_CHECKING:
     from kgw.protocol.messages.produce import PartitionProduceResponse
@@ -61,9 +63,10 @@ async def alter(gateway: InProcessGateway, **settings: str | None) -> tuple[int,
 
 async def stored(gateway: InProcessGateway, offset: int) -> list[tuple[int, bytes]]:
     """Return the records that a Fetch from an offset answers with."""
-    response = await gateway.request(fetch_request(offset), 12)
+    response = await gateway.ask(fetch_request(offset), 12, FetchResponse)
     records = response.responses[0].partitions[0].records
-    return [(one.offset, one.value) for one in read_stored([records] if records else [])]
+    assert isinstance(records, bytes | bytearray | memoryview)
+    return [(one.offset, one.value) for one in read_stored([records])]
 
 
 def ends(gateway: InProcessGateway) -> tuple[int, int]:
@@ -98,6 +101,38 @@ async def test_a_batch_that_waits_for_its_check_does_not_enter_later() -> None:
         topic.config = TopicConfig({**topic.config.own, **LOADING}, Config.of())
         assert ErrorCode.NOT_ENOUGH_REPLICAS == (await produced(answer)).error_code
         assert (0, 0) == ends(gateway)
+
+
+@pytest.mark.parametrize("checks", [{}, {"kgw.validation": "records"}], ids=["at once", "later"])
+async def test_what_who_has_loaded_sends_late_is_refused(checks: dict[str, Any]) -> None:
+    """Were it taken, it would be there twice: with an offset that anybody's batch could have."""
+    async with InProcessGateway() as gateway:
+        topic = await create_topic(gateway, **ORIGINAL, **checks)
+        values = dict.fromkeys(range(1000), b"v")
+        late = [make_sparse_batch(0, 1000, values, timestamp_ms=START_MS) for _ in range(2)]
+        request = produce_request(late.pop(), transactional_id="job-0")
+        answer = gateway.start(request, 9)
+        topic.config = TopicConfig({"kgw.loading.offsets": "original"}, Config.of())
+        if checks:
+            # It was in a thread when the topic was opened.
+            assert ErrorCode.INVALID_RECORD == (await produced(answer)).error_code
+        else:
+            assert 0 == (await produced(answer)).error_code
+        stored_end = ends(gateway)
+        assert ErrorCode.INVALID_RECORD == (await load(gateway, late.pop())).error_code
+        assert stored_end == ends(gateway)
+        another = batch(producer_id=7, base_sequence=0)
+        assert 0 == (await produce(gateway, another)).error_code
+
+
+async def test_a_message_set_of_an_old_client_waits() -> None:
+    """Its request has no place for a transactional id."""
+    async with InProcessGateway() as gateway:
+        await create_topic(gateway, **LOADING)
+        answer = await produce(gateway, message(1, b"v"), version=2)
+        assert ErrorCode.NOT_ENOUGH_REPLICAS == answer.error_code
+        await alter(gateway, kgw_loading=None)
+        assert 0 == (await produce(gateway, message(1, b"v"), version=2)).error_code
 
 
 async def test_what_an_idempotent_producer_sent_later_does_not_overtake() -> None:
@@ -196,9 +231,7 @@ async def test_offsets_that_cannot_be_are_refused(records: bytearray) -> None:
 async def test_records_are_walked_where_the_topic_wants_that() -> None:
     """With kgw.validation=records gaps are allowed, and offsets that do not rise are not."""
     async with InProcessGateway() as gateway:
-        await create_topic(
-            gateway, **ORIGINAL, **{"kgw.validation": "records", "compression.type": "lz4"}
-        )
+        await create_topic(gateway, **ORIGINAL, kgw_validation="records", compression_type="lz4")
         assert 0 == (await load(gateway, make_sparse_batch(0, 3, {}))).error_code
         one = make_sparse_batch(3, 9, {4: b"a", 7: b"b"}, timestamp_ms=START_MS)
         assert 0 == (await load(gateway, one)).error_code

@@ -124,7 +124,8 @@ def abandon(wire: WireClient, job: LoadingJob) -> bool:
     """
     if not is_loading(settings_of(wire, job.target), job):
         return False
-    _set(wire, job.target, {LOADER_SETTING: None, OFFSETS_SETTING: None})
+    # The other setting stays: it keeps out what an attempt sends that has slept meanwhile.
+    _set(wire, job.target, {LOADER_SETTING: None})
     return True
 
 

@@ -18,6 +18,7 @@ from kgw.client.admin import TOPIC
 from kgw.errors import ErrorCode
 from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.archive.names import generation_directory
+from kgw.pipeline.arrow.encode import encode_at_offsets
 from kgw.pipeline.jobs import backfill as append
 from kgw.pipeline.jobs.archive import ArchiveJob, ArchiveOptions
 from kgw.pipeline.jobs.backfill import Backfill
@@ -207,6 +208,29 @@ def test_two_attempts_at_once_write_once(
         one.join()
     assert [] == run(served.wire, asked, Backwards())
     assert_equal(served, "both")
+
+
+def test_an_attempt_that_slept_writes_nothing(
+    served: ServedTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one has written all meanwhile, and the topic was handed over."""
+    asked = archived(served, tmp_path, "slept")
+    begin(served.wire, asked)
+    is_first = True
+
+    def encode(*arguments: Any, **named: Any) -> Any:
+        nonlocal is_first
+        encoded = encode_at_offsets(*arguments, **named)
+        if is_first:
+            is_first = False
+            run(served.wire, asked, Backwards())
+            hand_over(served.wire, asked, plan(served.wire, asked))
+        return encoded
+
+    monkeypatch.setattr("kgw.pipeline.jobs.restore.encode_at_offsets", encode)
+    with pytest.raises(ServerRefusedError, match="comes after the topic was loaded"):
+        restore_partition(asked, 0)
+    assert_equal(served, "slept")
 
 
 def test_what_cannot_be_restored_is_refused(served: ServedTopics, tmp_path: Path) -> None:
