@@ -344,20 +344,14 @@ class Partition:
         batch = read_produced_batch(records)
         rules = config.batches
         validate_batch(batch, rules, now_ms, zstd_allowed=zstd_allowed)
-        loading = config.loading
-        if loading is not None or transactional_id is not None:
-            self._check_loader(batch, transactional_id, now_ms)
         verified = None
         # Properties cost a call each; this runs ten thousand times a second.
         if batch.attributes & TRANSACTIONAL_FLAG:
+            # Before the coordinator is asked: it would take the partition in.
+            self._check_loader(batch, transactional_id, now_ms)
             verified = self._verify(batch, verify, now_ms)
         append_time_ms = now_ms if rules.uses_log_append_time else NO_TIMESTAMP_MS
-        if (
-            config.checks_records
-            or self._check_queue is not None
-            or verified is not None
-            or loading is not None
-        ):
+        if config.checks_batches or self._check_queue is not None or verified is not None:
             return self._append_checked(batch, now_ms, append_time_ms, verified, transactional_id)
         return self._enter(batch, now_ms, append_time_ms)
 
@@ -459,9 +453,10 @@ class Partition:
     ) -> Appended:
         """Submit a batch once it may enter, and all before it have entered."""
         config = self.topic.config
+        self._check_loader(batch, transactional_id, now_ms)
         limits = config.decompression_limits
         rules = None
-        if config.checks_records and batch.record_count:
+        if config.checks_batches and batch.record_count:
             rules = record_rules(config.batches, now_ms, batch.attributes)
         enter = partial(
             self._enter_verified, batch, now_ms, append_time_ms, verified, transactional_id
@@ -552,10 +547,9 @@ class Partition:
         """Submit a batch that may have waited for its turn. Raises KafkaError."""
         if verified is not None:
             self._refuse_unverified(batch, verified, now_ms)
+        # Again: loading may have begun or ended since it came.
+        self._check_loader(batch, transactional_id, now_ms)
         loading = self.topic.config.loading
-        if loading is not None or transactional_id is not None:
-            # Again: loading may have begun or ended since it came.
-            self._check_loader(batch, transactional_id, now_ms)
         if loading is not None:
             loading.check_place(batch, self.log.end_offset)
         return self._enter(batch, now_ms, append_time_ms)

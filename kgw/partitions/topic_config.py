@@ -37,7 +37,7 @@ class TopicConfig:
 
     __slots__ = (
         "batches",
-        "checks_records",
+        "checks_batches",
         "cold",
         "compaction",
         "decompression_limits",
@@ -91,8 +91,10 @@ class TopicConfig:
             keeps_offsets=self.loading is not None and self.loading.keeps_offsets,
         )
         # On the way of every batch, so that most need not ask further.
-        self.checks_records = (
-            self.batches.compression is not None
+        self.checks_batches = (
+            self.loading is not None
+            or self.was_loaded
+            or self.batches.compression is not None
             or record_rules(self.batches, 0, Compression.NONE) is not None
         )
         self.decompression_limits = DecompressionLimits(
