@@ -263,6 +263,11 @@ class Metrics:
         "kgw_segments_closed_total",
         "Active segments that were closed because of their age, or so that they could be removed.",
     )
+    loading_refusals: int = _counter(
+        "kgw_loading_refusals_total",
+        "Batches that were refused because others load their topic (kgw.loading): clients send "
+        "them again.",
+    )
     held_partitions: int = _gauge(
         "kgw_held_partitions",
         "Partitions of which retention would have removed more but for kgw.archive.hold, as of "

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -11,13 +12,21 @@ from kgw.cli.output import note, print_json, print_rows, progress_bar
 from kgw.cli.pipeline_archives import archive_option, chosen_life, topic_id_option
 from kgw.cli.pipeline_spark import SparkWhenNeeded, master_option
 from kgw.pipeline.archive.names import generation_directory
-from kgw.pipeline.jobs.backfill import Backfill, plan, run
+from kgw.pipeline.jobs import backfill as append
+from kgw.pipeline.jobs import restore
+from kgw.pipeline.jobs.backfill import Backfill
+from kgw.pipeline.jobs.loading import abandon, begin, hand_over
+from kgw.pipeline.jobs.restore import Restore
 from kgw.pipeline.wire import WireClient
 from kgw.records.batch import Compression
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
     from uuid import UUID
+
+    from kgw.pipeline.jobs.backfill import Written
+    from kgw.pipeline.jobs.loading import LoadingJob, Standing
 
 
 @click.command(short_help="Write an archive to a topic again.")
@@ -37,6 +46,24 @@ if TYPE_CHECKING:
     show_default=True,
     help="How batches are packed.",
 )
+@click.option(
+    "--restore",
+    "is_restore",
+    is_flag=True,
+    help="Into an empty topic, with the offsets that records had.",
+)
+@click.option(
+    "--hand-over",
+    "is_handed_over",
+    is_flag=True,
+    help="Keep other producers waiting until all is written, and say where they go on.",
+)
+@click.option(
+    "--abandon",
+    "is_abandoned",
+    is_flag=True,
+    help="Write nothing more: let other producers in again.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be written; Spark is not started.")
 @master_option
 @client_options
@@ -48,30 +75,53 @@ def backfill(
     target: str,
     job: str | None,
     compression: str,
+    is_restore: bool,
+    is_handed_over: bool,
+    is_abandoned: bool,
     dry_run: bool,
     master: str,
     bootstrap: Bootstrap,
     is_json: bool,
 ) -> None:
-    """Append an archive's records to a topic, in order, each once whatever is killed meanwhile.
+    """Write an archive's records to a topic, in order, each once whatever is killed meanwhile.
 
     Each partition goes to the one of its number. Records keep key, value, headers and time, and
     get new offsets. Readers with isolation.level=read_committed see each record once; run it again
     to go on after an interruption, before the server forgets the offsets of the job's group
     kgw-backfill-NAME (offsets.retention.minutes).
+
+    With --restore records keep their offsets, too, and go to an empty topic; leader epochs,
+    producer ids and markers are not restored. With either, other producers wait while the topic's
+    kgw.loading is set: from the beginning with --hand-over or --restore, until --hand-over has
+    written all or --abandon takes it away.
     """
+    if is_restore and job is not None:
+        raise click.UsageError("a restore has no --job: the archive names it")
+    if is_abandoned and (is_handed_over or dry_run):
+        raise click.UsageError("--abandon writes nothing, and goes with --restore and --job alone")
     topic_id = chosen_life(root, topic, topic_id)
     address = ",".join(f"{host}:{port}" for host, port in bootstrap)
-    asked = Backfill(
-        address,
-        job or f"{topic}-{target}",
-        generation_directory(str(root), topic, topic_id),
-        topic_id,
-        target,
-        Compression[compression.upper()],
-    )
+    generation = generation_directory(str(root), topic, topic_id)
+    codec = Compression[compression.upper()]
     with WireClient(address, client_id="kgw-pipeline-backfill") as wire:
-        standing = plan(wire, asked)
+        if is_restore:
+            restored = Restore(address, generation, topic_id, target, codec)
+            loading = _Loading(
+                restored,
+                partial(restore.plan, wire, restored),
+                partial(restore.run, wire, restored),
+            )
+            name = str(topic_id)
+        else:
+            name = job or f"{topic}-{target}"
+            appended = Backfill(address, name, generation, topic_id, target, codec)
+            loading = _Loading(
+                appended, partial(append.plan, wire, appended), partial(append.run, wire, appended)
+            )
+        if is_abandoned:
+            _abandon(wire, loading.job, is_json=is_json)
+            return
+        standing = loading.plan()
         if dry_run:
             rows = [one._asdict() for one in standing]
             if is_json:
@@ -79,20 +129,60 @@ def backfill(
             else:
                 print_rows(rows, "partition start position end")
             return
-        left = {one.partition: one.end - one.position for one in standing}
+        if is_restore or is_handed_over:
+            begin(wire, loading.job)
         try:
-            with (
-                SparkWhenNeeded("kgw pipeline backfill", master) as runner,
-                progress_bar(sum(left.values()), "Written") as advance,
-            ):
-                written = run(
-                    wire, asked, runner, on_written=lambda one: advance(left[one.partition])
-                )
+            with SparkWhenNeeded("kgw pipeline backfill", master) as runner:
+                written = _write_all(loading, standing, runner)
+            handed = hand_over(wire, loading.job, loading.plan()) if is_handed_over else []
         except KeyboardInterrupt:
-            note("Interrupted. What was committed stays; the same command goes on from there.")
+            note("Interrupted. What was written stays; the same command goes on from there.")
+            if is_restore or is_handed_over:
+                note(f"Other producers of {target} wait until then, or until --abandon.")
             raise
-    result = [one._asdict() for one in written]
+    rows = [one._asdict() for one in written]
+    offsets = [one._asdict() for one in handed]
     if is_json:
-        print_json({"job": asked.job, "partitions": result})
+        print_json({"job": name, "partitions": rows, "hand_off": offsets})
+        return
+    print_rows(rows, "partition records end_offset")
+    if handed:
+        note(f"Everybody may write to {target} again, from here on:")
+        print_rows(offsets, "partition offset")
+    elif is_restore:
+        note(f"Other producers of {target} wait until the same command runs with --hand-over.")
+
+
+class _Loading(NamedTuple):
+    """A job, what is left of it, and how that is written."""
+
+    job: LoadingJob
+    plan: Callable[[], list[Standing]]
+    run: Callable[..., list[Written]]
+
+
+def _write_all(
+    loading: _Loading, standing: list[Standing], runner: SparkWhenNeeded
+) -> list[Written]:
+    """Write until nothing is left: the archive may grow meanwhile."""
+    written: dict[int, Written] = {}
+    left = {one.partition: one.end - one.position for one in standing}
+    with progress_bar(sum(left.values()), "Written") as advance:
+        while now := loading.run(
+            runner, on_written=lambda one: advance(left.pop(one.partition, 0))
+        ):
+            for one in now:
+                before = written.get(one.partition)
+                records = one.records + (0 if before is None else before.records)
+                written[one.partition] = one._replace(records=records)
+    return [written[partition] for partition in sorted(written)]
+
+
+def _abandon(wire: WireClient, job: LoadingJob, *, is_json: bool) -> None:
+    has_changed = abandon(wire, job)
+    if is_json:
+        print_json({"topic": job.target, "abandoned": has_changed})
+    elif has_changed:
+        note(f"Everybody may write to {job.target} again. What was written stays.")
     else:
-        print_rows(result, "partition records end_offset")
+        note(f"Nobody loads {job.target}: there is nothing to abandon.")

@@ -79,6 +79,24 @@ TOPIC_SETTINGS = table(
     _from_server("kgw.durability", "kgw.durability"),
     _from_server("kgw.flush.ms", "kgw.flush.ms"),
     Setting(
+        "kgw.loading",
+        "",
+        "The beginning of a transactional id. While it is set, only requests that name such an id "
+        "write to the topic; every other producer is told to try again (NOT_ENOUGH_REPLICAS), and "
+        "goes on when it is taken away. Readers are served as ever. Empty: everybody writes.",
+        dynamic=True,
+    ),
+    Setting(
+        "kgw.loading.offsets",
+        "assigned",
+        "Where the batches of kgw.loading go. `assigned`: each gets the next offsets, as ever. "
+        "`original`: each keeps the offsets with which it comes, begins where the partition ends, "
+        "and may leave offsets out; it can be set while nothing has ever been stored in the topic. "
+        "Left as it is when kgw.loading is taken away, it refuses what comes from the loader late.",
+        allowed=("assigned", "original"),
+        dynamic=True,
+    ),
+    Setting(
         "kgw.retention.offset",
         -1,
         "Where every partition begins at the earliest: records below it are removed, up to the "

@@ -6,7 +6,8 @@ Behaviour:
 - -1 is the high watermark; an offset at or below the log start changes nothing and succeeds; one
   above the high watermark, or another negative one, is OFFSET_OUT_OF_RANGE;
 - the answer carries the log start;
-- a topic that is compacted only is POLICY_VIOLATION: its records go when newer ones replace them;
+- a topic that is compacted only is POLICY_VIOLATION, unless it is being loaded with original
+  offsets, which begin somewhere: its records go when newer ones replace them;
   so is an offset above what kgw.archive.hold holds: who means it takes the setting away first;
 - a partition twice is INVALID_REQUEST for all of its mentions, where Kafka takes the last one: what
   is deleted cannot be had back;
@@ -109,7 +110,8 @@ async def _delete(topic: Topic | None, index: int, offset: int, context: Request
     partition = None if topic is None else topic.partition(index)
     if topic is None or partition is None:
         raise KafkaError(why_missing(topic, index))
-    if not topic.config.deletes:
+    loading = topic.config.loading
+    if not topic.config.deletes and not (loading is not None and loading.keeps_offsets):
         raise KafkaError(ErrorCode.POLICY_VIOLATION)
     log = partition.log
     if offset == HIGH_WATERMARK:

@@ -29,6 +29,9 @@ Behaviour:
   INVALID_PRODUCER_ID_MAPPING; CONCURRENT_TRANSACTIONS while the transaction before ends, and before
   v12, where clients do not expect that, NOT_ENOUGH_REPLICAS, as when the coordinator is not
   available;
+- while a topic is being loaded (kgw.loading) every producer but the one that loads is told
+  NOT_ENOUGH_REPLICAS, which clients retry; with kgw.loading.offsets=original a batch keeps its
+  offsets, and one that does not begin at the end of the partition is OFFSET_OUT_OF_RANGE;
 - a failing or full disk is KAFKA_STORAGE_ERROR, which clients retry.
 
 v1: throttle time. v2: log append time (KIP-32). v3: format 2, transactional id (KIP-98). v5: log
@@ -214,7 +217,7 @@ def _submit(
                 if transactional_id is None
                 else partial(_verify, transactional_id, partition, context, adding)
             )
-            _append(answer, partition, data, version, verify, pending)
+            _append(answer, partition, data, context, verify, pending)
             continue
         _refuse(answer, code, None)
         if code is ErrorCode.NOT_LEADER_OR_FOLLOWER and version >= _NEW_LEADERS:
@@ -310,7 +313,7 @@ def _append(
     answer: PartitionProduceResponse,
     partition: Partition,
     data: PartitionProduceData,
-    version: int,
+    context: RequestContext,
     verify: Callable[[RecordBatch], Completion[ErrorCode]] | None,
     pending: list[_Pending],
 ) -> None:
@@ -331,13 +334,21 @@ def _append(
             "a transactional batch needs a transactional id",
         )
         return
+    version = context.api_version
     try:
         appended = (
-            partition.append(records, zstd_allowed=version >= 7, verify=verify)
+            partition.append(
+                records,
+                zstd_allowed=version >= 7,
+                verify=verify,
+                transactional_id=context.request.transactional_id,
+            )
             if version >= _BATCHES
             else partition.append_message_set(records)
         )
     except KafkaError as error:
+        if error.code is ErrorCode.NOT_ENOUGH_REPLICAS and partition.topic.config.loading:
+            context.gateway.metrics.loading_refusals += 1
         _refuse_append(answer, data, error, version)
         return
     answer.log_append_time_ms = appended.log_append_time_ms

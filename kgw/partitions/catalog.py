@@ -528,8 +528,15 @@ class TopicCatalog:
             self._check_exists(topic)
             own = self._own_settings(change(topic.config.own_texts()))
             config = TopicConfig(own, self._config)
-            row = topic.row()._replace(configs=config.own_texts())
+            _check_empty(topic, config)
+            row, before = topic.row()._replace(configs=config.own_texts()), topic.row()
             await self._backend.state.apply([Change(TOPIC, row.key, row.encode())])
+            try:
+                # What came meanwhile would be taken for something that was loaded.
+                _check_empty(topic, config)
+            except KafkaError:
+                await self._backend.state.apply([Change(TOPIC, before.key, before.encode())])
+                raise
             self._backend.describe_topic(topic.topic_id, row.encode())
             config = TopicConfig(own, self._config)
             await take_turns(topic.configure(config, self._config_share()))
@@ -705,6 +712,21 @@ class TopicCatalog:
                 ErrorCode.POLICY_VIOLATION,
                 f"{added_count} partitions beside {self._partition_count}: at most {limit} "
                 "are served (kgw.partitions.max)",
+            )
+
+
+def _check_empty(topic: Topic, config: TopicConfig) -> None:
+    """Raise KafkaError when records are to keep their offsets where there are others already."""
+    loading = config.loading
+    if loading is None or not loading.keeps_offsets or loading == topic.config.loading:
+        return
+    for partition in topic.partitions.values():
+        end_offset = partition.log.end_offset
+        if end_offset:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"kgw.loading.offsets=original is for empty topics: partition {partition.index} of "
+                f"{topic.name} ends at offset {end_offset}",
             )
 
 

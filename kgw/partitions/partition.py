@@ -8,7 +8,7 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol, cast
 
-from kgw.backend.append import Append
+from kgw.backend.append import Append, AppendResult
 from kgw.backend.base import Segmented, Snapshot
 from kgw.errors import ErrorCode, KafkaError, KgwError
 from kgw.partitions.appending import (
@@ -46,7 +46,6 @@ from kgw.types import NO_OFFSET, NO_TIMESTAMP_MS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from kgw.backend.append import AppendResult
     from kgw.backend.base import PartitionLog
     from kgw.clock import Clock
     from kgw.completion import Completion
@@ -326,6 +325,7 @@ class Partition:
         *,
         zstd_allowed: bool = True,
         verify: Callable[[RecordBatch], Completion[ErrorCode]] | None = None,
+        transactional_id: str | None = None,
     ) -> Appended:
         """Take the one batch of a Produce request, and submit it before returning.
 
@@ -336,7 +336,8 @@ class Partition:
         `verify` is what a transactional batch comes with. Where the producer has no transaction
         open here, it is asked whether there is one that has this partition, and the batch enters
         once it has said NONE; any other code refuses it. It must not wait for anything that is
-        appended here, as that waits for it.
+        appended here, as that waits for it. `transactional_id` is the request's, which says who is
+        let in while the topic is being loaded.
         """
         config = self.topic.config
         now_ms = self._clock.wall_ms()
@@ -346,10 +347,12 @@ class Partition:
         verified = None
         # Properties cost a call each; this runs ten thousand times a second.
         if batch.attributes & TRANSACTIONAL_FLAG:
+            # Before the coordinator is asked: it would take the partition in.
+            self._check_loader(batch, transactional_id, now_ms)
             verified = self._verify(batch, verify, now_ms)
         append_time_ms = now_ms if rules.uses_log_append_time else NO_TIMESTAMP_MS
-        if config.checks_records or self._check_queue is not None or verified is not None:
-            return self._append_checked(batch, now_ms, append_time_ms, verified)
+        if config.checks_batches or self._check_queue is not None or verified is not None:
+            return self._append_checked(batch, now_ms, append_time_ms, verified, transactional_id)
         return self._enter(batch, now_ms, append_time_ms)
 
     def append_marker(self, marker: TransactionMarker) -> Append:
@@ -374,6 +377,30 @@ class Partition:
         durable = Append()
         result.then(partial(self._sync_marker, durable))
         return durable
+
+    def _check_loader(self, batch: RecordBatch, transactional_id: str | None, now_ms: int) -> None:
+        """Raise KafkaError when the topic is being loaded, and not by who sends this.
+
+        Or was loaded, and this is what an attempt has left that slept: one that begins at offset 0
+        looks like anybody's, and would be stored again. No client sends others like it.
+        """
+        config = self.topic.config
+        loading = config.loading
+        if loading is None:
+            if config.was_loaded and transactional_id is not None and not batch.is_transactional:
+                raise KafkaError(
+                    ErrorCode.INVALID_RECORD,
+                    f"a batch of {transactional_id}, which is not transactional, comes after the "
+                    "topic was loaded",
+                )
+            return
+        try:
+            loading.check_loader(transactional_id)
+        except KafkaError:
+            # When the topic is opened between the two, what it sends next must not come first.
+            if batch.producer_id != NO_PRODUCER_ID:
+                self.producers.expect(batch, now_ms)
+            raise
 
     def _verify(
         self,
@@ -422,14 +449,18 @@ class Partition:
         now_ms: int,
         append_time_ms: int,
         verified: Completion[ErrorCode] | None,
+        transactional_id: str | None,
     ) -> Appended:
         """Submit a batch once it may enter, and all before it have entered."""
         config = self.topic.config
+        self._check_loader(batch, transactional_id, now_ms)
         limits = config.decompression_limits
         rules = None
-        if config.checks_records:
+        if config.checks_batches and batch.record_count:
             rules = record_rules(config.batches, now_ms, batch.attributes)
-        enter = partial(self._enter_verified, batch, now_ms, append_time_ms, verified)
+        enter = partial(
+            self._enter_verified, batch, now_ms, append_time_ms, verified, transactional_id
+        )
         check = None
         if rules is not None:
             if rules.recompression is not None:
@@ -484,7 +515,7 @@ class Partition:
 
         def enter() -> Appended:
             batch, recompressed_bytes = converted.pop()
-            submit = partial(self._enter, batch, now_ms, append_time_ms)
+            submit = partial(self._enter_verified, batch, now_ms, append_time_ms, None, None)
             if recompressed_bytes is None:
                 return submit()
             return self._enter_recompressed(submit, batch, recompressed_bytes)
@@ -511,10 +542,16 @@ class Partition:
         now_ms: int,
         append_time_ms: int,
         verified: Completion[ErrorCode] | None,
+        transactional_id: str | None,
     ) -> Appended:
-        """Submit a batch that has waited for its turn. Raises KafkaError."""
+        """Submit a batch that may have waited for its turn. Raises KafkaError."""
         if verified is not None:
             self._refuse_unverified(batch, verified, now_ms)
+        # Again: loading may have begun or ended since it came.
+        self._check_loader(batch, transactional_id, now_ms)
+        loading = self.topic.config.loading
+        if loading is not None:
+            loading.check_place(batch, self.log.end_offset)
         return self._enter(batch, now_ms, append_time_ms)
 
     def _enter(self, batch: RecordBatch, now_ms: int, append_time_ms: int) -> Appended:
@@ -560,6 +597,18 @@ class Partition:
         if self._is_fenced:
             self._refuse_fenced()
         self.producers.check_marker(marker)
+        loading = self.topic.config.loading
+        if (
+            loading is not None
+            and loading.keeps_offsets
+            and self.producers.stored_transaction(marker.producer_id) == NO_OFFSET
+        ):
+            # There is nothing to end, and no batch of a producer to fence: an offset that it took
+            # would be missing among those that are loaded.
+            end_offset = self.log.end_offset
+            nothing = Append()
+            nothing.set_result(AppendResult(end_offset, end_offset - 1, self.log.leader_epoch))
+            return Appended(nothing, NO_OFFSET, NO_TIMESTAMP_MS)
         now_ms = self._clock.wall_ms()
         batch = make_marker(marker, now_ms)
         if self.topic.config.batches.uses_log_append_time:

@@ -9,6 +9,7 @@ from kgw.config import TOPIC_SETTINGS, ConfigError, parse_topic_config
 from kgw.errors import ErrorCode, KafkaError
 from kgw.partitions.cold_rules import ColdRules
 from kgw.partitions.compaction_rules import CompactionRules
+from kgw.partitions.loading import Loading
 from kgw.partitions.retention import NO_LIMIT, RetentionRules
 from kgw.partitions.validation import BatchRules, record_rules
 from kgw.records.batch import Compression
@@ -36,7 +37,7 @@ class TopicConfig:
 
     __slots__ = (
         "batches",
-        "checks_records",
+        "checks_batches",
         "cold",
         "compaction",
         "decompression_limits",
@@ -44,10 +45,12 @@ class TopicConfig:
         "foreign",
         "holding_groups",
         "is_compacted",
+        "loading",
         "log_settings",
         "own",
         "retention",
         "values",
+        "was_loaded",
     )
 
     def __init__(
@@ -65,6 +68,13 @@ class TopicConfig:
         self.is_compacted = "compact" in policies and foreign is None
         self.holding_groups = cast("tuple[str, ...]", values["kgw.archive.hold"])
         """Groups that hold what they have not committed; see `kgw.partitions.hold`."""
+        self.loading: Loading | None = None
+        """Who alone writes; None where everybody may."""
+        keeps_offsets = values["kgw.loading.offsets"] == "original"
+        if values["kgw.loading"] and foreign is None:
+            self.loading = Loading(cast("str", values["kgw.loading"]), keeps_offsets)
+        self.was_loaded = keeps_offsets and self.loading is None
+        """Whether records have kept their offsets, and everybody writes by now."""
         self.batches = BatchRules(
             max_message_bytes=cast("int", values["max.message.bytes"]),
             uses_log_append_time=values["message.timestamp.type"] == "LogAppendTime",
@@ -78,10 +88,13 @@ class TopicConfig:
             compression_level=_compression_level(values),
             refusal="" if foreign is None else foreign.read_only,
             is_plain=foreign is not None and foreign.is_plain,
+            keeps_offsets=self.loading is not None and self.loading.keeps_offsets,
         )
         # On the way of every batch, so that most need not ask further.
-        self.checks_records = (
-            self.batches.compression is not None
+        self.checks_batches = (
+            self.loading is not None
+            or self.was_loaded
+            or self.batches.compression is not None
             or record_rules(self.batches, 0, Compression.NONE) is not None
         )
         self.decompression_limits = DecompressionLimits(

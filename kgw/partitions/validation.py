@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.errors import ErrorCode, KafkaError
+from kgw.partitions.loading import check_own_offsets
 from kgw.records.batch import (
     COMPRESSION_MASK,
     CONTROL_FLAG,
@@ -77,6 +78,8 @@ class BatchRules(NamedTuple):
     """compression.*.level: of that codec, if it has levels."""
     refusal: str = ""
     """Why nothing may enter at all; "" where it may."""
+    keeps_offsets: bool = False
+    """kgw.loading.offsets=original: batches say where they belong."""
     is_plain: bool = False
     """Records are kept as a key and a value, where null and empty are the same: what would not
     come back as it was is refused, and so is whoever counts on being known again."""
@@ -94,6 +97,8 @@ class RecordRules(NamedTuple):
     """What the batch is to become then, in place."""
     is_plain: bool = False
     """No record has headers, an empty key, or a null value."""
+    has_gaps: bool = False
+    """Offsets rise within those of the batch, but need not be consecutive."""
 
 
 class UnfitRecordsError(KafkaError):
@@ -152,7 +157,7 @@ def validate_batch(
     if attributes & COMPRESSION_MASK == _ZSTD and not zstd_allowed:
         _refuse_zstd()
     if record_count < 1 or batch.last_offset_delta != record_count - 1 or batch.base_offset != 0:
-        _refuse_offsets(batch)
+        _check_offsets(batch, rules)
     if attributes & COMPRESSION_MASK == 0:
         if record_count * SMALLEST_RECORD_BYTES > size_bytes - HEADER_BYTES:
             _refuse_count(batch)
@@ -204,10 +209,11 @@ def record_rules(rules: BatchRules, now_ms: int, attributes: int) -> RecordRules
             holds_max_timestamp=rules.validates_records and not rules.uses_log_append_time,
             recompression=recompression,
             is_plain=rules.is_plain,
+            has_gaps=rules.keeps_offsets,
         )
     if time_range is None or rules.timestamp_before_max_ms == NO_BEFORE_MAX_MS:
         return None
-    return RecordRules(needs_keys=False, time_range=time_range)
+    return RecordRules(needs_keys=False, time_range=time_range, has_gaps=rules.keeps_offsets)
 
 
 def validate_records(batch: RecordBatch, payload: bytes | bytearray, rules: RecordRules) -> int:
@@ -231,6 +237,7 @@ def validate_records(batch: RecordBatch, payload: bytes | bytearray, rules: Reco
         time_range=rules.time_range,
         holds_max_timestamp=rules.holds_max_timestamp,
         is_plain=rules.is_plain,
+        has_gaps=rules.has_gaps,
     )
     if not unfit:
         return max_timestamp_ms
@@ -298,7 +305,11 @@ def _refuse_zstd() -> None:
     )
 
 
-def _refuse_offsets(batch: RecordBatch) -> None:
+def _check_offsets(batch: RecordBatch, rules: BatchRules) -> None:
+    """Check the offsets of a batch that does not begin at 0, or has a gap."""
+    if rules.keeps_offsets:
+        check_own_offsets(batch)
+        return
     raise KafkaError(
         ErrorCode.INVALID_RECORD,
         f"a batch of {batch.record_count} records has offsets {batch.base_offset} to "

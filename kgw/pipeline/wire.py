@@ -35,6 +35,7 @@ from kgw.records.errors import RecordError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Coroutine, Iterator, Mapping
+    from concurrent.futures import Future
 
     from kgw.client import FetchedPartition, TopicDescription
     from kgw.clock import Clock
@@ -152,12 +153,16 @@ class WireClient:
 
     def call(self, asked: Coroutine[object, object, ResultT]) -> ResultT:
         """Run what may wait on the client's thread, and return what it returns."""
-        waiting = asyncio.run_coroutine_threadsafe(asked, self._loop)
+        waiting = self.start(asked)
         try:
             return waiting.result()
         except BaseException:
             waiting.cancel()
             raise
+
+    def start(self, asked: Coroutine[object, object, ResultT]) -> Future[ResultT]:
+        """Run what may wait on the client's thread, and return at once what it will come to."""
+        return asyncio.run_coroutine_threadsafe(asked, self._loop)
 
     # Where things are
 

@@ -57,20 +57,21 @@ def find_unfit(
     time_range: tuple[int, int] | None,
     holds_max_timestamp: bool = False,
     is_plain: bool = False,
+    has_gaps: bool = False,
 ) -> Findings:
     """Return which records of a batch are at fault; `payload` is what `unpack` makes of it.
 
     `time_range` is the first and the last timestamp that is allowed, in milliseconds; a record
     without a time always is. Raises RecordError for a payload that is not the records that the
-    header counts, one for each offset; with `holds_max_timestamp` also for a header with another
-    greatest timestamp than theirs, where no record is at fault.
+    header counts, one for each offset unless it `has_gaps`; with `holds_max_timestamp` also for a
+    header with another greatest timestamp than theirs, where no record is at fault.
     """
     unfit: list[UnfitRecord] = []
     largest_ms = NO_TIMESTAMP_MS
     # Every record is walked, also when no more are named.
     for index, one in enumerate(walk(payload, batch)):
         timestamp_ms = one.timestamp_ms
-        if one.offset != batch.base_offset + index:
+        if one.offset != batch.base_offset + index and not has_gaps:
             raise RecordError(
                 f"record {index} has offset delta {one.offset - batch.base_offset}",
                 ErrorCode.INVALID_RECORD,

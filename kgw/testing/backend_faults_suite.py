@@ -21,6 +21,8 @@ from kgw.testing.backend_harness import (
     assert_append_fails,
     batches,
     contents,
+    fill_sparsely,
+    records_in,
 )
 from kgw.testing.batches import make_batch
 
@@ -97,6 +99,18 @@ class UncleanStopSuite(BackendHarness):
             log = await reopened.open_partition(KEY, TOPIC, SMALL_SEGMENTS)
             assert [(n, b"%d" % n) for n in range(30)] == await contents(log)
             assert 30 == (await log.append([make_batch([b"30"])])).base_offset
+
+    async def test_offsets_that_were_left_out_are_not_given_again(self, tmp_path: Path) -> None:
+        """Batches over offsets without records are whole batches after an unclean stop."""
+        backend = self.make_backend(tmp_path)
+        await backend.open()
+        log = await backend.create_partition(KEY, TOPIC, SMALL_SEGMENTS)
+        records = await fill_sparsely(log)
+        end = log.end_offset
+        await self.stop_uncleanly(backend)
+        async with self.reopened(tmp_path, SMALL_SEGMENTS) as log:
+            assert records == await records_in(log)
+            assert end == (await log.append([make_batch([b"next"])])).base_offset
 
     async def test_the_leader_epoch_rises(self, tmp_path: Path) -> None:
         """Each unclean start begins an epoch, and the history tells where each one ended."""

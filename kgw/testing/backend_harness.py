@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from kgw.backend.base import LogSettings
 from kgw.errors import StorageError
+from kgw.records.batch import read_batch
 from kgw.state.base import ConflictError
-from kgw.testing.batches import make_batch, read_stored
+from kgw.testing.batches import make_batch, make_sparse_batch, read_stored
 from kgw.types import PartitionKey, TopicId, TopicName
 
 if TYPE_CHECKING:
@@ -96,6 +97,44 @@ async def contents(log: PartitionLog) -> list[tuple[int, bytes]]:
         assert result.next_offset > offset
         offset = result.next_offset
     return found
+
+
+async def fill_sparsely(log: PartitionLog) -> list[tuple[int, bytes]]:
+    """Append batches that leave offsets out, far over what a segment spans; return the records.
+
+    As they come where a topic is loaded with original offsets, and as compaction leaves them.
+    """
+    far = (1 << 31) - 1
+    records: list[tuple[int, bytes]] = []
+    end = 0
+    for length, places in (
+        (far, ()),
+        (far, ()),
+        (10, (3, 7)),
+        (1, ()),
+        (far, (0, far - 1)),
+        (5, (0, 1, 2, 3, 4)),
+        (4, ()),
+    ):
+        values = {end + place: b"%d" % place for place in places}
+        batch = read_batch(make_sparse_batch(end, end + length, values, timestamp_ms=end))
+        assert end == (await log.append([batch])).base_offset
+        end += length
+        records += values.items()
+        assert (end, end) == (log.high_watermark, log.end_offset)
+    return records
+
+
+async def records_in(log: PartitionLog) -> list[tuple[int, bytes]]:
+    """Return (offset, value) of every record, over batches without any."""
+    found: list[tuple[int, bytes]] = []
+    offset, end = log.log_start_offset, log.high_watermark
+    while offset < end:
+        result = await log.read(offset, 400, end)
+        found += [(one.offset, one.value) for one in read_stored(result.buffers)]
+        assert offset < result.next_offset
+        offset = result.next_offset
+    return [one for one in found if one[0] >= log.log_start_offset]
 
 
 async def batches(log: PartitionLog) -> list[RecordBatch]:

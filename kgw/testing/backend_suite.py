@@ -32,8 +32,10 @@ from kgw.testing.backend_harness import (
     BackendHarness,
     assert_append_fails,
     contents,
+    fill_sparsely,
     filled,
     is_conflict,
+    records_in,
 )
 from kgw.testing.batches import make_batch, read_stored
 from kgw.types import PartitionKey, TopicId
@@ -131,6 +133,28 @@ class BackendSuite(BackendHarness):
             await log.append([make_batch([b"before"])])
             await log.append([make_batch([value]), make_batch([b"after"])])
             assert [(0, b"before"), (1, value), (2, b"after")] == await contents(log)
+
+    async def test_batches_may_leave_offsets_out(self, tmp_path: Path) -> None:
+        """What no record has is passed by readers, look-ups and starts, and never given again."""
+        async with self.created(tmp_path, SMALL_SEGMENTS) as log:
+            records = await fill_sparsely(log)
+            end = log.end_offset
+            assert records == await records_in(log)
+            found = await log.find_by_time(records[2][0], 0, end, lambda batch: batch.base_offset)
+            assert records[2][0] == found
+            newest = await log.find_max_timestamp(0, end)
+            assert newest is not None
+            assert records[4][0] == newest.base_offset
+            await log.drop_before(records[1][0])
+        async with self.reopened(tmp_path, SMALL_SEGMENTS) as log:
+            assert (records[1][0], end, end) == (
+                log.log_start_offset,
+                log.high_watermark,
+                log.end_offset,
+            )
+            assert records[1:] == await records_in(log)
+            assert end == (await log.append([make_batch([b"next"])])).base_offset
+            assert [*records[1:], (end, b"next")] == await records_in(log)
 
     async def test_partitions_do_not_share_offsets(self, tmp_path: Path) -> None:
         """Each partition counts for itself, also when their appends are flushed together."""

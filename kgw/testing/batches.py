@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kgw.records.batch import RecordBatch, read_batch, split_batches
-from kgw.records.builder import BatchBuilder
+from kgw.records.batch import Compression, RecordBatch, read_batch, split_batches
+from kgw.records.builder import BatchBuilder, encode_batch
+from kgw.records.compression import compress
 from kgw.records.reader import read_records
+from kgw.records.record import append_varint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kgw.types import Buffer
 
@@ -51,6 +53,35 @@ def make_batch(
     for key, value, timestamp_ms in zip(keys, values, times, strict=True):
         builder.add(key=key, value=value, timestamp_ms=timestamp_ms)
     return read_batch(builder.build())
+
+
+def make_sparse_batch(
+    base_offset: int,
+    end_offset: int,
+    values: Mapping[int, bytes],
+    *,
+    timestamp_ms: int = 0,
+    compression: Compression = Compression.NONE,
+) -> bytearray:
+    """Return a batch over offsets of which only some have a record; none makes a header alone."""
+    payload = bytearray()
+    for offset, value in values.items():
+        record = bytearray(1)
+        for number in (0, offset - base_offset, -1, len(value)):
+            append_varint(record, number)
+        record += value + b"\0"
+        append_varint(payload, len(record))
+        payload += record
+    return encode_batch(
+        compress(compression, payload) if values else b"",
+        base_offset=base_offset,
+        leader_epoch=-1,
+        attributes=compression if values else 0,
+        last_offset_delta=end_offset - base_offset - 1,
+        base_timestamp_ms=timestamp_ms if values else -1,
+        max_timestamp_ms=timestamp_ms if values else -1,
+        record_count=len(values),
+    )
 
 
 def read_stored(buffers: Iterable[Buffer]) -> list[StoredRecord]:

@@ -59,6 +59,6 @@ def test_the_codec_and_its_level(
     """Of the topic before the server; only such topics have their records read for it."""
     config = TopicConfig(parse_own_settings(settings), Config())
     assert expected == (config.batches.compression, config.batches.compression_level)
-    assert (expected[0] is not None) == config.checks_records
+    assert (expected[0] is not None) == config.checks_batches
     server = TopicConfig({}, Config().with_dynamic(settings))
     assert expected == (server.batches.compression, server.batches.compression_level)

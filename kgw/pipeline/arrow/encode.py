@@ -26,6 +26,7 @@ from kgw.records.batch import (
     Compression,
 )
 from kgw.records.builder import encode_batch
+from kgw.records.compaction import make_filler
 from kgw.records.compression import compress
 from kgw.records.errors import RecordError
 from kgw.types import NO_LEADER_EPOCH, NO_TIMESTAMP_MS
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
 
 _JOINED_BYTES: Final = 256 << 20
 """What is joined at once, about: Arrow counts bytes of a column in 31 bits."""
+_INT32_OFFSETS: Final = 1 << 31
+"""So many offsets one batch spans at most."""
+_FAR: Final = 1 << 30
+"""A gap wider than that is not before a batch's first record, nor is its last one behind that."""
 _COLUMNS: Final = frozenset({"key", "value", "headers", "timestamp_ms"})
 
 
@@ -57,6 +62,7 @@ class _Rows(NamedTuple):
     """Key and value of every header with their lengths, for all rows."""
     header_offsets: Int64s
     timestamps_ms: Int64s
+    offsets: Int64s
 
 
 def encode_batches(
@@ -84,34 +90,86 @@ def encode_batches(
         raise ValueError(f"columns {batch.schema.names}: key, value, headers and timestamp_ms only")
     if not batch.num_rows:
         return []
-    rows = _rows(batch)
-    sizes = _sizes(rows)
-    cuts = _cuts(sizes, max_batch_bytes - HEADER_BYTES)
+    rows = _rows(batch, np.arange(batch.num_rows))
     sequence = base_sequence
     encoded: list[EncodedBatch] = []
-    for group in _groups(cuts, sizes):
-        for payload, timestamps_ms in _payloads(rows, group):
-            count = len(timestamps_ms)
-            data = encode_batch(
-                compress(compression, payload, compression_level),
-                base_offset=0,
-                leader_epoch=NO_LEADER_EPOCH,
-                attributes=compression | (TRANSACTIONAL_FLAG if is_transactional else 0),
-                last_offset_delta=count - 1,
-                base_timestamp_ms=int(timestamps_ms[0]),
-                max_timestamp_ms=max(NO_TIMESTAMP_MS, int(timestamps_ms.max())),
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                base_sequence=sequence,
-                record_count=count,
-            )
-            encoded.append(EncodedBatch(data, count))
-            if sequence != NO_SEQUENCE:
-                sequence = (sequence + count) % SEQUENCE_MODULUS
+    for payload, timestamps_ms, _ in _payloads(rows, 0, max_batch_bytes):
+        count = len(timestamps_ms)
+        data = encode_batch(
+            compress(compression, payload, compression_level),
+            base_offset=0,
+            leader_epoch=NO_LEADER_EPOCH,
+            attributes=compression | (TRANSACTIONAL_FLAG if is_transactional else 0),
+            last_offset_delta=count - 1,
+            base_timestamp_ms=int(timestamps_ms[0]),
+            max_timestamp_ms=max(NO_TIMESTAMP_MS, int(timestamps_ms.max())),
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=sequence,
+            record_count=count,
+        )
+        encoded.append(EncodedBatch(data, count))
+        if sequence != NO_SEQUENCE:
+            sequence = (sequence + count) % SEQUENCE_MODULUS
     return encoded
 
 
-def _rows(batch: pa.RecordBatch) -> _Rows:
+def encode_at_offsets(
+    batch: pa.RecordBatch,
+    base_offset: int,
+    end_offset: int,
+    *,
+    compression: Compression = Compression.NONE,
+    compression_level: int | None = None,
+    max_batch_bytes: int,
+) -> list[EncodedBatch]:
+    """Return the rows as record batches at their offsets, which cover the whole range densely.
+
+    A column `offset` (int64) is beside those of `encode_batches`. Offsets without a row belong to
+    the batch of the next row, behind the last row to its own; where a gap is too wide for that, and
+    where there are no rows, batches without records cover it. Raises as `encode_batches`, and
+    ValueError unless the offsets rise from `base_offset` on and end below `end_offset`.
+    """
+    offsets = batch.column("offset").to_numpy()
+    if len(offsets) and not (
+        base_offset <= offsets[0] and offsets[-1] < end_offset and (np.diff(offsets) > 0).all()
+    ):
+        raise ValueError(f"offsets do not rise from {base_offset} to {end_offset - 1}")
+    if not len(offsets):
+        return list(_fillers(base_offset, end_offset))
+    rows = _rows(batch, offsets)
+    encoded: list[EncodedBatch] = []
+    end = base_offset
+    for payload, timestamps_ms, (first, last) in _payloads(rows, base_offset, max_batch_bytes):
+        encoded += _fillers(end, first)
+        end = last + 1
+        if last == offsets[-1] and end_offset - first <= _INT32_OFFSETS:
+            end = end_offset
+        data = encode_batch(
+            compress(compression, payload, compression_level),
+            base_offset=first,
+            leader_epoch=NO_LEADER_EPOCH,
+            attributes=compression,
+            last_offset_delta=end - first - 1,
+            base_timestamp_ms=int(timestamps_ms[0]),
+            max_timestamp_ms=max(NO_TIMESTAMP_MS, int(timestamps_ms.max())),
+            record_count=len(timestamps_ms),
+        )
+        encoded.append(EncodedBatch(data, len(timestamps_ms)))
+    encoded += _fillers(end, end_offset)
+    return encoded
+
+
+def _fillers(start: int, end: int) -> Iterator[EncodedBatch]:
+    """Yield batches without records, as many as a range needs."""
+    while start < end:
+        next_start = min(end, start + _INT32_OFFSETS - 1)
+        filler = make_filler(start, next_start, NO_LEADER_EPOCH)
+        yield EncodedBatch(bytearray(filler.buffer), 0)
+        start = next_start
+
+
+def _rows(batch: pa.RecordBatch, offsets_of_rows: Int64s) -> _Rows:
     count = batch.num_rows
 
     def column(name: str, of_type: pa.DataType) -> pa.Array:
@@ -141,25 +199,27 @@ def _rows(batch: pa.RecordBatch) -> _Rows:
         headers,
         ends[offsets],
         timestamps_ms,
+        offsets_of_rows,
     )
 
 
-def _sizes(rows: _Rows) -> Int64s:
+def _sizes(rows: _Rows, base_offset: int) -> Int64s:
     """Return the most that each record takes, wherever a batch begins."""
     times_ms = rows.timestamps_ms
     # The delta of a timestamp is at most the distance of the farthest two, which may wrap.
     span_ms = int(times_ms.max()) - int(times_ms.min())
     delta_bytes = min(MAX_VARINT_BYTES, (span_ms.bit_length() + 1 + 6) // 7)
-    count_bytes = (len(times_ms).bit_length() + 1 + 6) // 7
+    span = min(int(rows.offsets[-1]) - base_offset + 1, _INT32_OFFSETS)
+    offset_bytes = (span.bit_length() + 1 + 6) // 7
     sizes = np.diff(rows.header_offsets) + varint_sizes(rows.header_counts)
     for column in (rows.keys, rows.values):
         lengths = _lengths(column)
         sizes += np.maximum(lengths, 0) + varint_sizes(lengths)
-    sizes += 1 + delta_bytes + count_bytes
+    sizes += 1 + delta_bytes + offset_bytes
     return sizes + varint_sizes(sizes)
 
 
-def _cuts(sizes: Int64s, max_payload_bytes: int) -> list[int]:
+def _cuts(sizes: Int64s, offsets: Int64s, max_payload_bytes: int) -> list[int]:
     """Return the row that each batch begins with, and the count of rows."""
     ends = np.cumsum(sizes)
     cuts = [0]
@@ -167,7 +227,8 @@ def _cuts(sizes: Int64s, max_payload_bytes: int) -> list[int]:
         first = cuts[-1]
         before = int(ends[first - 1]) if first else 0
         fit = int(np.searchsorted(ends, before + max_payload_bytes, "right"))
-        cuts.append(max(fit, first + 1))
+        near = int(np.searchsorted(offsets, offsets[first] + _FAR))
+        cuts.append(max(min(fit, near), first + 1))
     return cuts
 
 
@@ -183,14 +244,35 @@ def _groups(cuts: list[int], sizes: Int64s) -> Iterator[list[int]]:
     yield group
 
 
-def _payloads(rows: _Rows, cuts: list[int]) -> Iterator[tuple[memoryview, Int64s]]:
-    """Yield the payload of each batch, and its records' times."""
+def _payloads(
+    rows: _Rows, base_offset: int, max_batch_bytes: int
+) -> Iterator[tuple[memoryview, Int64s, tuple[int, int]]]:
+    """Yield the payload of each batch, its records' times, and its base and its last offset.
+
+    A batch begins where the one before ends, or with its first record if that is far away.
+    """
+    sizes = _sizes(rows, base_offset)
+    cuts = _cuts(sizes, rows.offsets, max_batch_bytes - HEADER_BYTES)
+    firsts = rows.offsets[cuts[:-1]]
+    bases = np.append(base_offset, rows.offsets[np.array(cuts[1:-1], np.int64) - 1] + 1)
+    bases = np.where(firsts - bases > _FAR, firsts, bases)
+    number = 0
+    for group in _groups(cuts, sizes):
+        group_bases = bases[number : number + len(group) - 1]
+        for payload, timestamps_ms in _joined(rows, group, group_bases):
+            last = int(rows.offsets[cuts[number + 1] - 1])
+            yield payload, timestamps_ms, (int(bases[number]), last)
+            number += 1
+
+
+def _joined(rows: _Rows, cuts: list[int], bases: Int64s) -> Iterator[tuple[memoryview, Int64s]]:
+    """Yield the payload of each batch, and its records' times, joined for all of them at once."""
     start, end = cuts[0], cuts[-1]
     lengths = np.diff(cuts)
     batch_starts = np.repeat(cuts[:-1], lengths)
     times_ms = rows.timestamps_ms[start:end]
     deltas_ms = times_ms - rows.timestamps_ms[batch_starts]
-    offset_deltas = np.arange(start, end) - batch_starts
+    offset_deltas = rows.offsets[start:end] - np.repeat(bases, lengths)
     keys = rows.keys.slice(start, end - start)
     values = rows.values.slice(start, end - start)
     key_lengths, value_lengths = _lengths(keys), _lengths(values)

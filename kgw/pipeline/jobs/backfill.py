@@ -15,17 +15,20 @@ from kgw.pipeline.archive.commit_log import CommitLog
 from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.archive.reading import read_range
 from kgw.pipeline.arrow.encode import encode_batches
+from kgw.pipeline.jobs.loading import Standing, is_loading, settings_of
 from kgw.pipeline.wire import WireClient
 from kgw.records.batch import Compression
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
     from uuid import UUID
 
     import pyarrow as pa
 
     from kgw.client import TransactionalProducer
+    from kgw.pipeline.archive.coverage import PartitionCoverage
+    from kgw.pipeline.jobs.loading import LoadingJob
     from kgw.pipeline.jobs.running import Runner
 
 TRANSACTION_BYTES: Final = 32 << 20
@@ -51,14 +54,15 @@ class Backfill(NamedTuple):
         """The group whose offsets are positions in the archive."""
         return f"kgw-backfill-{self.job}"
 
+    @property
+    def loader(self) -> str:
+        """What the job's transactional ids begin with."""
+        return f"{self.group_id}-"
 
-class Standing(NamedTuple):
-    """How far a partition is. Offsets are the archive's, ends are exclusive."""
-
-    partition: int
-    start: int
-    position: int
-    end: int
+    @property
+    def keeps_offsets(self) -> bool:
+        """Whether batches come with offsets of their own."""
+        return False
 
 
 class Written(NamedTuple):
@@ -73,23 +77,33 @@ class Written(NamedTuple):
 def plan(wire: WireClient, backfill: Backfill) -> list[Standing]:
     """Return how far each partition of the archive is.
 
-    Raises ArchiveError when the target has too few partitions, or the job's name belongs to
-    another archive; ClientError.
+    Raises ArchiveError when the target has too few partitions or is being loaded by another job,
+    or the job's name belongs to another archive; ClientError.
     """
-    coverage = CommitLog(backfill.generation, backfill.topic_id).read().coverage.partitions
-    described = wire.find_topic(backfill.target)
-    if described is None:
-        raise ArchiveError(f"there is no topic {backfill.target} to write to; create it first")
-    count = len(described.partitions)
-    if coverage and max(coverage) >= count:
-        raise ArchiveError(
-            f"topic {backfill.target} has {count} partitions; the archive has partition "
-            f"{max(coverage)}, and each is written to the one of its number"
-        )
+    coverage = archived_partitions(wire, backfill)
+    is_loading(settings_of(wire, backfill.target), backfill)
     return [
         Standing(partition, one.start, _position(wire, backfill, partition, one.start), one.next)
         for partition, one in sorted(coverage.items())
     ]
+
+
+def archived_partitions(wire: WireClient, job: LoadingJob) -> Mapping[int, PartitionCoverage]:
+    """Return what the archive covers; each partition is written to the one of its number.
+
+    Raises ArchiveError when the target has no such partition, ClientError.
+    """
+    coverage = CommitLog(job.generation, job.topic_id).read().coverage.partitions
+    described = wire.find_topic(job.target)
+    if described is None:
+        raise ArchiveError(f"there is no topic {job.target} to write to; create it first")
+    count = len(described.partitions)
+    if coverage and max(coverage) >= count:
+        raise ArchiveError(
+            f"topic {job.target} has {count} partitions; the archive has partition "
+            f"{max(coverage)}, and each is written to the one of its number"
+        )
+    return coverage
 
 
 def run(
@@ -102,7 +116,8 @@ def run(
     """Write what the plan says is left; a partition is a unit. Raises JobError, and as `plan`."""
     left = [one.partition for one in plan(wire, backfill) if one.position < one.end]
     written = []
-    for _, one in runner.run(left, partial(backfill_partition, backfill)):
+    # Not for nothing: the first unit starts Spark.
+    for _, one in runner.run(left, partial(backfill_partition, backfill)) if left else ():
         on_written(one)
         written.append(one)
     return sorted(written)
@@ -112,7 +127,7 @@ def backfill_partition(backfill: Backfill, partition: int) -> Written:
     """Write what is left of a partition. Raises ArchiveError, ClientError."""
     coverage = CommitLog(backfill.generation, backfill.topic_id).read().coverage
     covered = coverage.partitions[partition]
-    transactional_id = f"{backfill.group_id}-{partition}"
+    transactional_id = f"{backfill.loader}{partition}"
     source: Iterator[pa.RecordBatch] = iter(())
     expected = -1
     records = 0

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kgw.partitions.loading import check_own_offsets
 from kgw.pipeline.arrow import encode
 from kgw.pipeline.arrow.columns import HEADERS_TYPE
 from kgw.pipeline.arrow.decode import decode_batches
-from kgw.pipeline.arrow.encode import EncodedBatch, encode_batches
+from kgw.pipeline.arrow.encode import EncodedBatch, encode_at_offsets, encode_batches
 from kgw.records.batch import Compression, read_batch
 from kgw.records.errors import RecordError
 from tests.pipeline.arrow.answers import read_answer, rows
@@ -102,6 +103,75 @@ def test_as_the_builder(records: list[Drawn], codec: Compression) -> None:
     """A single batch is byte for byte what the gateway's builder makes."""
     (one,) = encode_batches(to_arrow(records), compression=codec, max_batch_bytes=1 << 20)
     assert strategies.build(records, compression=codec) == one.data
+
+
+@pytest.mark.slow
+@given(
+    records=records,
+    gaps=st.lists(
+        st.integers(0, 3) | st.sampled_from([100, 1 << 20, (1 << 30) + 1, 1 << 31, 5 << 31]),
+        min_size=42,
+        max_size=42,
+    ),
+    base_offset=st.sampled_from([0, 7, 1 << 40]),
+    codec=strategies.codecs,
+    max_batch_bytes=st.integers(100, 5_000),
+)
+def test_at_offsets_there_and_back(
+    records: list[Drawn],
+    gaps: list[int],
+    base_offset: int,
+    codec: Compression,
+    max_batch_bytes: int,
+) -> None:
+    """Rows come back at their offsets, and the batches cover the whole range densely."""
+    offsets = []
+    end = base_offset
+    for gap, _ in zip(gaps[1:], records, strict=False):
+        offsets.append(end + gap)
+        end += gap + 1
+    end += gaps[0]
+    columns = to_arrow(records).append_column("offset", pa.array(offsets, pa.int64()))
+    encoded = encode_at_offsets(
+        columns, base_offset, end, compression=codec, max_batch_bytes=max_batch_bytes
+    )
+    position = base_offset
+    for one in encoded:
+        batch = read_batch(one.data)
+        assert (position, one.record_count) == (batch.base_offset, batch.record_count)
+        assert batch.crc_matches()
+        assert batch.producer_id == -1
+        check_own_offsets(batch)
+        position = batch.next_offset
+        if codec is Compression.NONE and one.record_count > 1:
+            assert len(one.data) <= max_batch_bytes
+    assert end == position
+    log = b"".join(one.data for one in encoded)
+    expected = [
+        (offset, timestamp_ms, 0, -1, key, value, headers or None)
+        for offset, (key, value, timestamp_ms, headers) in zip(offsets, records, strict=True)
+    ]
+    assert expected == rows(decode_batches(log, first_offset=base_offset).batch)
+    assert len(expected) == len(read_answer([read_batch(one.data) for one in encoded]))
+
+
+def test_a_range_without_rows() -> None:
+    """Batches without records cover it."""
+    none = to_arrow([]).append_column("offset", pa.array([], pa.int64()))
+    encoded = encode_at_offsets(none, 5, 1 << 32, max_batch_bytes=100)
+    batches = [read_batch(one.data) for one in encoded]
+    assert [5, (1 << 31) + 4] == [batch.base_offset for batch in batches]
+    assert 1 << 32 == batches[-1].next_offset
+    assert [] == encode_at_offsets(none, 5, 5, max_batch_bytes=100)
+
+
+@pytest.mark.parametrize("offsets", [[4, 5], [5, 5], [6, 5], [5, 9]])
+def test_offsets_outside_of_their_range(offsets: list[int]) -> None:
+    """They are refused, and so are those that do not rise."""
+    one: Drawn = (None, b"v", 1, [])
+    columns = to_arrow([one, one]).append_column("offset", pa.array(offsets, pa.int64()))
+    with pytest.raises(ValueError, match="offsets do not rise from 5 to 8"):
+        encode_at_offsets(columns, 5, 9, max_batch_bytes=100)
 
 
 def test_producer_fields() -> None:

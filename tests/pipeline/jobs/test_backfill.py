@@ -10,7 +10,8 @@ from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.archive.reading import read_range
 from kgw.pipeline.jobs.archive import ArchiveJob, ArchiveOptions
-from kgw.pipeline.jobs.backfill import Backfill, Standing, backfill_partition, plan, run
+from kgw.pipeline.jobs.backfill import Backfill, backfill_partition, plan, run
+from kgw.pipeline.jobs.loading import Standing
 from kgw.pipeline.ranges import OffsetRange
 from kgw.pipeline.wire import Reading
 from tests.pipeline.jobs.runners import Backwards

@@ -92,6 +92,44 @@ def test_an_archive_is_written_to_another_topic(served: ServedTopics, tmp_path: 
     assert (1, told) == (result.exit_code, result.stderr)
 
 
+@pytest.mark.usefixtures("spark")
+def test_an_archive_is_restored_and_handed_over(served: ServedTopics, tmp_path: Path) -> None:
+    """By the command; others wait until it is run with --hand-over."""
+    served.create("kept", 2)
+    served.create("kept-again", 2)
+    served.number("kept", {0: 2000, 1: 7})
+    served.wire.call(served.admin.delete_records("kept", {0: 10}))
+    kgw(served, "archive", "-t", "kept", "--out", str(tmp_path))
+    of = ("--archive", str(tmp_path), "-t", "kept", "--to", "kept-again", "--restore")
+
+    planned = json.loads(kgw(served, "backfill", *of, "--json", "--dry-run"))
+    assert [(10, 0, 2000), (0, 0, 7)] == [
+        (one["start"], one["position"], one["end"]) for one in planned
+    ]
+    first = json.loads(kgw(served, "backfill", *of, "--json"))
+    assert ([1990, 7], []) == (
+        [one["records"] for one in first["partitions"]],
+        first["hand_off"],
+    )
+    again = json.loads(kgw(served, "backfill", *of, "--json", "--hand-over"))
+    assert [{"partition": 0, "offset": 2000}, {"partition": 1, "offset": 7}] == again["hand_off"]
+    assert [] == again["partitions"]
+    expected = served.wire.bounds("kept", [0, 1])
+    assert expected == served.wire.bounds("kept-again", [0, 1])
+    assert {"topic": "kept-again", "abandoned": False} == json.loads(
+        kgw(served, "backfill", *of, "--json", "--abandon")
+    )
+
+    for wrong, told in (
+        (of, "error: topic kept-again is not empty: partition 0 ends at offset 2000"),
+        ((*of, "--job", "a"), "a restore has no --job: the archive names it"),
+        ((*of, "--abandon", "--dry-run"), "--abandon writes nothing"),
+    ):
+        given = ["pipeline", "backfill", *wrong, "-b", served.address]
+        result = CliRunner().invoke(main, given, prog_name="kgw")
+        assert (True, True) == (result.exit_code > 0, told in result.stderr)
+
+
 def test_a_task_that_fails_is_done_again(spark: SparkSession, tmp_path: Path) -> None:
     """Each unit fails twice, and each is told of once."""
 

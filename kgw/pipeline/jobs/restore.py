@@ -1,0 +1,252 @@
+"""restore: what an archive has, written to an empty topic with the offsets that it had.
+
+Where a partition ends is the position: the server takes a batch exactly there and nowhere else, so
+that whatever is sent twice, by whichever attempt, is stored once. What has no record in the archive
+(markers, aborted records, what compaction removed) is an offset without a record again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pyarrow as pa
+
+from kgw.client import AdminClient, ClientError, ServerRefusedError
+from kgw.errors import ErrorCode
+from kgw.pipeline.archive.commit_log import CommitLog
+from kgw.pipeline.archive.errors import ArchiveError
+from kgw.pipeline.archive.reading import read_range
+from kgw.pipeline.arrow.columns import SCHEMA
+from kgw.pipeline.arrow.encode import encode_at_offsets
+from kgw.pipeline.jobs.backfill import Written, archived_partitions
+from kgw.pipeline.jobs.loading import Standing, is_loading, settings_of
+from kgw.pipeline.wire import WireClient
+from kgw.records.batch import Compression
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+    from concurrent.futures import Future
+    from pathlib import Path
+    from uuid import UUID
+
+    from kgw.client import Produced
+    from kgw.offsets.ranges import OffsetBounds
+    from kgw.pipeline.archive.coverage import PartitionCoverage
+    from kgw.pipeline.arrow.encode import EncodedBatch
+    from kgw.pipeline.jobs.running import Runner
+
+_BATCH_BYTES: Final = 512 << 10
+_IN_FLIGHT: Final = 8
+_TRIES: Final = 8
+"""So often in a row an attempt may come no further before it gives up: after half a minute."""
+_LONGEST_WAIT_S: Final = 10.0
+_COLUMNS: Final = frozenset({"offset", "key", "value", "headers", "timestamp_ms"})
+_EMPTY: Final = pa.RecordBatch.from_pylist(
+    [], pa.schema([field for field in SCHEMA if field.name in _COLUMNS])
+)
+
+
+class Restore(NamedTuple):
+    """What a job does; one of the same archive and topic goes on with it."""
+
+    bootstrap: str
+    generation: Path
+    topic_id: UUID
+    """Of the archive."""
+    target: str
+    compression: Compression = Compression.NONE
+
+    @property
+    def loader(self) -> str:
+        """What names the archive in kgw.loading: no other archive can go on with this one."""
+        return f"kgw-restore-{self.topic_id}-"
+
+    @property
+    def keeps_offsets(self) -> bool:
+        """Whether batches come with offsets of their own."""
+        return True
+
+
+def plan(wire: WireClient, restore: Restore) -> list[Standing]:
+    """Return how far each partition of the archive is.
+
+    Raises ArchiveError when the target has too few partitions, is not empty, is being loaded by
+    another job, or has settings with which records would not come back as they were; ClientError.
+    """
+    coverage = archived_partitions(wire, restore)
+    settings = settings_of(wire, restore.target)
+    if settings.get("message.timestamp.type") == "LogAppendTime":
+        raise ArchiveError(
+            f"topic {restore.target} gives records its own time: set message.timestamp.type to "
+            "CreateTime to restore theirs"
+        )
+    if settings.get("kgw.durability") == "relaxed":
+        raise ArchiveError(
+            f"topic {restore.target} has kgw.durability=relaxed: a power loss would leave offsets "
+            "out that are not restored yet. Set it to strict, and back afterwards"
+        )
+    if settings.get("kgw.archive.hold") and any(one.start for one in coverage.values()):
+        raise ArchiveError(
+            f"topic {restore.target} has a kgw.archive.hold, so that it cannot begin where the "
+            "archive does: set that afterwards"
+        )
+    bounds = wire.bounds(restore.target, list(coverage)) if coverage else {}
+    if not is_loading(settings, restore):
+        for partition, one in sorted(bounds.items()):
+            if one.latest:
+                raise ArchiveError(
+                    f"topic {restore.target} is not empty: partition {partition} ends at offset "
+                    f"{one.latest}, and no restore of this archive is under way"
+                )
+    return [
+        Standing(partition, one.start, _position(bounds[partition], one.start), one.next)
+        for partition, one in sorted(coverage.items())
+    ]
+
+
+def run(
+    wire: WireClient,
+    restore: Restore,
+    runner: Runner,
+    *,
+    on_written: Callable[[Written], None] = lambda _: None,
+) -> list[Written]:
+    """Write what the plan says is left; a partition is a unit. Raises JobError, and as `plan`.
+
+    The topic has to be loaded by this job: `loading.begin`.
+    """
+    left = [one.partition for one in plan(wire, restore) if one.position < one.end]
+    written = []
+    # Not for nothing: the first unit starts Spark.
+    for _, one in runner.run(left, partial(restore_partition, restore)) if left else ():
+        on_written(one)
+        written.append(one)
+    return sorted(written)
+
+
+def restore_partition(restore: Restore, partition: int) -> Written:
+    """Write what is left of a partition. Raises ArchiveError, ClientError."""
+    coverage = CommitLog(restore.generation, restore.topic_id).read().coverage
+    covered = coverage.partitions[partition]
+    records = tries = 0
+    before = -1
+    with WireClient(restore.bootstrap) as wire:
+        while True:
+            bounds = wire.bounds(restore.target, [partition])[partition]
+            if _position(bounds, covered.start) >= covered.next:
+                return Written(partition, records, bounds.latest)
+            tries = tries + 1 if bounds.latest == before else 0
+            before = bounds.latest
+            try:
+                if bounds.latest < covered.start:
+                    encoded = encode_at_offsets(
+                        _EMPTY, bounds.latest, covered.start, max_batch_bytes=_BATCH_BYTES
+                    )
+                    wire.call(_send(wire, restore, partition, encoded))
+                elif bounds.earliest < covered.start:
+                    _begin_at(wire, restore, partition, covered.start)
+                else:
+                    for count in _write(wire, restore, partition, covered, bounds.latest):
+                        records += count
+            except ClientError as error:
+                # The server takes nothing now; or it has stored what it has not answered, or what
+                # another attempt has sent. Where the partition ends says it all.
+                if tries >= _TRIES or not (error.retriable or _is_elsewhere(error)):
+                    raise
+                time.sleep(min(_LONGEST_WAIT_S, 0.1 * 2**tries))
+
+
+def _position(bounds: OffsetBounds, start: int) -> int:
+    """Return what comes next: below `start` until the partition begins there. Pure."""
+    return bounds.latest if bounds.earliest >= start else min(bounds.latest, start - 1)
+
+
+def _is_elsewhere(error: ClientError) -> bool:
+    return isinstance(error, ServerRefusedError) and error.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def _begin_at(wire: WireClient, restore: Restore, partition: int, offset: int) -> None:
+    """Let a partition begin where the archive does. Raises ClientError."""
+    admin = AdminClient(wire.client)
+    answer = wire.call(admin.delete_records(restore.target, {partition: offset}))[partition]
+    if isinstance(answer, ServerRefusedError):
+        raise answer
+
+
+def _write(
+    wire: WireClient, restore: Restore, partition: int, covered: PartitionCoverage, position: int
+) -> Iterator[int]:
+    """Write from a position to the end of the archive; yield how many records, as they are stored.
+
+    What comes next is encoded while the server stores what came before.
+    """
+    sending: Future[int] | None = None
+    for batch, base_offset, end_offset in _pieces(restore.generation, covered, position):
+        encoded = encode_at_offsets(
+            batch,
+            base_offset,
+            end_offset,
+            compression=restore.compression,
+            max_batch_bytes=_BATCH_BYTES,
+        )
+        if sending is not None:
+            yield sending.result()
+        sending = wire.start(_send(wire, restore, partition, encoded))
+    if sending is not None:
+        yield sending.result()
+
+
+def _pieces(
+    generation: Path, covered: PartitionCoverage, position: int
+) -> Iterator[tuple[pa.RecordBatch, int, int]]:
+    """Yield the archive's rows from a position on, and the offsets that each piece covers."""
+    found = read_range(generation, covered, position, covered.next, columns=_COLUMNS)
+    before = next(found, _EMPTY)
+    for batch in found:
+        end = int(before.column("offset")[len(before) - 1].as_py()) + 1
+        yield before, position, end
+        before, position = batch, end
+    yield before, position, covered.next
+
+
+async def _send(
+    wire: WireClient, restore: Restore, partition: int, encoded: list[EncodedBatch]
+) -> int:
+    """Send batches in order, several at once, and return how many records they had.
+
+    Raises ArchiveError when they are not stored where they belong, ClientError.
+    """
+    in_flight: deque[tuple[Awaitable[Produced], EncodedBatch]] = deque()
+    records = 0
+
+    async def take() -> int:
+        answer, one = in_flight.popleft()
+        expected = int.from_bytes(one.data[:8], "big")
+        stored = await answer
+        if stored.base_offset != expected:
+            raise ArchiveError(
+                f"topic {restore.target} partition {partition}: offset {expected} was stored at "
+                f"{stored.base_offset}; the topic was created again, or is not being restored"
+            )
+        return one.record_count
+
+    try:
+        for one in encoded:
+            if len(in_flight) >= _IN_FLIGHT:
+                records += await take()
+            answer = await wire.client.start_produce(
+                restore.target,
+                partition,
+                one.data,
+                transactional_id=f"{restore.loader}{partition}",
+            )
+            in_flight.append((asyncio.ensure_future(answer), one))
+        while in_flight:
+            records += await take()
+    finally:
+        await asyncio.gather(*(answer for answer, _ in in_flight), return_exceptions=True)
+    return records
