@@ -16,13 +16,8 @@ from kgw.cli.pipeline_spark import SparkWhenNeeded, master_option
 from kgw.cli.settings import parsed
 from kgw.pipeline.archive.entry import DataFile
 from kgw.pipeline.archive.units import Sizes
-from kgw.pipeline.jobs.archive import (
-    DEFAULT_GROUP,
-    ArchiveJob,
-    ArchiveOptions,
-    Due,
-    hold,
-)
+from kgw.pipeline.jobs.archive import ArchiveJob, ArchiveOptions, Due
+from kgw.pipeline.jobs.holding import DEFAULT_GROUP
 from kgw.pipeline.options import parse_size_bytes
 from kgw.pipeline.wire import WireClient
 
@@ -96,7 +91,7 @@ _POLL_S = 1.0
     show_default=True,
     metavar="GROUP",
     help="Commit the archive's position to this group, for lag tools and the hold. "
-    "Two archives of one topic need two.",
+    "It belongs to one archive: a second one of the topic needs another.",
 )
 @click.option(
     "--hold/--no-hold",
@@ -135,9 +130,11 @@ def archive(
     if is_followed and dry_run:
         raise click.UsageError("--dry-run says what one run would do, --follow does not end")
     address = ",".join(f"{host}:{port}" for host, port in bootstrap)
+    is_held = is_followed if is_held is None else is_held
     options = ArchiveOptions(
         accept_loss=accept_loss,
         group=group,
+        is_held=is_held,
         sizes=Sizes(
             file_bytes=file_bytes, row_group_bytes=min(file_bytes, Sizes().row_group_bytes)
         ),
@@ -155,6 +152,7 @@ def archive(
                 options,
                 now_ms=lambda: int(time.time() * 1000),
                 on_committed=on_committed,
+                tell=note,
             )
 
         try:
@@ -163,10 +161,9 @@ def archive(
             if dry_run:
                 _print_plans(plans, is_json=is_json)
                 return
-            is_held = is_followed if is_held is None else is_held
             if is_held:
                 for topic in topics:
-                    hold(wire, topic, group)
+                    planning.hold(topic)
             with SparkWhenNeeded("kgw pipeline archive", master) as runner:
                 if is_followed:
                     made = job(runner, lambda one: _print_commit(one, is_json=is_json))
@@ -174,7 +171,7 @@ def archive(
                     for topic in _follow(made, due, topics, min(_POLL_S, max_lag_ms / 1000)):
                         # A topic that was deleted and created again has settings of its own.
                         if is_held:
-                            hold(wire, topic, group)
+                            made.hold(topic)
                 else:
                     total = sum(one.length for one in plans.values())
                     with progress_bar(total, "Archived") as advance:

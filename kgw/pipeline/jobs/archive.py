@@ -13,8 +13,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID, uuid4
 
-from kgw.client import AdminClient, GroupClient
-from kgw.client.admin import TOPIC
 from kgw.pipeline.archive.commit_log import CommitLog
 from kgw.pipeline.archive.entry import DataFile, Entry, Hole
 from kgw.pipeline.archive.errors import ArchiveError, CoverageError, Fault
@@ -22,6 +20,7 @@ from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.archive.sweeping import GRACE_S, sweep
 from kgw.pipeline.archive.units import Sizes, Unit, remove_files, write_unit
 from kgw.pipeline.errors import DataLossError, PipelineError, TopicChangedError
+from kgw.pipeline.jobs.holding import DEFAULT_GROUP, ArchiveGroup
 from kgw.pipeline.ranges import LEAST_PIECE, OffsetRange, cut_ranges
 from kgw.pipeline.wire import Reading, WireClient
 from kgw.types import TopicId
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
     from kgw.pipeline.archive.entry import Piece
     from kgw.pipeline.jobs.running import Runner
 
-DEFAULT_GROUP: Final = "kgw-archive"
-HOLD_SETTING: Final = "kgw.archive.hold"
 _SAMPLE_BYTES: Final = 256 << 10
 # What another archiver of the same topic may cause. A file that is missing is no such thing: where
 # tasks write to another directory than the driver reads, each new attempt would lose its files.
@@ -52,6 +49,8 @@ class ArchiveOptions:
     """Whether offsets that the log has no more are declared as lost, or are an error."""
     group: str | None = DEFAULT_GROUP
     """Commits its position to this group after each commit; lag tools and the hold read it."""
+    is_held: bool = False
+    """Whether the topic waits for the group, so that it has to be this archive's."""
     sizes: Sizes = field(default_factory=Sizes)
     max_bytes_per_s: int | None = None
     """Of stored batches, by all units together."""
@@ -264,8 +263,12 @@ class ArchiveJob:
         *,
         now_ms: Callable[[], int],
         on_committed: Callable[[Committed], None] = lambda _: None,
+        tell: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Take a client for the driver, and the address of the cluster for the tasks."""
+        """Take a client for the driver, and the address of the cluster for the tasks.
+
+        `tell` is told what somebody should know who runs this, in one line.
+        """
         self._wire = wire
         self._bootstrap = bootstrap
         self._root = root
@@ -273,8 +276,8 @@ class ArchiveJob:
         self._options = options
         self._now_ms = now_ms
         self._on_committed = on_committed
-        self._told: dict[tuple[UUID, int], int] = {}
-        """What the group has committed, by this job."""
+        group, is_held = options.group, options.is_held
+        self._group = group and ArchiveGroup(wire, group, is_held=is_held, tell=tell)
         self._logs: dict[tuple[str, UUID], CommitLog] = {}
         """Of each life that this job has met, so that nothing is read twice from it."""
         self._sizes: dict[tuple[UUID, int], float] = {}
@@ -287,6 +290,12 @@ class ArchiveJob:
         # After the coverage, which others may extend: an end that was asked for later is not
         # behind it.
         return topic_id, self._plan(described, topic_id, coverage)
+
+    def hold(self, topic: str) -> None:
+        """Let a topic keep what its archive has not, by the group of this job."""
+        _, topic_id = self._find(topic)
+        if self._group:
+            self._group.hold(topic, topic_id, self._log(topic, topic_id))
 
     def run_once(self, topic: str) -> Summary:
         """Archive what the topic holds when this is called."""
@@ -467,34 +476,6 @@ class ArchiveJob:
         return True
 
     def _tell_group(self, summary: Summary, coverage: Coverage) -> None:
-        """Commit up to where partitions are archived, as far as the group was not told."""
-        group = self._options.group
-        news = {
-            partition: one.next
-            for partition, one in coverage.partitions.items()
-            if self._told.get((summary.topic_id, partition)) != one.next
-        }
-        if group is None or not news:
-            return
-        positions = {(summary.topic, partition): end for partition, end in news.items()}
-        client, groups = self._wire.client, GroupClient(self._wire.client)
-        # As often as it takes: a gateway that is started again does not end the run.
-        self._wire.call(client.retrying(lambda: groups.commit(group, positions)))
-        self._told |= {(summary.topic_id, partition): end for partition, end in news.items()}
-
-
-def hold(wire: WireClient, topic: str, group: str) -> None:
-    """Let a topic keep what an archive has not: adds its group to `kgw.archive.hold`.
-
-    Raises ArchiveError for a server without this setting, ClientError.
-    """
-    admin = AdminClient(wire.client)
-    rows = wire.call(admin.describe_settings(TOPIC, topic))
-    held = next((row.value for row in rows if row.name == HOLD_SETTING), None)
-    if held is None:
-        raise ArchiveError(
-            f"the server has no setting {HOLD_SETTING}, so that retention may remove what is not "
-            "archived yet; archive without a hold to accept that"
-        )
-    if group not in held.split(","):
-        wire.call(admin.append_setting(TOPIC, topic, HOLD_SETTING, group))
+        if self._group:
+            log = self._log(summary.topic, summary.topic_id)
+            self._group.commit(summary.topic, summary.topic_id, log, coverage)

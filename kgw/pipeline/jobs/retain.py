@@ -17,7 +17,7 @@ from kgw.pipeline.archive.columns import NS_PER_MS
 from kgw.pipeline.archive.entry import DataFile, Hole
 from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.archive.replacing import replace_pieces
-from kgw.pipeline.jobs.archive import HOLD_SETTING
+from kgw.pipeline.jobs.holding import HOLD_SETTING
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

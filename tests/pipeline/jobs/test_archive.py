@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
@@ -8,10 +9,11 @@ import pytest
 
 from kgw.client import ConnectionLostError, GroupClient, NewRecord, Producer, TransactionalClient
 from kgw.client.admin import TOPIC
+from kgw.client.groups import GroupOffset
 from kgw.offsets.ranges import OffsetBounds
 from kgw.pipeline.archive.audit import audit
 from kgw.pipeline.archive.commit_log import CommitLog
-from kgw.pipeline.archive.coverage import Coverage
+from kgw.pipeline.archive.coverage import Coverage, apply
 from kgw.pipeline.archive.entry import DataFile, Entry, Hole
 from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.archive.names import generation_directory
@@ -24,9 +26,9 @@ from kgw.pipeline.jobs.archive import (
     ArchiveOptions,
     Due,
     Plan,
-    hold,
     plan,
 )
+from kgw.pipeline.jobs.holding import find_stranger, hold
 from kgw.pipeline.ranges import OffsetRange
 from kgw.pipeline.wire import Reading
 from kgw.records.batch import read_batch
@@ -59,6 +61,7 @@ def job(
     root: Path,
     runner: Backwards | None = None,
     on_committed: Callable[[Committed], None] = lambda _: None,
+    tell: Callable[[str], None] = lambda _: None,
     **options: bool | str | Sizes | None,
 ) -> ArchiveJob:
     """Return a job that archives into a root."""
@@ -70,6 +73,7 @@ def job(
         ArchiveOptions(**options),  # type: ignore[arg-type] # whichever a test names
         now_ms=lambda: 0,
         on_committed=on_committed,
+        tell=tell,
     )
 
 
@@ -375,6 +379,55 @@ def test_a_group_is_told_again_while_the_server_is_away(
     assert 10 == offsets["away", 0].offset
 
 
+def test_an_archive_does_not_move_the_group_of_another_one(
+    served: ServedTopics, tmp_path: Path
+) -> None:
+    """What the other one has not is held on: with a hold it is an error, without one it is told."""
+    served.create("two")
+    served.number("two", {0: 10})
+    hold(served.wire, "two", "kgw-archive")
+    job(served, tmp_path / "first").run_once("two")
+    served.number("two", {0: 10})
+
+    told: list[str] = []
+    assert 20 == job(served, tmp_path / "second", tell=told.append).run_once("two").records
+    (first, second) = (
+        json.loads(next((tmp_path / name).rglob("*0001.json")).read_bytes())["id"]
+        for name in ("first", "second")
+    )
+    why = f"partition 0 is committed by archive {first}, and this one is {second}"
+    assert [True] == [why in one for one in told]
+    groups = GroupClient(served.wire.client)
+    assert 10 == served.wire.call(groups.offsets("kgw-archive"))["two", 0].offset
+    with pytest.raises(ArchiveError, match=f"group kgw-archive is not this archive's: .* {why}"):
+        job(served, tmp_path / "second", is_held=True).hold("two")
+    with pytest.raises(ArchiveError, match="and this one has not begun; give this archive another"):
+        job(served, tmp_path / "third", is_held=True).hold("two")
+
+    job(served, tmp_path / "first", is_held=True).run_once("two")
+    assert 20 == served.wire.call(groups.offsets("kgw-archive"))["two", 0].offset
+
+
+def test_a_group_is_an_archives_own_by_its_mark_or_by_where_it_stands() -> None:
+    """Not one of another archive; one that a former topic of the name has left is."""
+    entry = Entry(uuid4(), TOPIC_ID, added=(Hole(0, 5, 8, "control"),), starts={0: 5})
+    coverage = apply(Coverage(TOPIC_ID), entry)
+    ours, theirs = f"kgw-archive {TOPIC_ID} a", f"kgw-archive {TOPIC_ID} b"
+
+    def refused(metadata: str, offset: int = 9, name: str = "t", ours: str | None = ours) -> bool:
+        offsets = {(name, 0): GroupOffset(offset, -1, metadata)}
+        return find_stranger(ours, "t", TOPIC_ID, coverage, offsets) is not None
+
+    assert not refused(ours, 7)
+    assert refused(theirs)
+    assert refused(theirs, ours=None)
+    assert not refused(theirs, name="other")
+    assert not refused(f"kgw-archive {UUID(int=8)} b")
+    # Of an archive before there were marks, or of a consumer.
+    assert not refused("")
+    assert refused("", 8)
+
+
 def test_a_hold_is_added_to_those_that_are_there(served: ServedTopics) -> None:
     """Twice is once, and what others hold stays."""
     served.create("held")
@@ -392,8 +445,6 @@ def test_a_log_that_ends_before_its_archive_is_refused() -> None:
     assert (
         Plan({0: 5}, (), (OffsetRange("t", 0, 5, 9, TOPIC_ID.bytes),)) == before  # type: ignore[arg-type]
     )
-    from kgw.pipeline.archive.coverage import apply
-
     entry = Entry(uuid4(), TOPIC_ID, added=(Hole(0, 5, 8, "control"),), starts={0: 5})
     with pytest.raises(ArchiveError, match="partition 0: the archive goes to offset 8, and the lo"):
         plan("t", TOPIC_ID, apply(coverage, entry), {0: OffsetBounds(5, 8)}, accept_loss=True)

@@ -1,0 +1,154 @@
+"""The group that says how far an archive has come, and the hold that waits for it.
+
+A group belongs to one archive: beside each offset stands which one has committed it, and no other
+archive moves it. Otherwise a hold would let go what the archive that it waits for has not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kgw.client import AdminClient, GroupClient
+from kgw.client.admin import TOPIC
+from kgw.pipeline.archive.errors import ArchiveError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from uuid import UUID
+
+    from kgw.client.groups import GroupOffset
+    from kgw.pipeline.archive.commit_log import CommitLog
+    from kgw.pipeline.archive.coverage import Coverage
+    from kgw.pipeline.wire import WireClient
+
+DEFAULT_GROUP: Final = "kgw-archive"
+HOLD_SETTING: Final = "kgw.archive.hold"
+_MARK: Final = "kgw-archive"
+
+
+def identity(topic_id: UUID, log: CommitLog) -> str | None:
+    """Return what a group's offsets carry of an archive; None before its first commit.
+
+    The first version of a commit log has an id that no other archive has, but for copies.
+    """
+    first = log.entry(1)
+    return None if first is None else f"{_MARK} {topic_id} {first.id}"
+
+
+def find_stranger(
+    identity: str | None,
+    topic: str,
+    topic_id: UUID,
+    coverage: Coverage,
+    offsets: Mapping[tuple[str, int], GroupOffset],
+) -> str | None:
+    """Return why the offsets of a group are not this archive's to move; None where they are. Pure.
+
+    Its own are, those of an earlier life of the topic, and those without a mark that stand where
+    this archive does, as an archive committed them before there was one.
+    """
+    for (name, partition), committed in offsets.items():
+        if name != topic or committed.metadata == identity:
+            continue
+        where = f"topic {topic} partition {partition}"
+        mark, _, named = committed.metadata.partition(" ")
+        if mark == _MARK:
+            of_topic, _, archive = named.partition(" ")
+            if of_topic == str(topic_id):
+                ours = "has not begun" if identity is None else f"is {identity.rpartition(' ')[2]}"
+                return f"{where} is committed by archive {archive}, and this one {ours}"
+            continue
+        known = coverage.partitions.get(partition)
+        if known is None or known.next != committed.offset:
+            stands = "has nothing" if known is None else f"goes to offset {known.next - 1}"
+            return (
+                f"{where} is committed at offset {committed.offset} by nobody who is known, and "
+                f"this archive {stands}"
+            )
+    return None
+
+
+class ArchiveGroup:
+    """Commits up to where archives go to a group. Every method raises ClientError."""
+
+    def __init__(
+        self, wire: WireClient, group: str, *, is_held: bool, tell: Callable[[str], None]
+    ) -> None:
+        """Take whether a hold is wanted: what belongs to another archive is an error then.
+
+        Otherwise `tell` is told of it, once a topic.
+        """
+        self._wire = wire
+        self._group = group
+        self._is_held = is_held
+        self._tell = tell
+        self._told: dict[tuple[UUID, int], int] = {}
+        """What the group has committed, by this archive."""
+        self._left: set[UUID] = set()
+
+    def hold(self, topic: str, topic_id: UUID, log: CommitLog) -> None:
+        """Let a topic keep what its archive has not, by the group.
+
+        Raises ArchiveError where another archive uses the group, and as the function `hold`.
+        """
+        self._may_move(topic, topic_id, log, log.read().coverage)
+        hold(self._wire, topic, self._group)
+
+    def commit(self, topic: str, topic_id: UUID, log: CommitLog, coverage: Coverage) -> None:
+        """Commit up to where partitions are archived, as far as the group was not told.
+
+        Raises ArchiveError where another archive uses the group and a hold is wanted.
+        """
+        news = {
+            partition: one.next
+            for partition, one in coverage.partitions.items()
+            if self._told.get((topic_id, partition)) != one.next
+        }
+        if not news or not self._may_move(topic, topic_id, log, coverage):
+            return
+        mark = identity(topic_id, log) or ""
+        positions = {(topic, partition): end for partition, end in news.items()}
+        marks = dict.fromkeys(positions, mark)
+        client, groups = self._wire.client, GroupClient(self._wire.client)
+        # As often as it takes: a gateway that is started again does not end the run.
+        self._wire.call(client.retrying(lambda: groups.commit(self._group, positions, marks)))
+        self._told |= {(topic_id, partition): end for partition, end in news.items()}
+
+    def _may_move(self, topic: str, topic_id: UUID, log: CommitLog, coverage: Coverage) -> bool:
+        if topic_id in self._left:
+            return False
+        client, groups = self._wire.client, GroupClient(self._wire.client)
+        # Each time: another archive may have begun to use the group since.
+        offsets = self._wire.call(client.retrying(lambda: groups.offsets(self._group)))
+        why = find_stranger(identity(topic_id, log), topic, topic_id, coverage, offsets)
+        if why is None:
+            return True
+        if self._is_held:
+            raise ArchiveError(
+                f"group {self._group} is not this archive's: {why}; give this archive another "
+                "group (--group NAME), or take this one over: "
+                f"`kgw groups delete-offsets {self._group} --topic {topic}`"
+            )
+        self._left.add(topic_id)
+        self._tell(
+            f"Group {self._group} is not told how far this archive goes: {why}. With a group of "
+            "its own (--group NAME) it is."
+        )
+        return False
+
+
+def hold(wire: WireClient, topic: str, group: str) -> None:
+    """Let a topic keep what an archive has not: adds its group to `kgw.archive.hold`.
+
+    Raises ArchiveError for a server without this setting, ClientError.
+    """
+    admin = AdminClient(wire.client)
+    rows = wire.call(admin.describe_settings(TOPIC, topic))
+    held = next((row.value for row in rows if row.name == HOLD_SETTING), None)
+    if held is None:
+        raise ArchiveError(
+            f"the server has no setting {HOLD_SETTING}, so that retention may remove what is not "
+            "archived yet; archive without a hold to accept that"
+        )
+    if group not in held.split(","):
+        wire.call(admin.append_setting(TOPIC, topic, HOLD_SETTING, group))
