@@ -83,7 +83,13 @@ _POLL_S = 1.0
 @click.option(
     "--accept-loss",
     is_flag=True,
-    help="Declare offsets lost that the topic has removed before they were archived, and go on.",
+    help="Declare offsets lost that the topic has no more, or that have nothing, and go on.",
+)
+@click.option(
+    "--allow-gaps",
+    is_flag=True,
+    help="Take offsets without a record as what compaction or a restore has left, also in a topic "
+    "that is not compacted now.",
 )
 @click.option(
     "--group",
@@ -112,6 +118,7 @@ def archive(
     file_bytes: int,
     max_bytes_per_s: int | None,
     accept_loss: bool,
+    allow_gaps: bool,
     group: str,
     is_held: bool | None,
     dry_run: bool,
@@ -133,6 +140,7 @@ def archive(
     is_held = is_followed if is_held is None else is_held
     options = ArchiveOptions(
         accept_loss=accept_loss,
+        allow_gaps=allow_gaps,
         group=group,
         is_held=is_held,
         sizes=Sizes(

@@ -12,8 +12,6 @@ from kgw.cli.client import Bootstrap, client_options
 from kgw.cli.errors import ExitCode
 from kgw.cli.output import note, print_json, print_rows
 from kgw.cli.pipeline_archives import archive_option, chosen_topics
-from kgw.client import AdminClient
-from kgw.client.admin import TOPIC
 from kgw.pipeline.archive.audit import MAX_LEVEL, audit
 from kgw.pipeline.archive.commit_log import CommitLog
 from kgw.pipeline.archive.comparing import LEVEL, Standing, compare
@@ -21,6 +19,7 @@ from kgw.pipeline.archive.entry import DataFile
 from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.archive.lives import archived_lives
 from kgw.pipeline.archive.names import generation_directory
+from kgw.pipeline.jobs.loading import settings_of
 from kgw.pipeline.ranges import OffsetRange
 from kgw.pipeline.wire import Reading, WireClient
 from kgw.types import TopicId
@@ -29,9 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    import pyarrow as pa
-
     from kgw.pipeline.archive.audit import Finding
+    from kgw.pipeline.arrow.decode import Decoded
 
 
 @click.command("audit", short_help="Prove that an archive is whole.")
@@ -45,6 +43,12 @@ if TYPE_CHECKING:
     help="How much is read: 0 the commit log, 1 the footers of files, 2 every byte of them, "
     "3 the topic as well.",
 )
+@click.option(
+    "--allow-gaps",
+    is_flag=True,
+    help="With level 3: let the topic have offsets without a record, as compaction or a restore "
+    "leaves them, also where it is not compacted now.",
+)
 @client_options
 @click.pass_context
 def audit_archive(
@@ -53,6 +57,7 @@ def audit_archive(
     root: Path,
     topics: tuple[str, ...],
     level: int,
+    allow_gaps: bool,
     bootstrap: Bootstrap,
     is_json: bool,
 ) -> None:
@@ -80,7 +85,7 @@ def audit_archive(
             rows.append(_counts(generation, topic, topic_id))
         if level == LEVEL and readable:
             with WireClient(address, client_id="kgw-pipeline-audit") as wire:
-                findings += _compare(wire, root, topic, lives, readable)
+                findings += _compare(wire, root, topic, lives, readable, allow_gaps=allow_gaps)
     if is_json:
         print_json({"archive": str(root), "level": level, "topics": rows, "findings": findings})
     else:
@@ -120,7 +125,13 @@ def _row(topic: str, topic_id: UUID, finding: Finding) -> dict[str, Any]:
 
 
 def _compare(
-    wire: WireClient, root: Path, topic: str, lives: list[UUID], readable: list[UUID]
+    wire: WireClient,
+    root: Path,
+    topic: str,
+    lives: list[UUID],
+    readable: list[UUID],
+    *,
+    allow_gaps: bool,
 ) -> Iterator[dict[str, Any]]:
     described = wire.find_topic(topic)
     topic_id = None if described is None else UUID(bytes=bytes(described.topic_id))
@@ -128,8 +139,8 @@ def _compare(
         raise ArchiveError(f"topic {topic} as it is on the server was never archived to {root}")
     if topic_id not in readable:
         return
-    settings = wire.call(AdminClient(wire.client).describe_settings(TOPIC, topic))
-    policy = next((one.value for one in settings if one.name == "cleanup.policy"), None)
+    policy = settings_of(wire, topic).get("cleanup.policy", "")
+    may_have_gaps = allow_gaps or "compact" in policy
     generation = generation_directory(str(root), topic, topic_id)
     coverage = CommitLog(generation, topic_id).read().coverage
     bounds = wire.bounds(
@@ -140,11 +151,10 @@ def _compare(
         if covered is None:
             continue
 
-        def read_log(first: int, end: int, partition: int = partition) -> Iterator[pa.RecordBatch]:
+        def read_log(first: int, end: int, partition: int = partition) -> Iterator[Decoded]:
             wanted = OffsetRange(topic, partition, first, end, TopicId(topic_id.bytes))
-            for decoded in wire.decoded(wanted, reading=Reading(read_committed=True)):
-                yield decoded.batch
+            return wire.decoded(wanted, reading=Reading(read_committed=True))
 
-        standing = Standing(earliest, latest, is_compacted="compact" in (policy or ""))
+        standing = Standing(earliest, latest, may_have_gaps)
         for one in compare(generation, topic, partition, covered, standing, read_log, tell=note):
             yield _row(topic, topic_id, one)

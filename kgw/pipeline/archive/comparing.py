@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kgw.pipeline.archive.coverage import PartitionCoverage
+    from kgw.pipeline.arrow.decode import Decoded
 
 LEVEL: Final = 3
 # Holes whose offsets have no record in the topic, either, or may have some.
@@ -47,7 +48,8 @@ class Standing(NamedTuple):
 
     log_start_offset: int
     end_offset: int
-    is_compacted: bool
+    may_have_gaps: bool
+    """As a log that is compacted."""
 
 
 def compare(
@@ -56,17 +58,17 @@ def compare(
     partition: int,
     coverage: PartitionCoverage,
     standing: Standing,
-    read_log: Callable[[int, int], Iterator[pa.RecordBatch]],
+    read_log: Callable[[int, int], Iterator[Decoded]],
     *,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Finding]:
     """Yield what a partition's archive has otherwise than its topic, as far as both reach.
 
-    `read_log` yields the topic's records between two offsets, the second exclusive, as the
-    decoder's columns. What the topic has removed is not compared, and a compacted log may lack any
-    record. A compacted file may lack records for which a later one of their key stands, and
-    tombstones. `tell` is told what could not be looked at. Raises ArchiveError, and what `read_log`
-    raises.
+    `read_log` yields the topic's records between two offsets, the second exclusive, as the decoder
+    has them. What the topic has removed is not compared. A log that may have gaps may lack any
+    record; in another one, offsets that have nothing are found. A compacted file may lack records
+    for which a later one of their key stands, and tombstones. `tell` is told what could not be
+    looked at. Raises ArchiveError, and what `read_log` raises.
     """
     where = f"topic {topic} partition {partition}"
     lost_keys = LostKeys()
@@ -85,18 +87,22 @@ def compare(
         is_compacted = (
             piece.kind == COMPACTED if isinstance(piece, DataFile) else piece.reason == "compaction"
         )
-        for found in differences(archived, read_log(first, end)):
+        gaps: list[tuple[int, int]] = []
+        for found in differences(archived, _records(read_log(first, end), gaps)):
             lost = found.lost
             if is_compacted and lost:
                 first_lost = lost[0] if first_lost is None else first_lost
                 lost = lost_keys.add(found.lost_records)
             for name, offsets, is_expected in (
                 ("lost record", lost, False),
-                ("foreign record", found.foreign, standing.is_compacted),
+                ("foreign record", found.foreign, standing.may_have_gaps),
                 ("altered record", found.altered, False),
             ):
                 if offsets and not is_expected:
                     yield Finding(LEVEL, name, f"{where}: {_shown(offsets)}", file)
+        if gaps and not standing.may_have_gaps:
+            text = f"{where}: {_shown_ranges(gaps)} have nothing in the topic"
+            yield Finding(LEVEL, "gap in the topic", text, file)
     if first_lost is not None:
         kept = read_range(generation, coverage, first_lost, coverage.next, columns=_KEYS)
         if missing := lost_keys.missing(kept):
@@ -121,6 +127,13 @@ def differences(
         ours, theirs = left.take(min(ends)), right.take(min(ends))
         if not ours.equals(theirs):
             yield _differences(ours, theirs)
+
+
+def _records(parts: Iterator[Decoded], gaps: list[tuple[int, int]]) -> Iterator[pa.RecordBatch]:
+    """Yield the records of answers, and note what they have nothing of."""
+    for part in parts:
+        gaps += part.missing
+        yield part.batch
 
 
 class _Side:
@@ -178,6 +191,11 @@ def _differences(ours: pa.RecordBatch, theirs: pa.RecordBatch) -> Differences:
         altered,
         theirs.filter(pa.array(is_lost)),
     )
+
+
+def _shown_ranges(ranges: list[tuple[int, int]]) -> str:
+    told = ", ".join(f"{first} to {end - 1}" for first, end in ranges[:5])
+    return f"offsets {told}" if len(ranges) <= 5 else f"{len(ranges)} ranges of offsets, {told}"
 
 
 def _shown(offsets: list[int]) -> str:

@@ -21,7 +21,7 @@ REASONS: Final = frozenset({"control", "retention", "lost", "compaction"})
 class DataFile:
     """A file that covers the offsets `first` to `last`, both inclusive, of one partition.
 
-    `control_ranges` are (first, last) of markers, aborted records and offsets between batches;
+    `control_ranges` are (first, last) of markers, aborted records and batches that are empty;
     `holes` is the number of offsets besides that have no record: those that compaction removed,
     here or in the topic, and control ranges past the number that a file lists. The earliest and
     the latest time are None where one of them is beyond what nanoseconds in a long can say.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import uuid4
 
 import numpy as np
@@ -46,6 +46,13 @@ class Unit:
     end: int
 
 
+class Lost(NamedTuple):
+    """Offsets whose records are gone; the end is exclusive."""
+
+    first: int
+    next_offset: int
+
+
 @dataclass(frozen=True, slots=True)
 class Sizes:
     """How much goes into a row group and a file, in bytes of Arrow before they are packed.
@@ -60,7 +67,7 @@ class Sizes:
 def write_unit(
     generation: Path,
     unit: Unit,
-    parts: Iterable[Decoded],
+    parts: Iterable[Decoded | Lost],
     *,
     sizes: Sizes = Sizes(),
     kind: str = "append",
@@ -68,10 +75,11 @@ def write_unit(
     """Write a unit, and return the pieces that cover it exactly, for a commit.
 
     `parts` are answers of the decoder with all columns, each beginning where the one before it
-    ended; what they hold past the unit's end must have been left out by the decoder.
+    ended; what they hold past the unit's end must have been left out by the decoder. What is lost
+    becomes a hole of its own.
 
-    Raises `ArchiveError` for parts that end before the unit, or whose records are not in the order
-    of their offsets; what was written is removed then.
+    Raises `ArchiveError` for parts that end before the unit, whose records are not in the order of
+    their offsets, or that do not account for every offset; what was written is removed then.
     """
     pieces: list[Piece] = []
     position = unit.first
@@ -85,7 +93,14 @@ def write_unit(
             if position == unit.end:
                 break
             next_offset = min(part.next_offset, unit.end)
-            _check_order(unit, part, position, next_offset)
+            if isinstance(part, Lost):
+                if position > file.first:
+                    pieces.append(file.finish(position, kind))
+                pieces.append(Hole(unit.partition, position, next_offset - 1, "lost"))
+                position = next_offset
+                file = begin(position)
+                continue
+            _check_part(unit, part, position, next_offset)
             for control_first, control_end in part.control_ranges:
                 file.add_control(control_first, min(control_end, next_offset) - 1)
             file.add_batch(encode(part.batch, unit.partition))
@@ -130,7 +145,7 @@ def remove_files(generation: Path, pieces: Iterable[Piece]) -> None:
             (generation / piece.path).unlink(missing_ok=True)
 
 
-def _check_order(unit: Unit, part: Decoded, position: int, next_offset: int) -> None:
+def _check_part(unit: Unit, part: Decoded, position: int, next_offset: int) -> None:
     offsets = part.batch.column("offset").to_numpy()
     is_ordered = next_offset >= position and (
         len(offsets) == 0
@@ -142,6 +157,18 @@ def _check_order(unit: Unit, part: Decoded, position: int, next_offset: int) -> 
         raise ArchiveError(
             f"partition {unit.partition}: records from offset {position} up to {next_offset} are "
             "not in the order of their offsets"
+        )
+    # What is said to have no record is counted, not what is left over: a record that gets lost on
+    # its way is no hole.
+    silent = sum(
+        max(0, min(end, next_offset) - first)
+        for ranges in (part.control_ranges, part.missing)
+        for first, end in ranges
+    )
+    if len(offsets) + silent != next_offset - position:
+        raise ArchiveError(
+            f"partition {unit.partition}: {len(offsets)} records and {silent} offsets without one "
+            f"are not all from offset {position} up to {next_offset}"
         )
 
 

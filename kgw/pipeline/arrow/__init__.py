@@ -10,9 +10,11 @@ check_crcs=True)` takes the bytes of one partition of a Fetch answer and answers
   `first_offset` up to `end_offset`, which is exclusive.
 - `next_offset`: what to fetch next, past holes, control batches and aborted data. It is
   `first_offset` when not even one whole batch came.
-- `control_ranges`: pairs (first, end) of offsets, end exclusive, in which no batch holds data for a
-  reader: markers, aborted data, empty batches, and nothing at all between batches. With the rows,
-  and the holes that compaction left inside batches, they cover `first_offset` to `next_offset`.
+- `control_ranges`: pairs (first, end) of offsets, end exclusive, that a batch covers without data
+  for a reader: markers, aborted data, empty batches.
+- `missing`: such pairs of offsets that no batch covers, or that have no record in a batch with
+  data: what compaction has removed, or what is lost. Rows, control ranges and these are exactly
+  `first_offset` to `next_offset`.
 - `is_partial`: whole batches are left over, since this much becomes too large at once. Call again
   with the same bytes and `first_offset=next_offset`; fetch only when it is False.
 

@@ -37,7 +37,7 @@ from kgw.records.reader import read_headers, unpack, walk
 from kgw.records.record import read_varint
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -85,6 +85,7 @@ class Decoded(NamedTuple):
     next_offset: int
     control_ranges: list[tuple[int, int]]
     is_partial: bool
+    missing: Sequence[tuple[int, int]] = ()
 
 
 class _Batches(NamedTuple):
@@ -156,12 +157,22 @@ def decode_batches(
         next_offset = int(batches.next_offsets[-1])
         if end_offset is not None:
             next_offset = max(first_offset, min(next_offset, end_offset))
+    silent = batches.pick(~has_data)
     batches = batches.pick(has_data)
     fields = _read_fields(whole, batches, payloads, limits)
     fields = fields.between(first_offset, end_offset)
     record_batch = _columns(whole, batches, payloads, fields, frozenset(columns), limits)
-    ranges = _ranges_between(batches, first_offset, next_offset)
-    return Decoded(record_batch, next_offset, ranges, is_partial)
+    firsts = np.clip(silent.base_offsets, first_offset, next_offset)
+    ends = np.clip(silent.next_offsets, first_offset, next_offset)
+    missing = []
+    if len(fields.offsets) + int((ends - firsts).sum()) != next_offset - first_offset:
+        missing = _gaps(
+            np.sort(np.concatenate([fields.offsets, firsts])),
+            np.sort(np.concatenate([fields.offsets + 1, ends])),
+            first_offset,
+            next_offset,
+        )
+    return Decoded(record_batch, next_offset, _joined(firsts, ends), is_partial, missing)
 
 
 def _find_batches(data: bytes, end_offset: int | None) -> tuple[_Batches, bool]:
@@ -291,14 +302,22 @@ def _refuse_records(data: bytes, position: int, limits: DecompressionLimits) -> 
     _refuse(batch.base_offset, RecordError("its records cannot be read", ErrorCode.INVALID_RECORD))
 
 
-def _ranges_between(
-    batches: _Batches, first_offset: int, next_offset: int
+def _joined(firsts: Int64s, ends: Int64s) -> list[tuple[int, int]]:
+    """Return spans as pairs, in order; those that follow each other are one."""
+    if not len(firsts):
+        return []
+    is_apart = firsts[1:] > ends[:-1]
+    first_ones, last_ones = np.append(True, is_apart), np.append(is_apart, True)
+    return list(zip(firsts[first_ones].tolist(), ends[last_ones].tolist(), strict=True))
+
+
+def _gaps(
+    firsts: Int64s, ends: Int64s, first_offset: int, next_offset: int
 ) -> list[tuple[int, int]]:
-    """Return the offsets from the first to the next that no batch with data spans."""
-    firsts = np.append(np.minimum(batches.base_offsets, next_offset), next_offset)
-    ends = np.append(first_offset, np.maximum(batches.next_offsets, first_offset))
-    gaps = np.flatnonzero(firsts > ends)
-    return list(zip(ends[gaps].tolist(), firsts[gaps].tolist(), strict=True))
+    """Return what lies between spans, from the first offset up to the next."""
+    firsts, ends = np.append(firsts, next_offset), np.append(first_offset, ends)
+    at = np.flatnonzero(firsts > ends)
+    return list(zip(ends[at].tolist(), firsts[at].tolist(), strict=True))
 
 
 class _Fields(NamedTuple):

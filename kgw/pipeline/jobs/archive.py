@@ -18,11 +18,12 @@ from kgw.pipeline.archive.entry import DataFile, Entry, Hole
 from kgw.pipeline.archive.errors import ArchiveError, CoverageError, Fault
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.archive.sweeping import GRACE_S, sweep
-from kgw.pipeline.archive.units import Sizes, Unit, remove_files, write_unit
-from kgw.pipeline.errors import DataLossError, PipelineError, TopicChangedError
+from kgw.pipeline.archive.units import Sizes, remove_files
+from kgw.pipeline.jobs.archive_unit import Refused, UnitSettings, attempt_range
 from kgw.pipeline.jobs.holding import DEFAULT_GROUP, ArchiveGroup
+from kgw.pipeline.jobs.loading import settings_of
 from kgw.pipeline.ranges import LEAST_PIECE, OffsetRange, cut_ranges
-from kgw.pipeline.wire import Reading, WireClient
+from kgw.pipeline.wire import Reading
 from kgw.types import TopicId
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from kgw.pipeline.archive.coverage import Coverage
     from kgw.pipeline.archive.entry import Piece
     from kgw.pipeline.jobs.running import Runner
+    from kgw.pipeline.wire import WireClient
 
 _SAMPLE_BYTES: Final = 256 << 10
 # What another archiver of the same topic may cause. A file that is missing is no such thing: where
@@ -47,6 +49,8 @@ class ArchiveOptions:
 
     accept_loss: bool = False
     """Whether offsets that the log has no more are declared as lost, or are an error."""
+    allow_gaps: bool = False
+    """Whether a topic that is not compacted may have offsets without a record all the same."""
     group: str | None = DEFAULT_GROUP
     """Commits its position to this group after each commit; lag tools and the hold read it."""
     is_held: bool = False
@@ -105,7 +109,15 @@ class Summary:
         self.records += sum(one.rows for one in files)
         self.files += len(files)
         self.bytes += sum(one.bytes for one in files)
+        self.lost_offsets += count_lost(committed.pieces)
         self.ends[committed.partition] = committed.end
+
+
+def count_lost(pieces: Sequence[Piece]) -> int:
+    """Return how many offsets are declared lost."""
+    return sum(
+        one.last - one.first + 1 for one in pieces if isinstance(one, Hole) and one.reason == "lost"
+    )
 
 
 # --- planning ------------------------------------------------------------------------------------
@@ -193,56 +205,6 @@ class Due:
         return due
 
 
-# --- a unit --------------------------------------------------------------------------------------
-
-
-class UnitSettings(NamedTuple):
-    """What a task is told, beside its range."""
-
-    bootstrap: str
-    generation: Path
-    topic_id: UUID
-    reading: Reading
-    sizes: Sizes
-
-
-class Refused(NamedTuple):
-    """Why a range cannot be archived; another attempt would find the same."""
-
-    why: str
-
-
-def attempt_range(settings: UnitSettings, wanted: OffsetRange) -> tuple[Piece, ...] | Refused:
-    """Do `archive_range`, and return what is wrong with the range.
-
-    Raises ClientError, and TopicChangedError: no partition can be read then.
-    """
-    try:
-        return archive_range(settings, wanted)
-    except TopicChangedError:
-        raise
-    except PipelineError as error:
-        return Refused(str(error))
-
-
-def archive_range(settings: UnitSettings, wanted: OffsetRange) -> tuple[Piece, ...]:
-    """Read a range and write its files; they count when they are committed.
-
-    Raises ArchiveError, ClientError, PipelineError.
-    """
-    unit = Unit(settings.topic_id, wanted.partition, wanted.first, wanted.end)
-    with WireClient(settings.bootstrap) as wire:
-        parts = wire.decoded(wanted, reading=settings.reading)
-        try:
-            return write_unit(settings.generation, unit, parts, sizes=settings.sizes)
-        except DataLossError as loss:
-            raise ArchiveError(
-                f"topic {loss.topic} partition {loss.partition}: offsets {loss.first} to "
-                f"{loss.end - 1} were removed from the log while they were archived: {loss.why}; "
-                "accept the loss to go on behind them"
-            ) from None
-
-
 # --- the job -------------------------------------------------------------------------------------
 
 
@@ -317,13 +279,13 @@ class ArchiveJob:
     ) -> Summary:
         """Archive those of a topic's ranges that are chosen.
 
-        A partition that cannot be read is an error when the others are archived: what is damaged in
-        one would keep them out for good.
+        A partition that cannot be read is an error when it is archived up to there, and the others
+        are: what is damaged in one would keep them out for good.
         """
         described, topic_id = self._find(topic)
         summary = Summary(topic, topic_id)
         until: dict[int, int] | None = None
-        refused: dict[int, str] = {}
+        refused: dict[int, Refused] = {}
         while True:
             snapshot = self._log(topic, topic_id).read()
             planned = self._plan(described, topic_id, snapshot.coverage)
@@ -335,16 +297,17 @@ class ArchiveJob:
             ranges = [
                 one._replace(end=min(one.end, until.get(one.partition, one.first)))
                 for one in planned.ranges
-                if one.partition not in refused
             ]
             ranges = [one for one in ranges if one.length]
             self._tell_group(summary, snapshot.coverage)
             if not ranges and not planned.starts and not planned.lost:
                 break
-            refused |= self._run(planned, ranges, summary)
+            for partition, one in self._run(planned, ranges, summary).items():
+                refused[partition] = one
+                until[partition] = one.offset
         if refused:
             others = "".join(f"; neither can partition {one}" for one in [*refused][1:])
-            raise ArchiveError(f"{next(iter(refused.values()))}{others}")
+            raise ArchiveError(f"{next(iter(refused.values())).why}{others}")
         return summary
 
     def _sizes_of(self, topic_id: UUID, ranges: Sequence[OffsetRange]) -> dict[int, float]:
@@ -388,7 +351,7 @@ class ArchiveJob:
 
     def _run(
         self, planned: Plan, ranges: Sequence[OffsetRange], summary: Summary
-    ) -> dict[int, str]:
+    ) -> dict[int, Refused]:
         """Read ranges and commit them, each as soon as what comes before it is committed.
 
         Ends early with the first partition that cannot be read, and why.
@@ -399,7 +362,7 @@ class ArchiveJob:
             entry = self._entry(summary, planned.lost, planned.starts)
             if not self._commit(log, entry, _OVERTAKEN):
                 return {}  # Another archiver has begun: what is left to do is another plan.
-            summary.lost_offsets += sum(one.last - one.first + 1 for one in planned.lost)
+            summary.lost_offsets += count_lost(planned.lost)
         if not ranges:
             return {}
         units = cut(
@@ -419,13 +382,15 @@ class ArchiveJob:
                 max_bytes_per_s=None if rate is None else max(1, rate // at_once),
             ),
             self._options.sizes,
+            accept_loss=self._options.accept_loss,
+            allow_gaps=self._options.allow_gaps or self._is_compacted(summary.topic),
         )
         next_offsets = {one.partition: one.first for one in ranges}
         done: dict[int, dict[int, tuple[int, tuple[Piece, ...]]]] = defaultdict(dict)
         overtaken: set[int] = set()
         for unit, pieces in self._runner.run(units, partial(attempt_range, settings)):
             if isinstance(pieces, Refused):
-                return {unit.partition: pieces.why}
+                return {unit.partition: pieces}
             waiting = done[unit.partition]
             waiting[unit.first] = (unit.end, pieces)
             first = end = next_offsets[unit.partition]
@@ -450,6 +415,9 @@ class ArchiveJob:
             self._tell_group(summary, log.read().coverage)
             self._on_committed(committed)
         return {}
+
+    def _is_compacted(self, topic: str) -> bool:
+        return "compact" in settings_of(self._wire, topic).get("cleanup.policy", "")
 
     def _entry(
         self,

@@ -14,7 +14,7 @@ from kgw.pipeline.archive.units import Sizes, Unit, write_unit
 from kgw.pipeline.arrow.columns import SCHEMA
 from kgw.pipeline.arrow.decode import Decoded
 from kgw.pipeline.jobs.compact import Settings, plan, run
-from tests.pipeline.archive.test_units import row
+from tests.pipeline.archive.test_units import part, row
 from tests.pipeline.jobs.lives import append, new_life, shapes
 from tests.pipeline.jobs.runners import Backwards
 
@@ -77,21 +77,29 @@ def test_a_partition_is_compared_as_far_as_log_and_archive_reach(tmp_path: Path)
     coverage = log.commit(entry, planned_at=0).coverage.partitions[0]
     stored = {1: b"a", 2: b"b", 4: b"a"}
 
-    def read_log(first: int, end: int) -> Iterator[pa.RecordBatch]:
-        yield batch({at: value for at, value in stored.items() if first <= at < end})
+    def read_log(first: int, end: int) -> Iterator[Decoded]:
+        found = batch({at: value for at, value in stored.items() if first <= at < end})
+        yield Decoded(found, end, [], is_partial=False, missing=gaps)
 
-    def names(*, is_compacted: bool) -> list[tuple[str, str]]:
-        standing = Standing(1, 5, is_compacted)
+    gaps: list[tuple[int, int]] = []
+
+    def names(*, may_have_gaps: bool) -> list[tuple[str, str]]:
+        standing = Standing(1, 5, may_have_gaps)
         found = compare(tmp_path, "t", 0, coverage, standing, read_log)
         return [(one.name, one.text) for one in found]
 
     altered = ("altered record", "topic t partition 0: offset 2")
     foreign = ("foreign record", "topic t partition 0: offset 3")
-    assert [altered, foreign] == names(is_compacted=False)
-    assert [altered] == names(is_compacted=True)
+    assert [altered, foreign] == names(may_have_gaps=False)
+    assert [altered] == names(may_have_gaps=True)
     del stored[2]
     stored[3] = b"a"
-    assert [("foreign record", "topic t partition 0: offset 2")] == names(is_compacted=False)
+    foreign = ("foreign record", "topic t partition 0: offset 2")
+    assert [foreign] == names(may_have_gaps=False)
+    gaps.append((2, 3))
+    gap = ("gap in the topic", "topic t partition 0: offsets 2 to 2 have nothing in the topic")
+    assert [foreign, gap] == names(may_have_gaps=False)
+    assert [] == names(may_have_gaps=True)
 
 
 def test_a_compacted_archive_may_lack_what_a_later_record_stands_for(tmp_path: Path) -> None:
@@ -105,12 +113,12 @@ def test_a_compacted_archive_may_lack_what_a_later_record_stands_for(tmp_path: P
     dues = plan(life.log.read().coverage, min_dirty_ratio=0.0)
     run(settings, dues, Backwards(), now_ms=lambda: 0)
     coverage = life.log.read().coverage.partitions[0]
-    standing = Standing(0, 6, is_compacted=False)
+    standing = Standing(0, 6, may_have_gaps=False)
 
     def found(log: list[dict[str, Any]]) -> list[tuple[str, str]]:
-        def read_log(first: int, end: int) -> Iterator[pa.RecordBatch]:
+        def read_log(first: int, end: int) -> Iterator[Decoded]:
             rows = [one for one in log if first <= one["offset"] < end]
-            yield pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+            yield part(rows, end)
 
         compared = compare(life.generation, "t", 0, coverage, standing, read_log)
         return [(one.name, one.text) for one in compared]

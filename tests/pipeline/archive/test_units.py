@@ -25,6 +25,8 @@ from kgw.pipeline.arrow.columns import ALL_COLUMNS, SCHEMA
 from kgw.pipeline.arrow.decode import Decoded
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kgw.pipeline.archive.coverage import PartitionCoverage
 
 TOPIC_ID = UUID(int=7)
@@ -50,11 +52,14 @@ def row(offset: int, **fields: Any) -> dict[str, Any]:
 
 
 def part(
-    rows: list[dict[str, Any]], next_offset: int, control: list[tuple[int, int]] | None = None
+    rows: list[dict[str, Any]],
+    next_offset: int,
+    control: list[tuple[int, int]] | None = None,
+    missing: Sequence[tuple[int, int]] = (),
 ) -> Decoded:
-    """Return an answer of the decoder; the ends of `control` are exclusive, as there."""
+    """Return an answer of the decoder; the ends of the ranges are exclusive, as there."""
     batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
-    return Decoded(batch, next_offset, control or [], is_partial=False)
+    return Decoded(batch, next_offset, control or [], is_partial=False, missing=missing)
 
 
 def commit(generation: Path, pieces: tuple[Piece, ...]) -> PartitionCoverage:
@@ -70,7 +75,7 @@ def unit_parts(draw: st.DrawFn) -> tuple[int, list[Decoded], list[dict[str, Any]
     first = position = draw(st.integers(0, 2**40))
     parts, every = [], []
     for _ in range(draw(st.integers(1, 5))):
-        rows, control = [], []
+        rows, control, missing = [], [], []
         for what in draw(st.lists(st.sampled_from(["record", "marker", "hole"]), max_size=8)):
             if what == "record":
                 rows.append(
@@ -85,8 +90,10 @@ def unit_parts(draw: st.DrawFn) -> tuple[int, list[Decoded], list[dict[str, Any]
                 )
             elif what == "marker":
                 control.append((position, position + 1))
+            else:
+                missing.append((position, position + 1))
             position += 1
-        parts.append(part(rows, position, control))
+        parts.append(part(rows, position, control, missing))
         every += rows
     return first, parts, every
 
@@ -129,7 +136,7 @@ def test_a_report_says_what_the_file_holds(tmp_path: Path) -> None:
     """Rows, ranges without records, times; past the unit's end nothing counts."""
     parts = [
         part([row(10), row(12, timestamp_ms=3)], 14, [(11, 12), (13, 14)]),
-        part([row(16, timestamp_ms=4)], 19, [(14, 15), (17, 19)]),
+        part([row(16, timestamp_ms=4)], 19, [(14, 15), (17, 19)], [(15, 16)]),
     ]
     (piece,) = write_unit(tmp_path, Unit(TOPIC_ID, 3, 10, 18), parts)
     assert isinstance(piece, DataFile)
@@ -173,6 +180,8 @@ def test_a_file_lists_so_many_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyP
         pytest.param([part([row(0)], 1), part([row(0)], 4)], id="again"),
         pytest.param([part([row(0), row(2), row(1)], 4)], id="order"),
         pytest.param([part([row(0), row(4)], 4)], id="past its end"),
+        pytest.param([part([row(0), row(1), row(3)], 4)], id="one gone"),
+        pytest.param([part([row(0), row(1), row(2)], 4, [(2, 4)])], id="one told twice"),
     ],
 )
 def test_parts_that_are_not_the_unit_leave_nothing(tmp_path: Path, wrong: list[Decoded]) -> None:

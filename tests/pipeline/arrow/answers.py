@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from kgw.pipeline.arrow.decode import Decoded
-
 PRODUCERS = 3
 
 Row = tuple[int, int, int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]
@@ -110,11 +108,11 @@ def rows(batch: pa.RecordBatch) -> list[Row]:
     return list(zip(*columns, strict=True))
 
 
-def covered(decoded: Decoded) -> set[int]:
-    """Return the offsets in the control ranges, which must be in order and not empty."""
+def covered(ranges: Iterable[tuple[int, int]]) -> set[int]:
+    """Return the offsets in ranges, which must be in order, apart and not empty."""
     found: set[int] = set()
     previous = -1
-    for first, end in decoded.control_ranges:
+    for first, end in ranges:
         assert previous < first < end
         previous = end
         found.update(range(first, end))

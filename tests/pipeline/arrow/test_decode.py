@@ -58,7 +58,11 @@ def test_all_of_an_answer(answer: Answer, data: st.DataObject) -> None:
     assert max(first_offset, min(end if batches else 0, limit)) == decoded.next_offset
     assert not decoded.is_partial
     spanned = {row[0] for row in expected}
-    assert set(range(first_offset, decoded.next_offset)) - spanned == covered(decoded)
+    silent, missing = covered(decoded.control_ranges), covered(decoded.missing)
+    reached = set(range(first_offset, decoded.next_offset))
+    of_batches = {at for one in batches for at in range(one.base_offset, one.next_offset)}
+    assert (reached & of_batches) - spanned == silent
+    assert reached - of_batches == missing
 
 
 @pytest.mark.slow
@@ -102,8 +106,9 @@ def test_in_parts(answer: Answer, max_bytes: int) -> None:
             answer.data, first_offset=first_offset, aborted=answer.aborted, max_bytes=max_bytes
         )
         found += rows(decoded.batch)
-        assert not ranges & covered(decoded)
-        ranges |= covered(decoded)
+        silent = covered(decoded.control_ranges) | covered(decoded.missing)
+        assert not ranges & silent
+        ranges |= silent
         assert not decoded.is_partial or decoded.next_offset > first_offset
         first_offset = decoded.next_offset
         if not decoded.is_partial:
@@ -269,7 +274,33 @@ def test_an_aborted_transaction_begun_before() -> None:
     raw = builder.build()
     assert TRANSACTIONAL_FLAG & read_batch(raw).attributes
     decoded = decode_batches(raw, first_offset=11, aborted=[(4, 2)])
-    assert (0, 12, [(11, 12)], False) == (decoded.batch.num_rows, *decoded[1:])
+    assert (0, 12, [(11, 12)], False, []) == (decoded.batch.num_rows, *decoded[1:])
+
+
+def test_offsets_that_have_nothing_are_told_from_those_that_a_batch_covers() -> None:
+    """Before a batch, in it and behind it; a marker and an empty batch are no such thing."""
+    builder = BatchBuilder()
+    for _ in range(2):
+        builder.add(value=b"v")
+    # As compaction leaves it: the first and the last of four.
+    records = bytearray(read_batch(builder.build()).records)
+    second = len(records) // 2
+    assert 2 == records[second + 3]
+    records[second + 3] = 6
+    data = encode_batch(
+        bytes(records), base_offset=12, leader_epoch=0, last_offset_delta=4, record_count=2
+    )
+    data += encode_batch(b"", base_offset=17, leader_epoch=0, last_offset_delta=1)
+    marker = BatchBuilder(base_offset=21, producer_id=4, is_transactional=True, is_control=True)
+    marker.add(key=bytes([0, 0, 0, 1]), value=bytes(6))
+    data += marker.build()
+    decoded = decode_batches(data, first_offset=10, end_offset=25)
+    assert [12, 15] == decoded.batch.column("offset").to_pylist()
+    assert [(17, 19), (21, 22)] == decoded.control_ranges
+    assert [(10, 12), (13, 15), (16, 17), (19, 21)] == decoded.missing
+    # From inside of the batch, and up to it.
+    decoded = decode_batches(data, first_offset=13, end_offset=16)
+    assert ([], [(13, 15)], 16) == (decoded.control_ranges, decoded.missing, decoded.next_offset)
 
 
 def test_header_keys_that_are_no_text() -> None:
@@ -308,4 +339,4 @@ def test_nothing() -> None:
     decoded = decode_batches(b"", first_offset=12, end_offset=20)
     assert SCHEMA == decoded.batch.schema
     assert ALL_COLUMNS == set(decoded.batch.schema.names)
-    assert (0, 12, [], False) == (decoded.batch.num_rows, *decoded[1:])
+    assert (0, 12, [], False, []) == (decoded.batch.num_rows, *decoded[1:])

@@ -38,7 +38,11 @@ def append(
     known = snapshot.coverage.partitions.get(partition)
     first = 0 if known is None else known.next
     unit = Unit(TOPIC_ID, partition, first, end)
-    pieces = write_unit(life.generation, unit, [part(rows, end, control)])
+    held = {one["offset"] for one in rows}
+    for low, high in control or ():
+        held.update(range(low, high))
+    missing = [(at, at + 1) for at in range(first, end) if at not in held]
+    pieces = write_unit(life.generation, unit, [part(rows, end, control, missing)])
     starts = {partition: 0} if known is None else {}
     entry = Entry(uuid4(), TOPIC_ID, added=pieces, starts=starts)
     life.log.commit(entry, planned_at=snapshot.version)

@@ -5,6 +5,7 @@ import os
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
+import pyarrow as pa
 import pytest
 
 from kgw.client import ConnectionLostError, GroupClient, NewRecord, Producer, TransactionalClient
@@ -20,6 +21,7 @@ from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.archive.reading import read_range
 from kgw.pipeline.archive.sweeping import GRACE_S
 from kgw.pipeline.archive.units import Unit, write_unit
+from kgw.pipeline.arrow.encode import encode_at_offsets
 from kgw.pipeline.errors import PipelineError
 from kgw.pipeline.jobs.archive import (
     ArchiveJob,
@@ -28,19 +30,19 @@ from kgw.pipeline.jobs.archive import (
     Plan,
     plan,
 )
+from kgw.pipeline.jobs.archive_unit import split_at_gaps
 from kgw.pipeline.jobs.holding import find_stranger, hold
 from kgw.pipeline.ranges import OffsetRange
 from kgw.pipeline.wire import Reading
 from kgw.records.batch import read_batch
 from kgw.records.builder import BatchBuilder, encode_batch
+from tests.pipeline.archive.test_units import part, row
 from tests.pipeline.jobs.runners import Backwards
 from tests.pipeline.serving import ServedTopics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-
-    import pyarrow as pa
 
     from kgw.pipeline.archive.coverage import PartitionCoverage
     from kgw.pipeline.archive.units import Sizes
@@ -234,6 +236,62 @@ def test_what_cannot_be_read_in_one_partition_keeps_no_other_out(
         assert {0: 10, 1: 0, 2: 10} == {
             partition: one.next for partition, one in archived(served, tmp_path, "damaged").items()
         }
+
+
+def test_offsets_without_a_record_are_refused_where_nothing_is_compacted(
+    served: ServedTopics, tmp_path: Path
+) -> None:
+    """What is before them is archived; they are declared lost, or allowed, by who knows why."""
+    served.create("gaps")
+    loading = {"kgw.loading": "loader-", "kgw.loading.offsets": "original"}
+    served.wire.call(served.admin.alter_settings(TOPIC, "gaps", loading))
+    rows = [row(at) for at in range(24) if at not in {11, 12}]
+    batch = pa.RecordBatch.from_pylist(rows).select(["offset", "timestamp_ms", "key", "value"])
+    client = served.wire.client
+
+    async def store(data: bytearray) -> None:
+        await (await client.start_produce("gaps", 0, data, transactional_id="loader-0"))
+
+    for one in encode_at_offsets(batch, 0, 24, max_batch_bytes=1 << 20):
+        served.wire.call(store(one.data))
+    refused = r"topic gaps partition 0: offsets 11 to 12 have no record, though the topic is not"
+    with pytest.raises(ArchiveError, match=refused):
+        job(served, tmp_path).run_once("gaps")
+    assert 11 == archived(served, tmp_path, "gaps")[0].next
+
+    summary = job(served, tmp_path, accept_loss=True).run_once("gaps")
+    assert (2, 11, 24) == (summary.lost_offsets, summary.records, summary.ends[0])
+    assert Hole(0, 11, 12, "lost") in archived(served, tmp_path, "gaps")[0].pieces
+
+    summary = job(served, tmp_path / "other", allow_gaps=True, group=None).run_once("gaps")
+    assert (0, 22, 24) == (summary.lost_offsets, summary.records, summary.ends[0])
+    (file,) = archived(served, tmp_path / "other", "gaps")[0].pieces
+    assert isinstance(file, DataFile)
+    assert (2, ()) == (file.holes, file.control_ranges)
+
+    served.wire.call(served.admin.alter_settings(TOPIC, "gaps", {"cleanup.policy": "compact"}))
+    job(served, tmp_path / "compacted", group=None).run_once("gaps")
+    assert 24 == archived(served, tmp_path / "compacted", "gaps")[0].next
+
+
+def test_what_is_lost_ends_a_file(tmp_path: Path) -> None:
+    """Files on both sides have what an answer has there; nothing is lost twice."""
+    rows = [row(2), row(3), row(6), row(9)]
+    found = part(rows, 12, [(4, 5), (7, 9)], [(1, 2), (5, 6), (10, 12)])
+    pieces = write_unit(tmp_path, Unit(TOPIC_ID, 0, 1, 12), split_at_gaps(found, 1))
+    shapes = [
+        (one.first, one.last, one.rows, one.control_ranges)
+        if isinstance(one, DataFile)
+        else (one.first, one.last, one.reason)
+        for one in pieces
+    ]
+    assert [
+        (1, 1, "lost"),
+        (2, 4, 2, ((4, 4),)),
+        (5, 5, "lost"),
+        (6, 9, 2, ((7, 8),)),
+        (10, 11, "lost"),
+    ] == shapes
 
 
 def test_what_a_dead_run_has_left_is_removed(served: ServedTopics, tmp_path: Path) -> None:
