@@ -113,7 +113,9 @@ class WireReader(RecordReader):
                 return bounds
             return SeekOutOfRangeError(partition, position, bounds)
         if fetched.error_code == ErrorCode.CORRUPT_MESSAGE:
-            end_offset = await self._damage_end(partition, position)
+            end_offset = await end_of_damage(
+                self._client, self.topic, partition, position + 1, probes=self._probes - 1
+            )
             return DamagedRangeError(
                 partition, position, end_offset, "the server answers CORRUPT_MESSAGE"
             )
@@ -133,38 +135,6 @@ class WireReader(RecordReader):
             OffsetBounds(fetched.log_start_offset, end),
             aborted_batches([whole], fetched.aborted) if fetched.aborted else frozenset(),
         )
-
-    async def _damage_end(self, partition: int, offset: int) -> int | None:
-        """Return the first offset that can be read again: Kafka's answer does not say it.
-
-        Every offset of a damaged batch is answered with the same error, so that each is tried,
-        several at a time.
-        """
-
-        async def is_damaged(probed_offset: int) -> bool:
-            probed = await self._client.fetch(
-                self.topic,
-                {partition: probed_offset},
-                max_wait_ms=0,
-                partition_max_bytes=1,
-                told=_TOLD,
-            )
-            return any(one.error_code == ErrorCode.CORRUPT_MESSAGE for one in probed)
-
-        end = offset + self._probes
-        # Not too many at first: most batches are small.
-        count = 1
-        at = offset + 1
-        while at < end:
-            probes = range(at, min(at + count, end))
-            for probed_offset, damaged in zip(
-                probes, await asyncio.gather(*map(is_damaged, probes)), strict=True
-            ):
-                if not damaged:
-                    return probed_offset
-            at = probes.stop
-            count = _PROBES_AT_ONCE
-        return None
 
 
 class GroupPosition:
@@ -196,6 +166,41 @@ def _is_no_batch(records: memoryview) -> bool:
     """Whether bytes begin with a length that no batch has; a batch that is cut off has one."""
     length = int.from_bytes(records[8:PREFIX_BYTES], "big", signed=True)
     return len(records) >= PREFIX_BYTES and length < HEADER_BYTES - PREFIX_BYTES
+
+
+async def end_of_damage(
+    client: AsyncClient, topic: str, partition: int, first: int, *, probes: int = PROBES
+) -> int | None:
+    """Return the first offset from `first` on that can be read: Kafka's answer does not say it.
+
+    Every offset of a damaged batch is answered with the same error, so that each is tried, several
+    at a time. None where so many are all damaged.
+    """
+
+    async def is_damaged(probed_offset: int) -> bool:
+        probed = await client.fetch(
+            topic,
+            {partition: probed_offset},
+            max_wait_ms=0,
+            partition_max_bytes=1,
+            told=_TOLD,
+        )
+        return any(one.error_code == ErrorCode.CORRUPT_MESSAGE for one in probed)
+
+    end = first + probes
+    # Not too many at first: most batches are small.
+    count = 1
+    at = first
+    while at < end:
+        probing = range(at, min(at + count, end))
+        for probed_offset, damaged in zip(
+            probing, await asyncio.gather(*map(is_damaged, probing)), strict=True
+        ):
+            if not damaged:
+                return probed_offset
+        at = probing.stop
+        count = _PROBES_AT_ONCE
+    return None
 
 
 def whole_batches(records: memoryview) -> tuple[int, int]:

@@ -14,14 +14,27 @@ class OptionError(PipelineError):
 
 
 class DataLossError(PipelineError):
-    """Records that were asked for are no more, or never were: says of which topic and offsets."""
+    """Records that were asked for are no more, or never were: says of which topic and offsets.
 
-    def __init__(self, topic: str, partition: int, first: int, end: int, why: str) -> None:
+    `is_removed`: the log begins behind them, so that nothing can be there any more.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        first: int,
+        end: int,
+        why: str,
+        *,
+        is_removed: bool = False,
+    ) -> None:
         self.topic = topic
         self.partition = partition
         self.first = first
         self.end = end
         self.why = why
+        self.is_removed = is_removed
         super().__init__(
             f"topic {topic} partition {partition}: offsets {first} to {end - 1} cannot be read: "
             f"{why}; with failOnDataLoss=false they are skipped"
@@ -29,7 +42,15 @@ class DataLossError(PipelineError):
 
 
 class DamagedRecordsError(PipelineError):
-    """Records that are stored and cannot be read: says of which topic, partition and offset."""
+    """Records that are stored and cannot be read: says of which topic, partition and offset.
+
+    `end` is where what can be read begins again; None where that is not known.
+    """
+
+    def __init__(self, text: str, first: int, end: int | None) -> None:
+        super().__init__(text)
+        self.first = first
+        self.end = end
 
 
 class TopicChangedError(PipelineError):

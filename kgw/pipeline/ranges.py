@@ -112,9 +112,8 @@ def find_loss(
 ) -> DataLossError | None:
     """Return what is wrong with reading from `first` up to `end` of what a partition holds now."""
     if first < bounds.earliest and first < end:
-        return DataLossError(
-            *key, first, min(end, bounds.earliest), f"the partition begins at {bounds.earliest} now"
-        )
+        why = f"the partition begins at {bounds.earliest} now"
+        return DataLossError(*key, first, min(end, bounds.earliest), why, is_removed=True)
     if max(first, end) > bounds.latest:
         return DataLossError(
             *key, bounds.latest, max(first, end), f"the partition ends at {bounds.latest} now"

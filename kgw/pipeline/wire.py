@@ -16,13 +16,13 @@ from kgw.client import (
     ServerRefusedError,
     TopicReplacedError,
 )
-from kgw.client.records import whole_batches
+from kgw.client.records import end_of_damage, whole_batches
 from kgw.client.values import REQUEST_TIMEOUT_S
 from kgw.clock import SystemClock
 from kgw.config.listeners import parse_address
 from kgw.errors import ErrorCode
 from kgw.pipeline.arrow.columns import ALL_COLUMNS
-from kgw.pipeline.arrow.decode import decode_batches
+from kgw.pipeline.arrow.decode import BatchError, damage_end, decode_batches
 from kgw.pipeline.errors import (
     DamagedRecordsError,
     DataLossError,
@@ -31,7 +31,6 @@ from kgw.pipeline.errors import (
     TopicChangedError,
 )
 from kgw.pipeline.ranges import find_loss
-from kgw.records.errors import RecordError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Coroutine, Iterator, Mapping
@@ -54,6 +53,8 @@ _LARGEST_FETCH_BYTES: Final = 240 << 20
 """Near to what a connection of the client takes as one frame."""
 _LEAST_FETCH_BYTES: Final = 64 << 10
 _WAIT_MS: Final = 500
+_PROBES: Final = 1 << 16
+"""Offsets of a batch that the server cannot read: each is tried."""
 _TOLD: Final = frozenset({ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.CORRUPT_MESSAGE})
 
 
@@ -214,10 +215,24 @@ class WireClient:
                         aborted=piece.aborted,
                         check_crcs=reading.check_crcs,
                     )
-                except RecordError as error:
-                    raise DamagedRecordsError(f"{wanted.key}: {error}") from error
+                except BatchError as error:
+                    # What a batch has before the range is not asked for.
+                    first = max(error.base_offset, position)
+                    end = damage_end(piece.data, error.base_offset)
+                    text = f"{wanted.key}: {error}"
+                    raise DamagedRecordsError(text, first, end) from error
                 yield decoded
                 position, is_partial = decoded.next_offset, decoded.is_partial
+
+    def damage_end(self, wanted: OffsetRange, first: int) -> int:
+        """Return the first offset from `first` on that the server does not say is damaged.
+
+        `first` itself where it does not say so of it, or of too much that follows.
+        """
+        end = self.call(
+            end_of_damage(self.client, wanted.topic, wanted.partition, first, probes=_PROBES)
+        )
+        return first if end is None else end
 
     def first_piece(self, wanted: OffsetRange, reading: Reading) -> Piece | None:
         """Return what `pieces` yields first, and fetch nothing behind it."""
@@ -326,7 +341,9 @@ class _RangeReader:
         fetched = answers[0] if answers else None
         if fetched is not None and fetched.error_code == ErrorCode.CORRUPT_MESSAGE:
             raise DamagedRecordsError(
-                f"{wanted.key}: what is stored at offset {position} is damaged, says the server"
+                f"{wanted.key}: what is stored at offset {position} is damaged, says the server",
+                position,
+                None,
             )
         if fetched is not None and fetched.records:
             return fetched

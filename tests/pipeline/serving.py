@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from kgw.config import Value
+    from kgw.gateway import Gateway
 
 
 class ServedTopics:
@@ -31,6 +32,11 @@ class ServedTopics:
     def __exit__(self, *_: object) -> None:
         self.wire.close()
         self._server.__exit__()
+
+    @property
+    def gateway(self) -> Gateway:
+        """The gateway itself, for tests that spoil its storage."""
+        return self._server.gateway
 
     def create(self, topic: str, partitions: int = 1) -> None:
         """Create a topic."""

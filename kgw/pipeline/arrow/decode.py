@@ -78,6 +78,14 @@ _HEADER_TYPE: Final = np.dtype(
 )
 
 
+class BatchError(RecordError):
+    """A batch that cannot be read."""
+
+    def __init__(self, text: str, code: ErrorCode, base_offset: int) -> None:
+        super().__init__(text, code)
+        self.base_offset = base_offset
+
+
 class Decoded(NamedTuple):
     """The records of some batches; see the package for what each field holds."""
 
@@ -125,7 +133,7 @@ def decode_batches(
     Columns that are not asked for are not decoded. Bytes of header keys that are not UTF-8 are
     replaced, as Java's clients do.
 
-    Raises RecordError, which names the base offset of the batch: CORRUPT_MESSAGE for a CRC, lengths
+    Raises BatchError, which names the base offset of the batch: CORRUPT_MESSAGE for a CRC, lengths
     or offsets that are not right, INVALID_RECORD for records that cannot be read,
     UNSUPPORTED_FOR_MESSAGE_FORMAT for formats before 2, which Fetch answers from version 4 on do
     not hold, MESSAGE_TOO_LARGE for a batch that unpacks to more than `limits` allow. Raises
@@ -232,7 +240,32 @@ def _reason_against(data: bytes, position: int) -> RecordError:
 
 def _refuse(base_offset: int, reason: RecordError) -> NoReturn:
     text = f"the batch at offset {base_offset}: {reason}"
-    raise RecordError(text, reason.code) from reason
+    raise BatchError(text, reason.code, base_offset) from reason
+
+
+def damage_end(data: Buffer, base_offset: int) -> int | None:
+    """Return where a batch ends that cannot be read, by its header and by what follows it.
+
+    None where that cannot be known, as its header may be what is damaged.
+    """
+    view = memoryview(data)
+    position = 0
+    try:
+        batch = read_batch(view)
+        while batch.base_offset < base_offset:
+            position += PREFIX_BYTES + batch.batch_length
+            batch = read_batch(view, position)
+        following = position + PREFIX_BYTES + batch.batch_length
+        after = read_batch(view, following) if following < len(view) else None
+    except RecordError:
+        return None
+    end = batch.base_offset + batch.last_offset_delta + 1
+    if after is None:
+        # Two fields that say the same are not both damaged.
+        is_sure = batch.record_count == batch.last_offset_delta + 1
+    else:
+        is_sure = end <= after.base_offset
+    return end if batch.base_offset == base_offset < end and is_sure else None
 
 
 def _unpack_batches(

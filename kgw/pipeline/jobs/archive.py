@@ -19,6 +19,7 @@ from kgw.pipeline.archive.errors import ArchiveError, CoverageError, Fault
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.archive.sweeping import GRACE_S, sweep
 from kgw.pipeline.archive.units import Sizes, remove_files
+from kgw.pipeline.errors import DamagedRecordsError, DataLossError
 from kgw.pipeline.jobs.archive_unit import Refused, UnitSettings, attempt_range
 from kgw.pipeline.jobs.holding import DEFAULT_GROUP, ArchiveGroup
 from kgw.pipeline.jobs.loading import settings_of
@@ -105,11 +106,12 @@ class Summary:
     def add(self, committed: Committed) -> None:
         """Count a commit."""
         files = [one for one in committed.pieces if isinstance(one, DataFile)]
-        self.offsets += committed.end - committed.first
+        lost_offsets = count_lost(committed.pieces)
+        self.offsets += committed.end - committed.first - lost_offsets
         self.records += sum(one.rows for one in files)
         self.files += len(files)
         self.bytes += sum(one.bytes for one in files)
-        self.lost_offsets += count_lost(committed.pieces)
+        self.lost_offsets += lost_offsets
         self.ends[committed.partition] = committed.end
 
 
@@ -316,7 +318,10 @@ class ArchiveJob:
         for one in ranges:
             if (topic_id, one.partition) in self._sizes:
                 continue
-            piece = self._wire.first_piece(one, sampling)
+            try:
+                piece = self._wire.first_piece(one, sampling)
+            except (DamagedRecordsError, DataLossError):
+                piece = None  # Its unit finds the same, and says so.
             self._sizes[topic_id, one.partition] = (
                 0.0
                 if piece is None

@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.archive.units import Lost, Unit, write_unit
-from kgw.pipeline.errors import DataLossError, PipelineError, TopicChangedError
+from kgw.pipeline.errors import (
+    DamagedRecordsError,
+    DataLossError,
+    PipelineError,
+    TopicChangedError,
+)
 from kgw.pipeline.wire import WireClient
 
 if TYPE_CHECKING:
@@ -82,22 +87,69 @@ def archive_range(settings: UnitSettings, wanted: OffsetRange) -> tuple[Piece, .
 def _read(
     wire: WireClient, settings: UnitSettings, wanted: OffsetRange
 ) -> Iterator[Decoded | Lost]:
-    position = wanted.first
-    try:
-        for part in wire.decoded(wanted, reading=settings.reading):
-            if part.missing and not settings.allow_gaps:
-                _check_gaps(wanted, part, accept_loss=settings.accept_loss)
-                yield from split_at_gaps(part, position)
-            else:
+    """Yield what a range holds, and what is lost of it where that is accepted.
+
+    Raises UnreadableError for what cannot be read, and TopicChangedError, PipelineError.
+    """
+    position, end = wanted.first, wanted.end
+    while position < wanted.end:
+        try:
+            for part in _parts(wire, settings, wanted._replace(first=position, end=end)):
                 yield part
-            position = part.next_offset
-    except DataLossError as loss:
+                position = part.next_offset
+            end = wanted.end
+        except (DataLossError, DamagedRecordsError) as error:
+            lost = _find_lost(wire, settings, wanted, error)
+            if lost.first > position:
+                # What can be read before it was fetched together with it: once more, without it.
+                end = lost.first
+                continue
+            yield lost
+            position = lost.next_offset
+
+
+def _find_lost(
+    wire: WireClient,
+    settings: UnitSettings,
+    wanted: OffsetRange,
+    error: DataLossError | DamagedRecordsError,
+) -> Lost:
+    """Return what cannot be read, where that is accepted. Raises UnreadableError otherwise."""
+    if isinstance(error, DataLossError):
+        end = error.end if error.is_removed else None
+        where = f"topic {error.topic} partition {error.partition}"
+        happened = "were removed from the log while they were archived"
+        text = (
+            f"{where}: offsets {error.first} to {error.end - 1} "
+            f"{happened if error.is_removed else 'cannot be read'}: {error.why}"
+        )
+    else:
+        end = error.end
+        if end is None and (probed := wire.damage_end(wanted, error.first)) > error.first:
+            end = probed
+        text = str(error)
+    if end is None:
+        # Behind the end of a log others may write, and what follows damage may be whole.
+        raise UnreadableError(text, error.first) from None
+    if not settings.accept_loss:
         raise UnreadableError(
-            f"topic {loss.topic} partition {loss.partition}: offsets {loss.first} to "
-            f"{loss.end - 1} were removed from the log while they were archived: {loss.why}; "
-            "accept the loss to go on behind them",
-            loss.first,
+            f"{text}; accept the loss to go on behind them", error.first
         ) from None
+    return Lost(error.first, min(end, wanted.end))
+
+
+def _parts(
+    wire: WireClient, settings: UnitSettings, wanted: OffsetRange
+) -> Iterator[Decoded | Lost]:
+    """Yield a range's records, without gaps that cannot be."""
+    position = wanted.first
+    for part in wire.decoded(wanted, reading=settings.reading):
+        if part.missing and not settings.allow_gaps:
+            _check_gaps(wanted, part, accept_loss=settings.accept_loss)
+            yield from split_at_gaps(part, position)
+        else:
+            yield part
+        position = part.next_offset
 
 
 def split_at_gaps(part: Decoded, first: int) -> Iterator[Decoded | Lost]:

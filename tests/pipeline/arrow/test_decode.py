@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kgw.errors import ErrorCode
 from kgw.pipeline.arrow import decode
 from kgw.pipeline.arrow.columns import ALL_COLUMNS, SCHEMA
-from kgw.pipeline.arrow.decode import decode_batches
+from kgw.pipeline.arrow.decode import BatchError, damage_end, decode_batches
 from kgw.records.batch import (
     TRANSACTIONAL_FLAG,
     Compression,
@@ -275,6 +275,30 @@ def test_an_aborted_transaction_begun_before() -> None:
     assert TRANSACTIONAL_FLAG & read_batch(raw).attributes
     decoded = decode_batches(raw, first_offset=11, aborted=[(4, 2)])
     assert (0, 12, [(11, 12)], False, []) == (decoded.batch.num_rows, *decoded[1:])
+
+
+def test_where_a_damaged_batch_ends() -> None:
+    """By its header, unless that and what follows disagree: then nothing is known."""
+    batches = []
+    for first, count in (10, 3), (13, 2):
+        builder = BatchBuilder(base_offset=first)
+        for _ in range(count):
+            builder.add(value=b"v")
+        batches.append(bytearray(builder.build()))
+    spoilt = batches[0].copy()
+    spoilt[-1] ^= 1
+    longer = batches[0].copy()
+    # The last offset delta.
+    pack_into(">i", longer, 23, 1 << 20)
+    data = bytes(batches[0] + batches[1])
+    assert [13, 15] == [damage_end(data, 10), damage_end(data, 13)]
+    for batch, expected in (spoilt, 13), (longer, None):
+        with pytest.raises(BatchError, match="CRC") as caught:
+            decode_batches(bytes(batch), first_offset=11)
+        assert 10 == caught.value.base_offset
+        assert expected == damage_end(batch, 10)
+        assert expected == damage_end(batch + batches[1], 10)
+    assert [None, None] == [damage_end(data, 11), damage_end(data[:70], 10)]
 
 
 def test_offsets_that_have_nothing_are_told_from_those_that_a_batch_covers() -> None:

@@ -11,6 +11,7 @@ import pytest
 from kgw.client import ConnectionLostError, GroupClient, NewRecord, Producer, TransactionalClient
 from kgw.client.admin import TOPIC
 from kgw.client.groups import GroupOffset
+from kgw.errors import CorruptionError
 from kgw.offsets.ranges import OffsetBounds
 from kgw.pipeline.archive.audit import audit
 from kgw.pipeline.archive.commit_log import CommitLog
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from kgw.backend.base import ReadResult
     from kgw.pipeline.archive.coverage import PartitionCoverage
     from kgw.pipeline.archive.units import Sizes
     from kgw.pipeline.jobs.archive import Committed
@@ -230,12 +232,44 @@ def test_what_cannot_be_read_in_one_partition_keeps_no_other_out(
     )
     served.wire.call(served.wire.client.produce("damaged", 1, batch))
 
+    served.number("damaged", {1: 5})
+
     for step in -1, 1:
         with pytest.raises(PipelineError, match="damaged partition 1: the batch at offset 10"):
             job(served, tmp_path, Backwards(step=step)).run_once("damaged")
-        assert {0: 10, 1: 0, 2: 10} == {
+        assert {0: 10, 1: 10, 2: 10} == {
             partition: one.next for partition, one in archived(served, tmp_path, "damaged").items()
         }
+    summary = job(served, tmp_path / "other", accept_loss=True, group=None).run_once("damaged")
+    assert (1, 35, {0: 10, 1: 16, 2: 10}) == (summary.lost_offsets, summary.records, summary.ends)
+    assert Hole(1, 10, 10, "lost") in archived(served, tmp_path / "other", "damaged")[1].pieces
+
+
+def test_what_the_server_cannot_read_is_an_error_or_declared_lost(
+    served: ServedTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answer does not say where that ends: it is found out."""
+    served.create("spoilt")
+    for count in 2, 3, 4:
+        served.number("spoilt", {0: count})
+    topic = served.gateway.catalog.get("spoilt")
+    assert topic is not None
+    log = topic.partitions[0].log
+    intact = log.read_hot
+
+    def spoilt(offset: int, max_bytes: int, upper_bound: int) -> ReadResult | None:
+        if 2 <= offset < 5:
+            raise CorruptionError("spoilt", 5)
+        return intact(offset, max_bytes, 2 if offset < 2 else upper_bound)
+
+    monkeypatch.setattr(log, "read_hot", spoilt)
+    refused = "spoilt partition 0: what is stored at offset 2 is damaged, says the server; accept"
+    with pytest.raises(PipelineError, match=refused):
+        job(served, tmp_path).run_once("spoilt")
+    assert 2 == archived(served, tmp_path, "spoilt")[0].next
+    summary = job(served, tmp_path, accept_loss=True).run_once("spoilt")
+    assert (3, 4, 9) == (summary.lost_offsets, summary.records, summary.ends[0])
+    assert Hole(0, 2, 4, "lost") in archived(served, tmp_path, "spoilt")[0].pieces
 
 
 def test_offsets_without_a_record_are_refused_where_nothing_is_compacted(
@@ -362,7 +396,18 @@ def test_what_the_log_removes_while_it_is_read_is_an_error_or_declared_lost(
     with pytest.raises(ArchiveError, match=refused):
         job(served, tmp_path, Backwards(remove)).run_once("going")
     summary = job(served, tmp_path, accept_loss=True).run_once("going")
-    assert (15, 29_985, 30_000) == (summary.lost_offsets, summary.offsets, summary.ends[0])
+    assert (15, 29_985, 30_000) == (summary.lost_offsets, summary.records, summary.ends[0])
+
+    other = tmp_path / "other"
+    removed = [20, 40]
+
+    def remove_more() -> None:
+        if removed:
+            served.wire.call(served.admin.delete_records("going", {0: removed.pop()}))
+
+    runner = Backwards(remove_more)
+    summary = job(served, other, runner, accept_loss=True, group=None).run_once("going")
+    assert (25, 29_960, 30_000) == (summary.lost_offsets, summary.records, summary.ends[0])
 
 
 def test_a_topic_that_was_created_again_gets_a_directory_of_its_own(
