@@ -51,6 +51,24 @@ def read_range(
             yield from _read_file(generation, piece, first, end, columns)
 
 
+def last_record(generation: Path, coverage: PartitionCoverage) -> tuple[int, int] | None:
+    """Return offset and leader epoch of a partition's last record; None where no file has one.
+
+    Raises `ArchiveError` for a file that is missing or damaged.
+    """
+    for piece in reversed(coverage.pieces):
+        if isinstance(piece, DataFile):
+            path = generation / piece.path
+            with open_file(path) as file:
+                try:
+                    group = file.metadata.num_row_groups - 1
+                    table = file.read_row_group(group, columns=["_offset", "_epoch"])
+                    return table["_offset"][-1].as_py(), table["_epoch"][-1].as_py()
+                except (pa.ArrowException, OSError, LookupError) as error:
+                    raise ArchiveError(f"{path} cannot be read: {error}") from error
+    return None
+
+
 def read_stored(generation: Path, piece: DataFile) -> Iterator[pa.RecordBatch]:
     """Yield the records of a file as they are stored, for writing them to another one.
 

@@ -13,10 +13,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID, uuid4
 
+from kgw.client import UnsupportedApiError
 from kgw.pipeline.archive.commit_log import CommitLog
 from kgw.pipeline.archive.entry import DataFile, Entry, Hole
 from kgw.pipeline.archive.errors import ArchiveError, CoverageError, Fault
 from kgw.pipeline.archive.names import generation_directory
+from kgw.pipeline.archive.reading import last_record
 from kgw.pipeline.archive.sweeping import GRACE_S, sweep
 from kgw.pipeline.archive.units import Sizes, remove_files
 from kgw.pipeline.errors import DamagedRecordsError, DataLossError
@@ -28,10 +30,11 @@ from kgw.pipeline.wire import Reading
 from kgw.types import TopicId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from kgw.client import TopicDescription
+    from kgw.client.values import EpochRange
     from kgw.offsets.ranges import OffsetBounds
     from kgw.pipeline.archive.coverage import Coverage
     from kgw.pipeline.archive.entry import Piece
@@ -166,6 +169,24 @@ def plan(
     return Plan(starts, tuple(lost), tuple(ranges))
 
 
+def find_truncation(
+    topic: str, partition: int, last: tuple[int, int], found: EpochRange | None
+) -> str | None:
+    """Return what is wrong where a log has not the last record that was archived of it. Pure.
+
+    `last` is its offset and leader epoch, and `found` what the log has of that epoch, or of the
+    newest one before it.
+    """
+    offset, leader_epoch = last
+    if found is None or found.end_offset > offset:
+        return None
+    return (
+        f"topic {topic} partition {partition}: the archive has offset {offset}, of leader epoch "
+        f"{leader_epoch}, and the log ended that epoch at {found.end_offset}: it has lost offsets "
+        f"{found.end_offset} to {offset}, and others may stand there now"
+    )
+
+
 def cut(
     ranges: Sequence[OffsetRange],
     bytes_per_offset: Mapping[int, float],
@@ -240,6 +261,7 @@ class ArchiveJob:
         self._options = options
         self._now_ms = now_ms
         self._on_committed = on_committed
+        self._tell = tell
         group, is_held = options.group, options.is_held
         self._group = group and ArchiveGroup(wire, group, is_held=is_held, tell=tell)
         self._logs: dict[tuple[str, UUID], CommitLog] = {}
@@ -292,7 +314,9 @@ class ArchiveJob:
             snapshot = self._log(topic, topic_id).read()
             planned = self._plan(described, topic_id, snapshot.coverage)
             if until is None:
-                until = {one.partition: one.end for one in choose(topic_id, planned.ranges)}
+                chosen = choose(topic_id, planned.ranges)
+                until = {one.partition: one.end for one in chosen}
+                self._check_epochs(topic, topic_id, snapshot.coverage, until)
                 summary.ends = {
                     partition: one.next for partition, one in snapshot.coverage.partitions.items()
                 }
@@ -311,6 +335,34 @@ class ArchiveJob:
             others = "".join(f"; neither can partition {one}" for one in [*refused][1:])
             raise ArchiveError(f"{next(iter(refused.values())).why}{others}")
         return summary
+
+    def _check_epochs(
+        self, topic: str, topic_id: UUID, coverage: Coverage, partitions: Collection[int]
+    ) -> None:
+        """Raise ArchiveError where a log has grown again over records that it had lost.
+
+        Where loss is accepted it is told. A server that cannot be asked is believed.
+        """
+        generation = generation_directory(str(self._root), topic, topic_id)
+        lasts: dict[int, tuple[int, int]] = {}
+        for partition in partitions:
+            known = coverage.partitions.get(partition)
+            last = None if known is None else last_record(generation, known)
+            if last is not None and last[1] >= 0:
+                lasts[partition] = last
+        if not lasts:
+            return
+        epochs = {partition: leader_epoch for partition, (_, leader_epoch) in lasts.items()}
+        try:
+            found = self._wire.call(self._wire.client.epoch_ends(topic, epochs))
+        except UnsupportedApiError:
+            return
+        for partition, last in lasts.items():
+            why = find_truncation(topic, partition, last, found[partition])
+            if why is not None and not self._options.accept_loss:
+                raise ArchiveError(f"{why}; accept the loss to go on behind offset {last[0]}")
+            if why is not None:
+                self._tell(f"Lost: {why}.")
 
     def _sizes_of(self, topic_id: UUID, ranges: Sequence[OffsetRange]) -> dict[int, float]:
         """Return how many stored bytes an offset takes, by partition: of the first few of each."""

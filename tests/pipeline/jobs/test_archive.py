@@ -8,9 +8,17 @@ from uuid import UUID, uuid4
 import pyarrow as pa
 import pytest
 
-from kgw.client import ConnectionLostError, GroupClient, NewRecord, Producer, TransactionalClient
+from kgw.client import (
+    AsyncClient,
+    ConnectionLostError,
+    GroupClient,
+    NewRecord,
+    Producer,
+    TransactionalClient,
+)
 from kgw.client.admin import TOPIC
 from kgw.client.groups import GroupOffset
+from kgw.client.values import EpochRange
 from kgw.errors import CorruptionError
 from kgw.offsets.ranges import OffsetBounds
 from kgw.pipeline.archive.audit import audit
@@ -29,6 +37,7 @@ from kgw.pipeline.jobs.archive import (
     ArchiveOptions,
     Due,
     Plan,
+    find_truncation,
     plan,
 )
 from kgw.pipeline.jobs.archive_unit import split_at_gaps
@@ -42,7 +51,7 @@ from tests.pipeline.jobs.runners import Backwards
 from tests.pipeline.serving import ServedTopics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from kgw.backend.base import ReadResult
@@ -551,6 +560,42 @@ def test_a_log_that_ends_before_its_archive_is_refused() -> None:
     entry = Entry(uuid4(), TOPIC_ID, added=(Hole(0, 5, 8, "control"),), starts={0: 5})
     with pytest.raises(ArchiveError, match="partition 0: the archive goes to offset 8, and the lo"):
         plan("t", TOPIC_ID, apply(coverage, entry), {0: OffsetBounds(5, 8)}, accept_loss=True)
+
+
+def test_a_log_that_has_grown_again_over_what_it_lost_is_refused(
+    served: ServedTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the leader epoch of the last record; where the server knows none, the run goes on."""
+    served.create("truncated", 2)
+    served.number("truncated", {0: 10, 1: 10})
+    job(served, tmp_path).run_once("truncated")
+    served.number("truncated", {0: 10})
+    asked: list[Mapping[int, int]] = []
+    end: EpochRange | None = EpochRange(0, 7)
+
+    async def ends(
+        _: AsyncClient, __: str, leader_epochs: Mapping[int, int]
+    ) -> dict[int, EpochRange | None]:
+        asked.append(leader_epochs)
+        return dict.fromkeys(leader_epochs, end)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AsyncClient, "epoch_ends", ends)
+        lost = "partition 0: the archive has offset 9, .* lost offsets 7 to 9, and others may"
+        with pytest.raises(ArchiveError, match=lost):
+            job(served, tmp_path).run_once("truncated")
+        assert [0] == list(asked[0])
+        served.number("truncated", {1: 1})
+        told: list[str] = []
+        job(served, tmp_path, accept_loss=True, tell=told.append).run_once("truncated")
+        assert 2 == len(told)
+        served.number("truncated", {0: 10})
+        end = None
+        assert 10 == job(served, tmp_path).run_once("truncated").records
+    # As the server has it, the epoch goes on.
+    served.number("truncated", {0: 10, 1: 10})
+    assert 20 == job(served, tmp_path).run_once("truncated").records
+    assert find_truncation("t", 0, (9, 3), EpochRange(3, 10)) is None
 
 
 def test_a_partition_is_due_with_a_files_worth_or_after_a_wait() -> None:
