@@ -68,6 +68,8 @@ class Reading(NamedTuple):
     fail_on_data_loss: bool = True
     """Whether offsets that are no more raise, or are logged and skipped."""
     check_crcs: bool = True
+    most_bytes: int | None = None
+    """Of stored batches of a range, about: what is behind them is left out."""
     patience_s: float = REQUEST_TIMEOUT_S
     """How long a server may answer with nothing at an offset below the end."""
 
@@ -272,6 +274,7 @@ class _RangeReader:
         self._position = wanted.first
         self._pace = Pace(reading.max_bytes_per_s)
         self._next_s = 0.0
+        self._read_bytes = 0
         self._fetch_bytes = reading.max_fetch_bytes
         if reading.max_bytes_per_s is not None:
             # Not more at once than comes in a second, so that a low rate is even.
@@ -280,9 +283,12 @@ class _RangeReader:
             )
 
     async def next(self) -> Piece | None:
-        """Return the next piece; None at the end of the range."""
+        """Return the next piece; None at the end of the range, or when enough was read of it."""
         patience_ends_s = None
-        while self._position < self._wanted.end:
+        most_bytes = self._reading.most_bytes
+        while self._position < self._wanted.end and (
+            most_bytes is None or self._read_bytes < most_bytes
+        ):
             if self._reading.max_bytes_per_s is not None:
                 await self._clock.sleep_until(self._next_s)
             position = self._position
@@ -292,6 +298,7 @@ class _RangeReader:
                 whole_bytes, next_offset = whole_batches(fetched.records)
                 if next_offset > position:
                     self._position = next_offset
+                    self._read_bytes += whole_bytes
                     data = fetched.records[:whole_bytes]
                     return Piece(position, data, fetched.aborted, next_offset)
                 if len(fetched.records) and self._fetch_bytes < _LARGEST_FETCH_BYTES:

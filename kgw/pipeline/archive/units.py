@@ -71,8 +71,11 @@ def write_unit(
     *,
     sizes: Sizes = Sizes(),
     kind: str = "append",
+    may_end_early: bool = False,
 ) -> tuple[Piece, ...]:
     """Write a unit, and return the pieces that cover it exactly, for a commit.
+
+    With `may_end_early` they cover as much of its beginning as there are parts of, but something.
 
     `parts` are answers of the decoder with all columns, each beginning where the one before it
     ended; what they hold past the unit's end must have been left out by the decoder. What is lost
@@ -108,7 +111,7 @@ def write_unit(
             if file.raw_bytes >= sizes.file_bytes:
                 pieces.append(file.finish(position, kind))
                 file = begin(position)
-        if position != unit.end:
+        if position != unit.end and (position == unit.first or not may_end_early):
             raise ArchiveError(
                 f"partition {unit.partition}: offsets {position} to {unit.end - 1} did not come"
             )

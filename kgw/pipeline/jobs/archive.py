@@ -26,11 +26,11 @@ from kgw.pipeline.jobs.archive_unit import Refused, UnitSettings, attempt_range
 from kgw.pipeline.jobs.holding import DEFAULT_GROUP, ArchiveGroup
 from kgw.pipeline.jobs.loading import settings_of
 from kgw.pipeline.ranges import LEAST_PIECE, OffsetRange, cut_ranges
-from kgw.pipeline.wire import Reading
+from kgw.pipeline.wire import MAX_FETCH_BYTES, Reading
 from kgw.types import TopicId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from kgw.client import TopicDescription
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from kgw.pipeline.wire import WireClient
 
 _SAMPLE_BYTES: Final = 256 << 10
+# A unit ends when so many times the stored bytes are read that it seemed to have: what is behind
+# the sample may be larger by any factor, and is committed only with the unit.
+_LARGE_UNIT: Final = 2
 # What another archiver of the same topic may cause. A file that is missing is no such thing: where
 # tasks write to another directory than the driver reads, each new attempt would lose its files.
 _OVERTAKEN: Final = frozenset({Fault.OVERLAP, Fault.WRONG_START})
@@ -422,20 +425,18 @@ class ArchiveJob:
             summary.lost_offsets += count_lost(planned.lost)
         if not ranges:
             return {}
-        units = cut(
-            ranges,
-            self._sizes_of(summary.topic_id, ranges),
-            parallelism=self._runner.parallelism,
-            unit_bytes=self._options.sizes.file_bytes,
-        )
+        units = self._cut(summary.topic_id, ranges)
         rate = self._options.max_bytes_per_s
         at_once = min(self._runner.parallelism, len(units))
+        most_bytes = _LARGE_UNIT * self._options.sizes.file_bytes
         settings = UnitSettings(
             self._bootstrap,
             generation,
             summary.topic_id,
             Reading(
                 read_committed=True,
+                most_bytes=most_bytes,
+                max_fetch_bytes=max(_SAMPLE_BYTES, min(MAX_FETCH_BYTES, most_bytes)),
                 max_bytes_per_s=None if rate is None else max(1, rate // at_once),
             ),
             self._options.sizes,
@@ -445,7 +446,7 @@ class ArchiveJob:
         next_offsets = {one.partition: one.first for one in ranges}
         done: dict[int, dict[int, tuple[int, tuple[Piece, ...]]]] = defaultdict(dict)
         overtaken: set[int] = set()
-        for unit, pieces in self._runner.run(units, partial(attempt_range, settings)):
+        for unit, pieces in self._read(units, settings):
             if isinstance(pieces, Refused):
                 return {unit.partition: pieces}
             waiting = done[unit.partition]
@@ -472,6 +473,30 @@ class ArchiveJob:
             self._tell_group(summary, log.read().coverage)
             self._on_committed(committed)
         return {}
+
+    def _cut(self, topic_id: UUID, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+        return cut(
+            ranges,
+            self._sizes_of(topic_id, ranges),
+            parallelism=self._runner.parallelism,
+            unit_bytes=self._options.sizes.file_bytes,
+        )
+
+    def _read(
+        self, units: Sequence[OffsetRange], settings: UnitSettings
+    ) -> Iterator[tuple[OffsetRange, tuple[Piece, ...] | Refused]]:
+        """Yield what became of units, each up to where it was read; the rest of it comes later."""
+        while units:
+            rests = []
+            for unit, pieces in self._runner.run(units, partial(attempt_range, settings)):
+                end = unit.end if isinstance(pieces, Refused) else pieces[-1].last + 1
+                if end < unit.end:
+                    rests.append(unit._replace(first=end))
+                yield unit._replace(end=end), pieces
+            for one in rests:
+                # What is there is unlike what the unit was cut by.
+                self._sizes.pop((settings.topic_id, one.partition), None)
+            units = self._cut(settings.topic_id, rests)
 
     def _is_compacted(self, topic: str) -> bool:
         return "compact" in settings_of(self._wire, topic).get("cleanup.policy", "")

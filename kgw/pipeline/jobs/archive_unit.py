@@ -76,12 +76,16 @@ def attempt_range(settings: UnitSettings, wanted: OffsetRange) -> tuple[Piece, .
 def archive_range(settings: UnitSettings, wanted: OffsetRange) -> tuple[Piece, ...]:
     """Read a range and write its files; they count when they are committed.
 
+    A range that turns out to be much larger than it seemed ends early: the last piece says where.
+
     Raises ArchiveError, ClientError, PipelineError.
     """
     unit = Unit(settings.topic_id, wanted.partition, wanted.first, wanted.end)
     with WireClient(settings.bootstrap) as wire:
         parts = _read(wire, settings, wanted)
-        return write_unit(settings.generation, unit, parts, sizes=settings.sizes)
+        return write_unit(
+            settings.generation, unit, parts, sizes=settings.sizes, may_end_early=True
+        )
 
 
 def _read(
@@ -97,6 +101,8 @@ def _read(
             for part in _parts(wire, settings, wanted._replace(first=position, end=end)):
                 yield part
                 position = part.next_offset
+            if position < end:
+                return
             end = wanted.end
         except (DataLossError, DamagedRecordsError) as error:
             lost = _find_lost(wire, settings, wanted, error)

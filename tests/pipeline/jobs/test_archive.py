@@ -29,7 +29,7 @@ from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.archive.reading import read_range
 from kgw.pipeline.archive.sweeping import GRACE_S
-from kgw.pipeline.archive.units import Unit, write_unit
+from kgw.pipeline.archive.units import Sizes, Unit, write_unit
 from kgw.pipeline.arrow.encode import encode_at_offsets
 from kgw.pipeline.errors import PipelineError
 from kgw.pipeline.jobs.archive import (
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 
     from kgw.backend.base import ReadResult
     from kgw.pipeline.archive.coverage import PartitionCoverage
-    from kgw.pipeline.archive.units import Sizes
     from kgw.pipeline.jobs.archive import Committed
 
 TOPIC_ID = UUID(int=7)
@@ -154,6 +153,29 @@ def test_everything_is_archived_once(served: ServedTopics, tmp_path: Path) -> No
     served.number("whole", {2: 5})
     again = job(served, tmp_path).run_once("whole")
     assert (5, {0: 45_000, 1: 10, 2: 5}) == (again.offsets, again.ends)
+
+
+def test_a_unit_that_is_larger_than_it_seemed_ends_early(
+    served: ServedTopics, tmp_path: Path
+) -> None:
+    """Small records in front say nothing of those behind: these come in units of their own."""
+    served.create("unlike")
+    served.number("unlike", {0: 20_000})
+    for index in range(30):
+        served.produce("unlike", {0: [NewRecord(None, os.urandom(100_000), index)]})
+    commits: list[int] = []
+
+    def note(one: Committed) -> None:
+        commits.append(sum(file.bytes for file in one.pieces if isinstance(file, DataFile)))
+
+    sizes = Sizes(row_group_bytes=1 << 18, file_bytes=1 << 18)
+    runner = Backwards(step=1)
+    summary = job(served, tmp_path, runner, on_committed=note, sizes=sizes).run_once("unlike")
+
+    assert (20_030, 20_030) == (summary.offsets, summary.ends[0])
+    assert [] == [one for one in commits if one > 1_000_000]
+    ours, theirs = values(served, tmp_path, "unlike", 0)
+    assert theirs == ours
 
 
 def test_a_second_archiver_removes_what_it_was_too_late_with(
