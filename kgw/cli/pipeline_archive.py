@@ -16,7 +16,8 @@ from kgw.cli.pipeline_spark import SparkWhenNeeded, master_option
 from kgw.cli.settings import parsed
 from kgw.pipeline.archive.entry import DataFile
 from kgw.pipeline.archive.units import Sizes
-from kgw.pipeline.jobs.archive import ArchiveJob, ArchiveOptions, Due
+from kgw.pipeline.jobs.archive import ArchiveJob, ArchiveOptions
+from kgw.pipeline.jobs.archive_plan import Due
 from kgw.pipeline.jobs.holding import DEFAULT_GROUP
 from kgw.pipeline.options import parse_size_bytes
 from kgw.pipeline.wire import WireClient

@@ -32,14 +32,8 @@ from kgw.pipeline.archive.sweeping import GRACE_S
 from kgw.pipeline.archive.units import Sizes, Unit, write_unit
 from kgw.pipeline.arrow.encode import encode_at_offsets
 from kgw.pipeline.errors import PipelineError
-from kgw.pipeline.jobs.archive import (
-    ArchiveJob,
-    ArchiveOptions,
-    Due,
-    Plan,
-    find_truncation,
-    plan,
-)
+from kgw.pipeline.jobs.archive import ArchiveJob, ArchiveOptions
+from kgw.pipeline.jobs.archive_plan import Due, Plan, find_truncation, plan
 from kgw.pipeline.jobs.archive_unit import split_at_gaps
 from kgw.pipeline.jobs.holding import find_stranger, hold
 from kgw.pipeline.ranges import OffsetRange
