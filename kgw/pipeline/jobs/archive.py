@@ -29,7 +29,6 @@ from kgw.pipeline.jobs.loading import settings_of
 from kgw.pipeline.wire import MAX_FETCH_BYTES, Reading
 
 if TYPE_CHECKING:
-    from kgw.pipeline.ranges import OffsetRange
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from kgw.pipeline.archive.coverage import Coverage
     from kgw.pipeline.archive.entry import Piece
     from kgw.pipeline.jobs.running import Runner
+    from kgw.pipeline.ranges import OffsetRange
     from kgw.pipeline.wire import WireClient
 
 _SAMPLE_BYTES: Final = 256 << 10

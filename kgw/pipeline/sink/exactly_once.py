@@ -173,7 +173,10 @@ class ExactlyOnce:
 
     async def _decide(self, decider: TransactionalProducer, decision: Decision, topic: str) -> None:
         parts = encode_decision(decision)
-        partitions = len((await self._wire.client.topic(topic)).partitions)
+        client = self._wire.client
+        # As often as it takes: a gateway that is started again does not end the query.
+        described = await client.retrying(lambda: client.find_topic(topic))
+        partitions = 0 if described is None else len(described.partitions)
         if len(parts) > partitions:
             await self._abort(decision.producers)
             raise PipelineError(
@@ -189,7 +192,8 @@ class ExactlyOnce:
     async def _check_open(self, decision: Decision, producer: TransactionalProducer) -> None:
         """Raise PipelineError for a transaction that has ended, while nothing is decided yet."""
         name = producer.transactional_id
-        found = await TransactionClient(self._wire.client).describe(name)
+        client = self._wire.client
+        found = await client.retrying(lambda: TransactionClient(client).describe(name))
         is_same = (found.producer_id, found.producer_epoch) == producer[1:]
         if found.state != "Ongoing" or not is_same:
             raise PipelineError(

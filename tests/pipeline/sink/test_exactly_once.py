@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgw.client import ClientError, TransactionalClient, TransactionalProducer, TransactionClient
+from kgw.client import (
+    AsyncClient,
+    ClientError,
+    ConnectionLostError,
+    TransactionalClient,
+    TransactionalProducer,
+    TransactionClient,
+)
 from kgw.pipeline.errors import OptionError, PipelineError
 from kgw.pipeline.options import read_sink_options
 from kgw.pipeline.ranges import OffsetRange
@@ -131,6 +138,30 @@ def test_rows_are_there_when_their_batch_is_committed(sink: Sink) -> None:
     sink.commit(1, sink.write(1, 4))
     assert sink.committed() == [1, 2, 3, 4]
     assert sink.open_transactions() == []
+
+
+def test_a_batch_is_decided_while_the_server_is_started_again(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is asked before the decision is asked again."""
+    written = sink.write(0, 1)
+    failed = []
+
+    def fail_first(asked: type, method: str) -> None:
+        ask = getattr(asked, method)
+
+        async def fails(*args: Any) -> Any:
+            if method not in failed:
+                failed.append(method)
+                raise ConnectionLostError("closed")
+            return await ask(*args)
+
+        monkeypatch.setattr(asked, method, fails)
+
+    fail_first(AsyncClient, "find_topic")
+    fail_first(TransactionClient, "describe")
+    sink.commit(0, written)
+    assert (["find_topic", "describe"], [1]) == (failed, sink.committed())
 
 
 def test_a_batch_that_was_not_decided_is_written_anew(sink: Sink) -> None:
