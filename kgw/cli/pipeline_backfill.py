@@ -113,7 +113,7 @@ def backfill(
             )
             name = str(topic_id)
         else:
-            name = job or f"{topic}-{target}"
+            name = job or append.default_job(topic, target)
             appended = Backfill(address, name, generation, topic_id, target, codec)
             loading = _Loading(
                 appended, partial(append.plan, wire, appended), partial(append.run, wire, appended)

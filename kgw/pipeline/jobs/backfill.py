@@ -65,6 +65,11 @@ class Backfill(NamedTuple):
         return False
 
 
+def default_job(topic: str, target: str) -> str:
+    """Return the name of a job that was given none: no other pair of topics has it. Pure."""
+    return f"{topic}:{target}"
+
+
 class Written(NamedTuple):
     """What a run has written to a partition."""
 

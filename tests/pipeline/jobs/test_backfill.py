@@ -10,7 +10,7 @@ from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.archive.reading import read_range
 from kgw.pipeline.jobs.archive import ArchiveJob, ArchiveOptions
-from kgw.pipeline.jobs.backfill import Backfill, backfill_partition, plan, run
+from kgw.pipeline.jobs.backfill import Backfill, backfill_partition, default_job, plan, run
 from kgw.pipeline.jobs.loading import Standing
 from kgw.pipeline.ranges import OffsetRange
 from kgw.pipeline.wire import Reading
@@ -144,3 +144,9 @@ def test_what_cannot_be_written_is_refused(served: ServedTopics, tmp_path: Path)
     other = archived(served, tmp_path, "another", "another-target")
     with pytest.raises(ArchiveError, match="job refused has written another archive"):
         plan(served.wire, other._replace(job="refused", target="refused-target"))
+
+
+def test_no_two_pairs_of_topics_have_a_job_in_common() -> None:
+    """Topics have dashes, dots and underscores in their names."""
+    pairs = ("a-b", "c"), ("a", "b-c"), ("a.b", "c"), ("a", "b.c")
+    assert 4 == len({default_job(*pair) for pair in pairs})
