@@ -10,9 +10,10 @@ if TYPE_CHECKING:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory of a generation; those above it are synced so that it stays."""
-    if path.is_dir():
-        return
+    """Make a directory of a generation; those above it are synced so that it stays.
+
+    Also where it is there: who made it may have been killed before that.
+    """
     path.mkdir(parents=True, exist_ok=True)
     # The generation, the topic, the root, and what the root is in.
     for parent in list(path.parents)[:4]:
