@@ -12,6 +12,7 @@ from kgw.cli.client import Bootstrap, client_options
 from kgw.cli.errors import ExitCode
 from kgw.cli.output import note, print_json, print_rows
 from kgw.cli.pipeline_archives import archive_option, chosen_topics
+from kgw.errors import KgwError
 from kgw.pipeline.archive.audit import MAX_LEVEL, audit
 from kgw.pipeline.archive.commit_log import CommitLog
 from kgw.pipeline.archive.comparing import LEVEL, Standing, compare
@@ -70,6 +71,7 @@ def audit_archive(
     address = ",".join(f"{host}:{port}" for host, port in bootstrap)
     rows: list[dict[str, Any]] = []
     findings: list[dict[str, Any]] = []
+    failures: list[KgwError] = []
     for topic in chosen_topics(root, topics):
         lives = archived_lives(root, topic)
         readable = []
@@ -85,7 +87,12 @@ def audit_archive(
             rows.append(_counts(generation, topic, topic_id))
         if level == LEVEL and readable:
             with WireClient(address, client_id="kgw-pipeline-audit") as wire:
-                findings += _compare(wire, root, topic, lives, readable, allow_gaps=allow_gaps)
+                compared = _compare(wire, root, topic, lives, readable, allow_gaps=allow_gaps)
+                try:
+                    for one in compared:
+                        findings.append(one)
+                except KgwError as error:
+                    failures.append(error)
     if is_json:
         print_json({"archive": str(root), "level": level, "topics": rows, "findings": findings})
     else:
@@ -93,6 +100,10 @@ def audit_archive(
         if findings:
             click.echo()
             print_rows(findings, "topic level finding detail")
+    for failure in failures[1:]:
+        note(str(failure))
+    if failures:
+        raise failures[0]
     if findings:
         ctx.exit(ExitCode.FAILED)
 
@@ -135,7 +146,9 @@ def _compare(
 ) -> Iterator[dict[str, Any]]:
     described = wire.find_topic(topic)
     topic_id = None if described is None else UUID(bytes=bytes(described.topic_id))
-    if described is None or topic_id not in lives:
+    if described is None:
+        raise ArchiveError(f"there is no topic {topic} on the server to compare its archive with")
+    if topic_id is None or topic_id not in lives:
         raise ArchiveError(f"topic {topic} as it is on the server was never archived to {root}")
     if topic_id not in readable:
         return
