@@ -269,6 +269,7 @@ def _print_summaries(summaries: list[Summary], *, is_json: bool) -> None:
             "files": one.files,
             "bytes": one.bytes,
             "lost_offsets": one.lost_offsets,
+            "altered_header_keys": one.altered_keys,
             "overtaken_units": one.overtaken_units,
             "swept_files": one.swept_files,
             "partitions": [

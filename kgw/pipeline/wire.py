@@ -22,7 +22,8 @@ from kgw.clock import SystemClock
 from kgw.config.listeners import parse_address
 from kgw.errors import ErrorCode
 from kgw.pipeline.arrow.columns import ALL_COLUMNS
-from kgw.pipeline.arrow.decode import BatchError, damage_end, decode_batches
+from kgw.pipeline.arrow.damage import BatchError, damage_end
+from kgw.pipeline.arrow.decode import decode_batches
 from kgw.pipeline.errors import (
     DamagedRecordsError,
     DataLossError,

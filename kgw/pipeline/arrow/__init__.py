@@ -15,6 +15,7 @@ check_crcs=True)` takes the bytes of one partition of a Fetch answer and answers
 - `missing`: such pairs of offsets that no batch covers, or that have no record in a batch with
   data: what compaction has removed, or what is lost. Rows, control ranges and these are exactly
   `first_offset` to `next_offset`.
+- `altered_keys`: how many keys of headers are not UTF-8, so that some bytes were replaced.
 - `is_partial`: whole batches are left over, since this much becomes too large at once. Call again
   with the same bytes and `first_offset=next_offset`; fetch only when it is False.
 

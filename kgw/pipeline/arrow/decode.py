@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from kgw.errors import ErrorCode
 from kgw.pipeline.arrow.columns import ALL_COLUMNS, HEADERS_TYPE, SCHEMA
+from kgw.pipeline.arrow.damage import BatchError
 from kgw.pipeline.arrow.varints import read_varints
 from kgw.records.aborted import aborted_batches
 from kgw.records.batch import (
@@ -78,14 +79,6 @@ _HEADER_TYPE: Final = np.dtype(
 )
 
 
-class BatchError(RecordError):
-    """A batch that cannot be read."""
-
-    def __init__(self, text: str, code: ErrorCode, base_offset: int) -> None:
-        super().__init__(text, code)
-        self.base_offset = base_offset
-
-
 class Decoded(NamedTuple):
     """The records of some batches; see the package for what each field holds."""
 
@@ -94,6 +87,7 @@ class Decoded(NamedTuple):
     control_ranges: list[tuple[int, int]]
     is_partial: bool
     missing: Sequence[tuple[int, int]] = ()
+    altered_keys: int = 0
 
 
 class _Batches(NamedTuple):
@@ -169,7 +163,9 @@ def decode_batches(
     batches = batches.pick(has_data)
     fields = _read_fields(whole, batches, payloads, limits)
     fields = fields.between(first_offset, end_offset)
-    record_batch = _columns(whole, batches, payloads, fields, frozenset(columns), limits)
+    record_batch, altered_keys = _columns(
+        whole, batches, payloads, fields, frozenset(columns), limits
+    )
     firsts = np.clip(silent.base_offsets, first_offset, next_offset)
     ends = np.clip(silent.next_offsets, first_offset, next_offset)
     missing = []
@@ -180,7 +176,9 @@ def decode_batches(
             first_offset,
             next_offset,
         )
-    return Decoded(record_batch, next_offset, _joined(firsts, ends), is_partial, missing)
+    return Decoded(
+        record_batch, next_offset, _joined(firsts, ends), is_partial, missing, altered_keys
+    )
 
 
 def _find_batches(data: bytes, end_offset: int | None) -> tuple[_Batches, bool]:
@@ -241,31 +239,6 @@ def _reason_against(data: bytes, position: int) -> RecordError:
 def _refuse(base_offset: int, reason: RecordError) -> NoReturn:
     text = f"the batch at offset {base_offset}: {reason}"
     raise BatchError(text, reason.code, base_offset) from reason
-
-
-def damage_end(data: Buffer, base_offset: int) -> int | None:
-    """Return where a batch ends that cannot be read, by its header and by what follows it.
-
-    None where that cannot be known, as its header may be what is damaged.
-    """
-    view = memoryview(data)
-    position = 0
-    try:
-        batch = read_batch(view)
-        while batch.base_offset < base_offset:
-            position += PREFIX_BYTES + batch.batch_length
-            batch = read_batch(view, position)
-        following = position + PREFIX_BYTES + batch.batch_length
-        after = read_batch(view, following) if following < len(view) else None
-    except RecordError:
-        return None
-    end = batch.base_offset + batch.last_offset_delta + 1
-    if after is None:
-        # Two fields that say the same are not both damaged.
-        is_sure = batch.record_count == batch.last_offset_delta + 1
-    else:
-        is_sure = end <= after.base_offset
-    return end if batch.base_offset == base_offset < end and is_sure else None
 
 
 def _unpack_batches(
@@ -470,8 +443,10 @@ def _columns(
     fields: _Fields,
     columns: frozenset[str],
     limits: DecompressionLimits,
-) -> pa.RecordBatch:
+) -> tuple[pa.RecordBatch, int]:
+    """Return the columns, and how many keys of headers are not as they are stored."""
     made: dict[str, pa.Array] = {}
+    altered_keys = 0
     headers = batches.headers
     of_batch = fields.batches
     appended = (headers["attributes"] & LOG_APPEND_TIME_FLAG) != 0
@@ -494,12 +469,13 @@ def _columns(
     if "value" in columns:
         made["value"] = _take(payloads.data, fields.value_starts, fields.value_lengths)
     if "headers" in columns:
-        column, wrong = _headers(payloads.data, fields)
+        column, wrong, altered_keys = _headers(payloads.data, fields)
         if wrong.any():
             _refuse_records(data, int(batches.positions[of_batch[wrong.argmax()]]), limits)
         made["headers"] = column
     schema = pa.schema([field for field in SCHEMA if field.name in columns])
-    return pa.RecordBatch.from_arrays([made[name] for name in schema.names], schema=schema)
+    batch = pa.RecordBatch.from_arrays([made[name] for name in schema.names], schema=schema)
+    return batch, altered_keys
 
 
 def _take(data: bytes, starts: Int64s, lengths: Int64s) -> pa.Array:
@@ -522,15 +498,15 @@ def _take(data: bytes, starts: Int64s, lengths: Int64s) -> pa.Array:
     return spans.take(pa.array(every_other, mask=nulls if nulls.any() else None))
 
 
-def _headers(data: bytes, fields: _Fields) -> tuple[pa.Array, Flags]:
-    """Return the column of headers, and which records' headers cannot be read."""
+def _headers(data: bytes, fields: _Fields) -> tuple[pa.Array, Flags, int]:
+    """Return the column of headers, which records' headers cannot be read, and altered keys."""
     bytes_ = np.frombuffer(data, np.uint8)
     wrong = np.zeros(len(fields.ends), np.bool_)
     counts, position = read_varints(bytes_, fields.header_starts, wrong)
     wrong |= (counts < 0) | (counts > MAX_HEADERS) | ((counts == 0) & (position != fields.ends))
     wrong |= counts * 2 > fields.ends - position
     if wrong.any():
-        return None, wrong
+        return None, wrong, 0
     lists = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=lists[1:])
     total = int(lists[-1])
@@ -554,11 +530,12 @@ def _headers(data: bytes, fields: _Fields) -> tuple[pa.Array, Flags]:
         wrong_here |= (position > fields.ends[rows]) | (is_last & (position != fields.ends[rows]))
         if wrong_here.any():
             wrong[rows[wrong_here]] = True
-            return None, wrong
+            return None, wrong, 0
         rows, position = rows[~is_last], position[~is_last]
+    keys, altered_keys = _text(_take(data, key_starts, key_lengths))
     structs = pa.StructArray.from_arrays(
         [
-            _text(_take(data, key_starts, key_lengths)),
+            keys,
             _take(data, value_starts, value_lengths),
         ],
         fields=list(HEADERS_TYPE.value_type),
@@ -566,11 +543,16 @@ def _headers(data: bytes, fields: _Fields) -> tuple[pa.Array, Flags]:
     has_none = counts == 0
     mask = pa.array(has_none) if has_none.any() else None
     offsets = pa.array(lists)
-    return pa.ListArray.from_arrays(offsets, structs, type=HEADERS_TYPE, mask=mask), wrong
+    column = pa.ListArray.from_arrays(offsets, structs, type=HEADERS_TYPE, mask=mask)
+    return column, wrong, altered_keys
 
 
-def _text(column: pa.Array) -> pa.Array:
+def _text(column: pa.Array) -> tuple[pa.Array, int]:
+    """Return bytes as text, and how many of them were none."""
     try:
-        return column.cast(pa.string())
+        return column.cast(pa.string()), 0
     except pa.ArrowInvalid:
-        return pa.array([key.decode("utf-8", "replace") for key in column.to_pylist()], pa.string())
+        stored = column.to_pylist()
+        texts = [key.decode("utf-8", "replace") for key in stored]
+        altered = sum(text.encode() != key for text, key in zip(texts, stored, strict=True))
+        return pa.array(texts, pa.string()), altered

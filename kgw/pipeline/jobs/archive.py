@@ -88,6 +88,8 @@ class Summary:
     lost_offsets: int = 0
     overtaken_units: int = 0
     """Units that another archiver was faster with; their files were removed."""
+    altered_keys: int = 0
+    """Keys of headers that are not UTF-8, so that some of their bytes were replaced."""
     swept_files: int = 0
     """Files of runs that died, which no commit names; they were removed."""
     ends: dict[int, int] = field(default_factory=dict)
@@ -212,6 +214,11 @@ class ArchiveJob:
             for partition, one in self._run(planned, ranges, summary).items():
                 refused[partition] = one
                 until[partition] = one.offset
+        if summary.altered_keys:
+            self._tell(
+                f"Topic {topic}: {summary.altered_keys} keys of headers are not UTF-8; the archive "
+                "has them with U+FFFD for what is not."
+            )
         if refused:
             others = "".join(f"; neither can partition {one}" for one in [*refused][1:])
             raise ArchiveError(f"{next(iter(refused.values())).why}{others}")
@@ -324,7 +331,7 @@ class ArchiveJob:
         next_offsets = {one.partition: one.first for one in ranges}
         done: dict[int, dict[int, tuple[int, tuple[Piece, ...]]]] = defaultdict(dict)
         overtaken: set[int] = set()
-        for unit, pieces in self._read(units, settings):
+        for unit, pieces in self._read(units, settings, summary):
             if isinstance(pieces, Refused):
                 return {unit.partition: pieces}
             waiting = done[unit.partition]
@@ -361,16 +368,20 @@ class ArchiveJob:
         )
 
     def _read(
-        self, units: Sequence[OffsetRange], settings: UnitSettings
+        self, units: Sequence[OffsetRange], settings: UnitSettings, summary: Summary
     ) -> Iterator[tuple[OffsetRange, tuple[Piece, ...] | Refused]]:
         """Yield what became of units, each up to where it was read; the rest of it comes later."""
         while units:
             rests = []
-            for unit, pieces in self._runner.run(units, partial(attempt_range, settings)):
-                end = unit.end if isinstance(pieces, Refused) else pieces[-1].last + 1
+            for unit, archived in self._runner.run(units, partial(attempt_range, settings)):
+                if isinstance(archived, Refused):
+                    yield unit, archived
+                    continue
+                end = archived.pieces[-1].last + 1
                 if end < unit.end:
                     rests.append(unit._replace(first=end))
-                yield unit._replace(end=end), pieces
+                summary.altered_keys += archived.altered_keys
+                yield unit._replace(end=end), archived.pieces
             for one in rests:
                 # What is there is unlike what the unit was cut by.
                 self._sizes.pop((settings.topic_id, one.partition), None)

@@ -58,7 +58,16 @@ class UnreadableError(ArchiveError):
         self.offset = offset
 
 
-def attempt_range(settings: UnitSettings, wanted: OffsetRange) -> tuple[Piece, ...] | Refused:
+class Archived(NamedTuple):
+    """What was written of a range."""
+
+    pieces: tuple[Piece, ...]
+    """They cover it from its beginning on, as far as it was read."""
+    altered_keys: int = 0
+    """How many keys of headers are not UTF-8, so that some of their bytes were replaced."""
+
+
+def attempt_range(settings: UnitSettings, wanted: OffsetRange) -> Archived | Refused:
     """Do `archive_range`, and return what is wrong with the range.
 
     Raises ClientError, and TopicChangedError: no partition can be read then.
@@ -73,7 +82,7 @@ def attempt_range(settings: UnitSettings, wanted: OffsetRange) -> tuple[Piece, .
         return Refused(str(error), wanted.first)
 
 
-def archive_range(settings: UnitSettings, wanted: OffsetRange) -> tuple[Piece, ...]:
+def archive_range(settings: UnitSettings, wanted: OffsetRange) -> Archived:
     """Read a range and write its files; they count when they are committed.
 
     A range that turns out to be much larger than it seemed ends early: the last piece says where.
@@ -82,80 +91,80 @@ def archive_range(settings: UnitSettings, wanted: OffsetRange) -> tuple[Piece, .
     """
     unit = Unit(settings.topic_id, wanted.partition, wanted.first, wanted.end)
     with WireClient(settings.bootstrap) as wire:
-        parts = _read(wire, settings, wanted)
-        return write_unit(
-            settings.generation, unit, parts, sizes=settings.sizes, may_end_early=True
+        reader = _Reader(wire, settings, wanted)
+        pieces = write_unit(
+            settings.generation, unit, reader.read(), sizes=settings.sizes, may_end_early=True
         )
+    return Archived(pieces, reader.altered_keys)
 
 
-def _read(
-    wire: WireClient, settings: UnitSettings, wanted: OffsetRange
-) -> Iterator[Decoded | Lost]:
-    """Yield what a range holds, and what is lost of it where that is accepted.
+class _Reader:
+    """Reads a range, as far as that goes."""
 
-    Raises UnreadableError for what cannot be read, and TopicChangedError, PipelineError.
-    """
-    position, end = wanted.first, wanted.end
-    while position < wanted.end:
-        try:
-            for part in _parts(wire, settings, wanted._replace(first=position, end=end)):
+    def __init__(self, wire: WireClient, settings: UnitSettings, wanted: OffsetRange) -> None:
+        self.altered_keys = 0
+        self._wire = wire
+        self._settings = settings
+        self._wanted = wanted
+
+    def read(self) -> Iterator[Decoded | Lost]:
+        """Yield what the range holds, and what is lost of it where that is accepted.
+
+        Raises UnreadableError for what cannot be read, and TopicChangedError, PipelineError.
+        """
+        position, end = self._wanted.first, self._wanted.end
+        while position < self._wanted.end:
+            try:
+                for part in self._parts(self._wanted._replace(first=position, end=end)):
+                    yield part
+                    position = part.next_offset
+                if position < end:
+                    return
+                end = self._wanted.end
+            except (DataLossError, DamagedRecordsError) as error:
+                lost = self._find_lost(error)
+                if lost.first > position:
+                    # What can be read before it was fetched together with it: again, without it.
+                    end = lost.first
+                    continue
+                yield lost
+                position = lost.next_offset
+
+    def _parts(self, wanted: OffsetRange) -> Iterator[Decoded | Lost]:
+        """Yield a range's records, without gaps that cannot be."""
+        position = wanted.first
+        for part in self._wire.decoded(wanted, reading=self._settings.reading):
+            self.altered_keys += part.altered_keys
+            if part.missing and not self._settings.allow_gaps:
+                _check_gaps(wanted, part, accept_loss=self._settings.accept_loss)
+                yield from split_at_gaps(part, position)
+            else:
                 yield part
-                position = part.next_offset
-            if position < end:
-                return
-            end = wanted.end
-        except (DataLossError, DamagedRecordsError) as error:
-            lost = _find_lost(wire, settings, wanted, error)
-            if lost.first > position:
-                # What can be read before it was fetched together with it: once more, without it.
-                end = lost.first
-                continue
-            yield lost
-            position = lost.next_offset
+            position = part.next_offset
 
-
-def _find_lost(
-    wire: WireClient,
-    settings: UnitSettings,
-    wanted: OffsetRange,
-    error: DataLossError | DamagedRecordsError,
-) -> Lost:
-    """Return what cannot be read, where that is accepted. Raises UnreadableError otherwise."""
-    if isinstance(error, DataLossError):
-        end = error.end if error.is_removed else None
-        where = f"topic {error.topic} partition {error.partition}"
-        happened = "were removed from the log while they were archived"
-        text = (
-            f"{where}: offsets {error.first} to {error.end - 1} "
-            f"{happened if error.is_removed else 'cannot be read'}: {error.why}"
-        )
-    else:
-        end = error.end
-        if end is None and (probed := wire.damage_end(wanted, error.first)) > error.first:
-            end = probed
-        text = str(error)
-    if end is None:
-        # Behind the end of a log others may write, and what follows damage may be whole.
-        raise UnreadableError(text, error.first) from None
-    if not settings.accept_loss:
-        raise UnreadableError(
-            f"{text}; accept the loss to go on behind them", error.first
-        ) from None
-    return Lost(error.first, min(end, wanted.end))
-
-
-def _parts(
-    wire: WireClient, settings: UnitSettings, wanted: OffsetRange
-) -> Iterator[Decoded | Lost]:
-    """Yield a range's records, without gaps that cannot be."""
-    position = wanted.first
-    for part in wire.decoded(wanted, reading=settings.reading):
-        if part.missing and not settings.allow_gaps:
-            _check_gaps(wanted, part, accept_loss=settings.accept_loss)
-            yield from split_at_gaps(part, position)
+    def _find_lost(self, error: DataLossError | DamagedRecordsError) -> Lost:
+        """Return what cannot be read, where that is accepted. Raises UnreadableError otherwise."""
+        if isinstance(error, DataLossError):
+            end = error.end if error.is_removed else None
+            where = f"topic {error.topic} partition {error.partition}"
+            happened = "were removed from the log while they were archived"
+            text = (
+                f"{where}: offsets {error.first} to {error.end - 1} "
+                f"{happened if error.is_removed else 'cannot be read'}: {error.why}"
+            )
         else:
-            yield part
-        position = part.next_offset
+            end = error.end
+            if end is None:
+                probed = self._wire.damage_end(self._wanted, error.first)
+                end = probed if probed > error.first else None
+            text = str(error)
+        if end is None:
+            # Behind the end of a log others may write, and what follows damage may be whole.
+            raise UnreadableError(text, error.first) from None
+        if not self._settings.accept_loss:
+            text = f"{text}; accept the loss to go on behind them"
+            raise UnreadableError(text, error.first) from None
+        return Lost(error.first, min(end, self._wanted.end))
 
 
 def split_at_gaps(part: Decoded, first: int) -> Iterator[Decoded | Lost]:

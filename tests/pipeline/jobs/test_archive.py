@@ -353,6 +353,18 @@ def test_what_is_lost_ends_a_file(tmp_path: Path) -> None:
     ] == shapes
 
 
+def test_header_keys_that_are_no_text_are_told(served: ServedTopics, tmp_path: Path) -> None:
+    """The archive has them otherwise than the topic: nobody should find that out later."""
+    served.create("no-text")
+    served.produce("no-text", {0: [NewRecord(None, b"v", 1, (("\udcff", b"1"), ("b", None)))]})
+    told: list[str] = []
+    summary = job(served, tmp_path, tell=told.append).run_once("no-text")
+    assert (1, 1) == (summary.records, summary.altered_keys)
+    assert [True] == [
+        one.startswith("Topic no-text: 1 keys of headers are not UTF-8") for one in told
+    ]
+
+
 def test_what_a_dead_run_has_left_is_removed(served: ServedTopics, tmp_path: Path) -> None:
     """After a day, and nothing that a commit names."""
     served.create("left")
