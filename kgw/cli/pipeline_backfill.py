@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @click.option(
     "--job",
     metavar="NAME",
-    help="The job's name; one of the same name goes on where it ended. Default: both topics.",
+    help="The job's name; one of the same name goes on where it ended. Default: TOPIC:TARGET.",
 )
 @click.option(
     "--compression",
