@@ -149,6 +149,7 @@ def test_everything_is_archived_once(served: ServedTopics, tmp_path: Path) -> No
     assert (5, {0: 45_000, 1: 10, 2: 5}) == (again.offsets, again.ends)
 
 
+@pytest.mark.slow
 def test_a_unit_that_is_larger_than_it_seemed_ends_early(
     served: ServedTopics, tmp_path: Path
 ) -> None:
@@ -297,6 +298,7 @@ def test_what_the_server_cannot_read_is_an_error_or_declared_lost(
     assert Hole(0, 2, 4, "lost") in archived(served, tmp_path, "spoilt")[0].pieces
 
 
+@pytest.mark.slow
 def test_offsets_without_a_record_are_refused_where_nothing_is_compacted(
     served: ServedTopics, tmp_path: Path
 ) -> None:
