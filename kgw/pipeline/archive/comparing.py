@@ -76,7 +76,7 @@ def compare(
                 ("altered record", found.altered, False),
             ):
                 if offsets and not is_expected:
-                    text = f"topic {topic} partition {partition}: {_shown(offsets)}"
+                    text = f"topic {topic} partition {partition}: {shown(offsets)}"
                     yield Finding(LEVEL, name, text, file)
 
 
@@ -145,7 +145,8 @@ def _differences(ours: pa.RecordBatch, theirs: pa.RecordBatch) -> Differences:
     )
 
 
-def _shown(offsets: list[int]) -> str:
+def shown(offsets: list[int]) -> str:
+    """Return offsets as people read them, the first ones of many."""
     told = ", ".join(map(str, offsets[:5]))
     if len(offsets) > 5:
         return f"{len(offsets)} offsets, the first are {told}"

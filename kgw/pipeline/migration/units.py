@@ -7,11 +7,13 @@ partition; a partition's entries and records are then matched.
 from __future__ import annotations
 
 from array import array
+from itertools import starmap
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow.compute as pc
 
 from kgw.client import WireReader
+from kgw.client.ack_journal import content_crc
 from kgw.migrate.errors import MigrationError
 from kgw.migrate.mapping import Records
 from kgw.migrate.plan import plan_partition
@@ -26,7 +28,6 @@ from kgw.offsets.ranges import DamagedRangeError
 from kgw.pipeline.errors import DamagedRecordsError, DataLossError, PipelineError
 from kgw.pipeline.migration.columns import Stored, load_entries, load_records, order_of, store
 from kgw.pipeline.wire import WireClient
-from kgw.records.crc import crc32c
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -189,9 +190,7 @@ def _add(records: Records, rows: pa.RecordBatch) -> None:
     sizes = pc.fill_null(pc.binary_length(value), 0)
     records.sizes_bytes.frombytes(sizes.to_numpy().tobytes())
     pairs = zip(rows.column("key").to_pylist(), value.to_pylist(), strict=True)
-    records.fingerprints.extend(
-        array("I", (crc32c(value or b"", crc32c(key or b"")) for key, value in pairs))
-    )
+    records.fingerprints.extend(array("I", starmap(content_crc, pairs)))
 
 
 def _gone(error: DataLossError) -> PipelineError:
