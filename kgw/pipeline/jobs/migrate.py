@@ -183,11 +183,8 @@ class Planner:
             self._entries[key].append(stored)
 
     def _cut(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-        whole = list(ranges)
-        if not any(one.length for one in whole):
-            return []
         pieces = self._runner.parallelism
-        return cut_ranges(whole, pieces=pieces, least=LEAST_PIECE, most=self._unit_offsets)
+        return cut_ranges(ranges, pieces=pieces, least=LEAST_PIECE, most=self._unit_offsets)
 
     def _in_order(
         self, step: str, units: Sequence[UnitT], work: Callable[[UnitT], ResultT]
