@@ -21,9 +21,7 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    Ordering = Callable[..., "array[int]"]
+    from collections.abc import Iterator, Sequence
 
 _NONE = -1
 
@@ -97,21 +95,6 @@ class MappedPosition(NamedTuple):
     comes_again: int
 
 
-def order_of(*columns: array[int]) -> array[int]:
-    """Return the places of rows in the order of some columns, the first of which counts most.
-
-    Rows that are equal stay in their order.
-    """
-    if all(before <= after for before, after in pairwise(zip(*columns, strict=True))):
-        # What a log holds mostly is: then nothing needs an object for each row.
-        return array("q", range(len(columns[0])))
-    places = list(range(len(columns[0])))
-    # A column at a time needs no tuples.
-    for column in reversed(columns):
-        places.sort(key=column.__getitem__)
-    return array("q", places)
-
-
 class Entries:
     """A partition's ledger entries, in any order: 20 bytes each."""
 
@@ -164,25 +147,17 @@ class PartitionMapping:
     """The old offsets of one partition, matched with its records."""
 
     def __init__(
-        self,
-        entries: Entries,
-        records: Records,
-        end_offset: int,
-        *,
-        precision_ns: int = 1,
-        order_of: Ordering = order_of,
+        self, entries: Entries, records: Records, end_offset: int, *, precision_ns: int = 1
     ) -> None:
         """Match. Times of records are whole numbers of `precision_ns`; those of entries are cut.
 
-        `end_offset` is the native offset behind the last record. `order_of` may be another way to
-        do what the function of that name does.
+        `end_offset` is the native offset behind the last record.
         """
         self._entries = entries
         self._records = records
         self._end_offset = end_offset
-        self._order_of = order_of
         self._entry_times = array("q", (time // precision_ns for time in entries.times_ns))
-        order = order_of(entries.old_offsets, entries.times_ns, entries.sizes_bytes)
+        order = _order_of(entries.old_offsets, entries.times_ns, entries.sizes_bytes)
         self._order = array("q", (one for at, one in enumerate(order) if self._is_new(order, at)))
         """Entries by old offset; of those that say the same, one."""
         self.duplicates = len(order) - len(self._order)
@@ -195,7 +170,7 @@ class PartitionMapping:
         self._entry_of = array("q", [_NONE]) * len(records)
         self._is_ambiguous = bytearray(len(records))
         ours = self._ordered(self._order, self._entry_times)
-        theirs = order_of(records.times)
+        theirs = _order_of(records.times)
         self.sizes_count = self._do_sizes_count(ours, theirs)
         """Whether sizes are evidence: early gateways wrote estimates."""
         for bucket in self._buckets(ours, theirs):
@@ -296,7 +271,7 @@ class PartitionMapping:
     def _ordered(self, places: array[int], *columns: array[int]) -> array[int]:
         """Return places in the order of what columns have there."""
         chosen = [array(one.typecode, map(one.__getitem__, places)) for one in columns]
-        return array("q", map(places.__getitem__, self._order_of(*chosen)))
+        return array("q", map(places.__getitem__, _order_of(*chosen)))
 
     def _is_new(self, order: array[int], at: int) -> bool:
         """Whether an entry says something else than the one before it."""
@@ -419,6 +394,21 @@ class PartitionMapping:
                 is_ambiguous = self._is_ambiguous[index]
                 found = MatchClass.AMBIGUOUS if is_ambiguous else MatchClass.ONLY_DATA
                 yield Run(found, None, self._records.offsets[index], 1)
+
+
+def _order_of(*columns: array[int]) -> array[int]:
+    """Return the places of rows in the order of some columns, the first of which counts most.
+
+    Rows that are equal stay in their order.
+    """
+    if all(before <= after for before, after in pairwise(zip(*columns, strict=True))):
+        # What a log holds mostly is: then nothing needs an object for each row.
+        return array("q", range(len(columns[0])))
+    places = list(range(len(columns[0])))
+    # A column at a time needs no tuples.
+    for column in reversed(columns):
+        places.sort(key=column.__getitem__)
+    return array("q", places)
 
 
 def _only_embedding(short: list[int], long: list[int]) -> list[tuple[int, int]] | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict, cast
 
 from kgw.client import GroupClient, WireReader
 from kgw.migrate.errors import MigrationError
-from kgw.migrate.mapping import Entries, PartitionMapping, Records, order_of
+from kgw.migrate.mapping import Entries, PartitionMapping, Records
 from kgw.migrate.native import Fingerprint, ends, read_fingerprints
 from kgw.migrate.sealed_file import VERSION, read_sealed
 from kgw.types import format_uuid
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kgw.client import AsyncClient
-    from kgw.migrate.mapping import Ordering
     from kgw.migrate.sources import OldScheme, TopicPartition
     from kgw.types import TopicId
 
@@ -226,17 +225,10 @@ async def find_places(client: AsyncClient, scheme: OldScheme) -> Places:
 
 
 def plan_partition(
-    place: Place,
-    entries: Entries,
-    records: Records,
-    positions: Mapping[str, int],
-    *,
-    order_of: Ordering = order_of,
+    place: Place, entries: Entries, records: Records, positions: Mapping[str, int]
 ) -> FoundPartition:
     """Plan a partition for groups with their old offsets; records have times in milliseconds."""
-    mapping = PartitionMapping(
-        entries, records, place.end_offset, precision_ns=_MS, order_of=order_of
-    )
+    mapping = PartitionMapping(entries, records, place.end_offset, precision_ns=_MS)
     classes: dict[str, int] = {}
     runs = []
     for run in mapping.runs():

@@ -1,16 +1,14 @@
-"""Columns of numbers in files of a scratch directory, and their order."""
+"""Columns of numbers in files of a scratch directory."""
 
 from __future__ import annotations
 
-from array import array
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from uuid import uuid4
-
-import numpy as np
 
 from kgw.migrate.mapping import Entries, Records
 
 if TYPE_CHECKING:
+    from array import array
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
@@ -48,14 +46,6 @@ def load_entries(places: Sequence[Stored]) -> Entries:
 def load_records(places: Sequence[Stored]) -> Records:
     """Return records that were stored, in the order of their offsets. Raises OSError, EOFError."""
     return _load(Records(), places)
-
-
-def order_of(*columns: array[int]) -> array[int]:
-    """Do what `kgw.migrate.mapping.order_of` does, without an object for each row."""
-    order = np.lexsort([np.frombuffer(one, one.typecode) for one in reversed(columns)])
-    places = array("q")
-    places.frombytes(order.astype(np.int64, copy=False).view(np.uint8).data)
-    return places
 
 
 def _load(rows: RowsT, places: Sequence[Stored]) -> RowsT:

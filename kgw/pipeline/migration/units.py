@@ -26,7 +26,7 @@ from kgw.migrate.sources import (
 )
 from kgw.offsets.ranges import DamagedRangeError
 from kgw.pipeline.errors import DamagedRecordsError, DataLossError, PipelineError
-from kgw.pipeline.migration.columns import Stored, load_entries, load_records, order_of, store
+from kgw.pipeline.migration.columns import Stored, load_entries, load_records, store
 from kgw.pipeline.wire import WireClient
 
 if TYPE_CHECKING:
@@ -170,7 +170,6 @@ def match(unit: MatchUnit) -> FoundPartition:
         load_entries(unit.entries),
         load_records(unit.records),
         unit.positions,
-        order_of=order_of,
     )
 
 
