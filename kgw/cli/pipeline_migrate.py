@@ -14,7 +14,7 @@ import click
 from kgw.cli.client import Bootstrap, client_options
 from kgw.cli.errors import CommandError
 from kgw.cli.migration_plan import check_planning, keep_plan, old_scheme_options, told_sources
-from kgw.cli.output import progress_bar
+from kgw.cli.output import note, progress_bar
 from kgw.cli.pipeline_spark import SparkWhenNeeded, master_option
 from kgw.pipeline.jobs.migrate import OldSources, Planner
 
@@ -75,7 +75,11 @@ def migrate(
         SparkWhenNeeded("kgw pipeline migrate", master) as runner,
     ):
         planner = Planner(address, runner, directory, is_strict=strict, progress=progress_bar)
-        plan = planner.plan(old, sources, int(time.time() * 1000))
+        try:
+            plan = planner.plan(old, sources, int(time.time() * 1000))
+        except KeyboardInterrupt:
+            note("Interrupted. No plan was written; the same command begins anew.")
+            raise
     keep_plan(plan_path, plan, is_json=is_json)
 
 

@@ -129,18 +129,20 @@ class Planner:
         return complete_plan(scheme, places, (one for _, one in found), sources, created_ms)
 
     def _read_files(self, ledgers: Sequence[Path]) -> None:
-        lines: dict[Path, int] = defaultdict(int)
+        lines = 0
         units = file_units(ledger_files(ledgers), self._unit_bytes)
         for unit, read in self._in_order("Ledger", units, partial(read_files, self._scratch)):
             self._take(read)
             for part, damage in zip(unit.parts, read.damage, strict=True):
                 first = damage.first
                 if part.is_export:
+                    # Parts of a file follow each other.
+                    lines = 0 if part.start == 0 else lines
                     first = [
-                        Damage(f"{part.path}:{lines[part.path] + int(place)}", reason)
+                        Damage(f"{part.path}:{lines + int(place)}", reason)
                         for place, reason in first
                     ]
-                    lines[part.path] += damage.lines
+                    lines += damage.lines
                 self._scheme.take_damage(first, damage.total)
 
     def _read_topic(self, bootstrap: str, topic: str) -> None:
