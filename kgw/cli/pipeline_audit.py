@@ -11,9 +11,9 @@ import click
 
 from kgw.cli.client import Bootstrap, client_options
 from kgw.cli.errors import ExitCode
-from kgw.cli.output import print_json, print_rows
+from kgw.cli.output import note, print_json, print_rows
 from kgw.cli.pipeline_archives import archive_option, chosen_topics
-from kgw.cli.pipeline_audit_live import LiveOptions, audit_live
+from kgw.cli.pipeline_audit_live import COUNTS, LiveOptions, audit_live
 from kgw.client import AdminClient
 from kgw.client.admin import TOPIC
 from kgw.pipeline.archive.audit import MAX_LEVEL, audit
@@ -115,17 +115,17 @@ def audit_archive(
     if is_json:
         print_json({**told, "findings": findings})
     else:
-        for table, columns in (
+        tables = (
             (rows, "topic topic_id files records bytes"),
-            (
-                acknowledged,
-                ("topic partition acknowledged confirmed removed compacted unread lost altered"),
-            ),
+            (acknowledged, f"topic partition {' '.join(COUNTS)}"),
             (findings, "topic level finding detail"),
-        ):
-            if table:
-                print_rows(table, columns)
+        )
+        for number, (table, columns) in enumerate(one for one in tables if one[0]):
+            if number:
                 click.echo()
+            print_rows(table, columns)
+        if not findings:
+            note("Nothing was found.")
     if findings:
         ctx.exit(ExitCode.FAILED)
 

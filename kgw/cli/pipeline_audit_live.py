@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from kgw.pipeline.wire import WireClient
 
 
+COUNTS = ("acknowledged", "confirmed", "removed", "compacted", "unread", "lost", "altered")
+"""What is counted of acknowledged records."""
+
+
 class LiveOptions(NamedTuple):
     """What a topic is compared with, and how often."""
 
@@ -41,18 +45,21 @@ def audit_live(wire: WireClient, topics: tuple[str, ...], options: LiveOptions) 
 
     Raises CommandError, and what `LiveAudit.look` raises.
     """
-    auditing = LiveAudit(wire, topics, options.journals, _read(options.state))
+    before = _read(options.state)
+    auditing = LiveAudit(wire, topics, options.journals, before)
+    # What is not looked at stays as it was seen.
+    others = {topic: one for topic, one in before.items() if topics and topic not in topics}
     findings = auditing.look()
     try:
         while options.watch_s is not None and not findings:
-            _keep(options.state, auditing.seen)
+            _keep(options.state, others | auditing.seen)
             if is_terminal():
                 note(f"Nothing is wrong with {len(auditing.seen)} topics; Ctrl-C ends.")
             time.sleep(options.watch_s)
             findings = auditing.look()
     except KeyboardInterrupt:
         note("Interrupted.")
-    _keep(options.state, auditing.seen)
+    _keep(options.state, others | auditing.seen)
     rows = [
         {"topic": topic, "partition": partition, **counts}
         for (topic, partition), counts in sorted(auditing.counts.items())

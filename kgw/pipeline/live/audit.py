@@ -131,8 +131,7 @@ def check_acknowledged(
     PipelineError.
     """
     topic = seen.get(life.topic)
-    problem = _problem_of(life, topic)
-    is_compacted = topic is not None and problem is None and _is_compacted(wire, life.topic)
+    is_compacted = topic is not None and _is_compacted(wire, life.topic)
     for partition, acks in journaled.partitions(life).items():
         where = f"topic {life.topic} partition {partition}"
         checked = Checked(life.topic, partition, len(acks.offsets))
@@ -140,15 +139,13 @@ def check_acknowledged(
         if len(acks.twice):
             text = f"{where}: acknowledged for two records, {shown(acks.twice.tolist())}"
             findings.append(Finding(LEVEL, "offset given twice", text))
-        if topic is None or problem is not None:
-            name, why = problem or ("", "")
-            findings.append(
-                Finding(LEVEL, name, f"{where}: {len(acks.offsets)} acknowledged, {why}")
-            )
-        elif partition not in topic.partitions:
-            text = f"{where}: {len(acks.offsets)} acknowledged, the partition is no more"
-            findings.append(Finding(LEVEL, "missing partition", text))
-        else:
+        problem = _problem_of(life, partition, topic)
+        if problem is not None:
+            name, why = problem
+            text = f"{where}: {len(acks.offsets)} records were acknowledged, {why}"
+            findings.append(Finding(LEVEL, name, text))
+            checked.absent = acks.offsets.tolist()
+        elif topic is not None:
             topic_id = TopicId(parse_uuid(topic.topic_id))
             ends = topic.partitions[partition]
             damage = _compare(wire, acks, checked, ends, topic_id)
@@ -156,12 +153,14 @@ def check_acknowledged(
         yield checked, findings
 
 
-def _problem_of(life: Life, topic: SeenTopic | None) -> tuple[str, str] | None:
-    """Return what is wrong with a topic as a whole: a name, and why."""
+def _problem_of(life: Life, partition: int, topic: SeenTopic | None) -> tuple[str, str] | None:
+    """Return why no record of a partition can be there: the finding's name, and a text."""
     if topic is None:
         return "missing topic", "the topic is no more"
     if life.topic_id not in {None, topic.topic_id} and topic.topic_id != format_uuid(ZERO_TOPIC_ID):
         return "recreated topic", f"the topic had the id {life.topic_id} and has {topic.topic_id}"
+    if partition not in topic.partitions:
+        return "missing partition", "the partition is no more"
     return None
 
 
@@ -176,8 +175,8 @@ def _compare(
 ) -> DamagedRecordsError | None:
     """Compare a partition's records; return what ended that early, if something did."""
     topic, partition = checked.topic, checked.partition
-    start, end = ends
-    low, high = acks.offsets.searchsorted([start, end])
+    damage = None
+    low, high = acks.offsets.searchsorted(ends)
     checked.removed = int(low)
     checked.absent = acks.offsets[high:].tolist()
     for first, stop in stretches(acks.offsets[low:high]):
@@ -195,7 +194,8 @@ def _compare(
                 checked.moved |= found.moved
         except DamagedRecordsError as error:
             checked.unread = int(high - acks.offsets.searchsorted(position))
-            return error
+            damage = error
+            break
         # What is skipped at the end of a range is not decoded.
         skipped = slice(*acks.offsets.searchsorted([position, stop]))
         checked.absent += acks.offsets[skipped].tolist()
@@ -205,7 +205,7 @@ def _compare(
         left = [offset for offset in checked.absent if offset >= start]
         checked.removed += len(checked.absent) - len(left)
         checked.absent = sorted(left)
-    return None
+    return damage
 
 
 def _findings(

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kgw.client import NewRecord, Producer, TransactionalClient
+from kgw.client.ack_journal import AckJournal
+from kgw.pipeline.live.audit import LiveAudit
 from kgw.testing.process import GatewayProcess
 from tests.cli.conftest import Commands
 from tests.pipeline.serving import ServedTopics
@@ -137,13 +139,36 @@ def test_an_end_that_went_back_is_found(served: ServedTopics, tmp_path: Path) ->
     seen = json.loads(state.read_text())
     seen["topics"]["ends"]["partitions"]["0"] = [0, 6]
     state.write_text(json.dumps(seen))
+    seen["topics"]["other"] = seen["topics"]["ends"]
+    state.write_text(json.dumps(seen))
     names, _ = audited(kgw, *more)
     assert ["end went back"] == names
+    assert {"ends", "other"} == set(json.loads(state.read_text())["topics"])
     # It was told; the next audit begins with what is now.
     assert [] == audited(kgw, *more)[0]
     with ServedTopics() as other:
         other.create("ends")
         assert ["recreated topic"] == audited(Commands(other.address), *more)[0]
+
+
+def test_a_look_expects_what_the_one_before_has_seen(served: ServedTopics, tmp_path: Path) -> None:
+    """Each line of a journal is looked for once, and counts add up."""
+    journal = tmp_path / "journal"
+    line = '{"topic": "looks", "partition": 0, "offset": %d}\n'
+    served.create("looks")
+    served.number("looks", {0: 3})
+    journal.write_text(line % 0 + line % 2)
+    auditing = LiveAudit(served.wire, [], [journal], {})
+    assert [] == auditing.look()
+    with AckJournal(journal) as growing:
+        growing.add(line % 1 + line % 3)
+    assert [("looks", "lost record")] == [(topic, one.name) for topic, one in auditing.look()]
+    counts = auditing.counts["looks", 0]
+    assert (4, 3, 1) == (counts["acknowledged"], counts["confirmed"], counts["lost"])
+    served.wire.call(served.admin.delete_topic("looks"))
+    served.create("looks")
+    assert [("looks", "recreated topic")] == [(topic, one.name) for topic, one in auditing.look()]
+    assert [] == auditing.look()
 
 
 def test_wrong_usage(served: ServedTopics, tmp_path: Path) -> None:
