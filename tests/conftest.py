@@ -19,7 +19,12 @@ from tests.state.servers import DatabaseServer, MariadbServer, NoServerError, Po
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytest_plugins = ["tests.hung", "tests.seaweedfs.fixtures", "tests.storage_check"]
+pytest_plugins = [
+    "tests.hung",
+    "tests.run_before",
+    "tests.seaweedfs.fixtures",
+    "tests.storage_check",
+]
 
 # Time limits are pytest's: a slow machine must not turn a property into a flaky test. A fixture
 # that lasts for the whole function is shared by its examples knowingly.
