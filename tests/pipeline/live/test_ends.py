@@ -42,12 +42,8 @@ def test_offsets_are_told() -> None:
 def test_a_state_is_read_as_it_was_written() -> None:
     """It goes through JSON; anything else is refused."""
     assert BEFORE == from_json(json.loads(json.dumps(to_json(BEFORE))))
-    for other in (
-        None,
-        [],
-        {},
-        {"format": "kgw-live-audit"},
-        {**to_json(BEFORE), "topics": {"t": 1}},
-    ):
+    damaged = {**to_json(BEFORE), "topics": {"t": 1}}
+    others: list[object] = [None, [], {}, {"format": "kgw-live-audit"}, damaged]
+    for other in others:
         with pytest.raises(PipelineError, match="no state"):
             from_json(other)
