@@ -13,6 +13,7 @@ COMMANDS = {
     "merge": "kgw.cli.pipeline_merge:merge",
     "compact": "kgw.cli.pipeline_compact:compact",
     "retain": "kgw.cli.pipeline_retain:retain",
+    "migrate": "kgw.cli.pipeline_migrate:migrate",
     "audit": "kgw.cli.pipeline_audit:audit_archive",
     "jars": "kgw.cli.pipeline_jars:jars",
 }

@@ -4,6 +4,8 @@ import asyncio
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
+import pytest
+
 from kgw.cli.client import parse_bootstrap
 from kgw.client import AsyncClient
 from kgw.client.groups import GroupClient
@@ -75,3 +77,59 @@ def test_without_an_archive_it_is_the_lag_of_groups(kgw: Commands) -> None:
     produced(kgw, "read")
     told = kgw.json("offsets", "lag", "-g", "readers", "-t", "read")
     assert told == kgw.json("pipeline", "lag", "-g", "readers", "-t", "read")
+
+
+def timed(kgw: Commands, topic: str) -> None:
+    """Store a record in each of ten seconds, and one a minute later, in two partitions."""
+    kgw.succeed("topics", "create", topic, "-p", "2")
+    times_ms = [*range(0, 10_000, 1000), 70_000]
+    for number, time_ms in enumerate(times_ms):
+        line = f'{{"timestamp_ms": {1_700_000_000_000 + time_ms}, "partition": {number % 2}}}\n'
+        kgw.succeed("produce", topic, "--format", "json", data=line)
+
+
+@pytest.mark.slow
+def test_history_counts_what_came_by_time(kgw: Commands) -> None:
+    """By topic or by partition, between two times, and how much of it a group has yet to read."""
+    timed(kgw, "history")
+
+    async def commit() -> None:
+        async with AsyncClient(parse_bootstrap(kgw.bootstrap), client_id="test") as client:
+            await GroupClient(client).commit("of-history", {("history", 0): 5})
+
+    asyncio.run(commit())
+    lag = ("pipeline", "lag", "--history", "-t", "history")
+    told = kgw.json(*lag, "--bucket", "PT10S", "-g", "of-history")
+    assert [10, 0, 0, 0, 0, 0, 0, 1] == [one["records"] for one in told["rows"]]
+    assert [0, 0, 0, 0, 0, 0, 0, 1] == [one["unread"] for one in told["rows"]]
+    assert (1_700_000_000_000, 1.0) == (
+        told["rows"][0]["time_ms"],
+        told["rows"][0]["records_per_s"],
+    )
+    assert [{"topic": "history", "partition": 1}] == told["nothing_committed"]
+    between = (*lag, "--since", "@1700000002000", "--until", "@1700000005000", "--partitions")
+    told = kgw.json(*between, "--bucket", "PT10S")
+    assert [(0, 2), (1, 1)] == [(one["partition"], one["records"]) for one in told["rows"]]
+    told = kgw.succeed(*lag)
+    assert "2023-11-14T22:13:20.000Z" in told
+    assert "#" * 30 in told
+
+
+def test_history_refuses_what_it_cannot_show(kgw: Commands) -> None:
+    """Mistakes are told in a line."""
+    timed(kgw, "refused")
+    lag = ("pipeline", "lag", "--history")
+    topic = ("-t", "refused")
+    for arguments, told in (
+        (lag, "say which topic"),
+        ((*lag, *topic, "--check"), "takes no --archive, --check or --watch"),
+        ((*lag, *topic, "-g", "a", "-g", "b"), "takes one --group"),
+        ((*lag, *topic, "--bucket", "PT0S"), "some time"),
+        ((*lag, *topic, "--since", "@5", "--until", "@5"), "not later"),
+        ((*lag, *topic, "--since", "@5", "--bucket", "PT0.1S"), "not a duration"),
+        (("pipeline", "lag", "--since", "@5"), "belong to --history"),
+    ):
+        result = kgw.run(*arguments)
+        assert (2, True) == (result.exit_code, told in result.stderr), result.stderr
+    assert "there is no topic absent" == kgw.fail(1, *lag, "-t", "absent")
+    assert "group g has committed no offset of refused" == kgw.fail(1, *lag, *topic, "-g", "g")

@@ -96,11 +96,11 @@ def compare(
                 ("altered record", found.altered, False),
             ):
                 if offsets and not is_expected:
-                    yield Finding(LEVEL, name, f"{where}: {_shown(offsets)}", file)
+                    yield Finding(LEVEL, name, f"{where}: {shown(offsets)}", file)
     if first_lost is not None:
         kept = read_range(generation, coverage, first_lost, coverage.next, columns=_KEYS)
         if missing := lost_keys.missing(kept):
-            text = f"{where}: {_shown(missing)}, and no later record of the key"
+            text = f"{where}: {shown(missing)}, and no later record of the key"
             yield Finding(LEVEL, "lost record", text)
     if lost_keys.unchecked:
         tell(
@@ -180,7 +180,8 @@ def _differences(ours: pa.RecordBatch, theirs: pa.RecordBatch) -> Differences:
     )
 
 
-def _shown(offsets: list[int]) -> str:
+def shown(offsets: list[int]) -> str:
+    """Return offsets as people read them, the first ones of many."""
     told = ", ".join(map(str, offsets[:5]))
     if len(offsets) > 5:
         return f"{len(offsets)} offsets, the first are {told}"

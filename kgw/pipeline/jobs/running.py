@@ -39,6 +39,19 @@ class Runner(Protocol):
         """Do it."""
 
 
+class HereRunner:
+    """Does the work of units in this process, one after the other, where Spark is not worth it."""
+
+    parallelism = 1
+
+    def run(
+        self, units: Sequence[UnitT], work: Callable[[UnitT], ResultT]
+    ) -> Iterator[tuple[UnitT, ResultT]]:
+        """Yield each unit with what was made of it; see `Runner`."""
+        for unit in units:
+            yield unit, work(unit)
+
+
 class SparkRunner:
     """A task of Spark for each unit; Spark does a task again that fails or loses its executor."""
 
