@@ -15,6 +15,7 @@ from kgw.cli.output import note, print_json, print_json_line, print_rows, progre
 from kgw.cli.pipeline_spark import SparkWhenNeeded, master_option
 from kgw.cli.settings import parsed
 from kgw.pipeline.archive.entry import DataFile
+from kgw.pipeline.archive.tables import KINDS, TableSettings
 from kgw.pipeline.archive.units import Sizes
 from kgw.pipeline.jobs.archive import (
     DEFAULT_GROUP,
@@ -105,6 +106,20 @@ _POLL_S = 1.0
     help="Let the topic keep what is not archived: adds the group to kgw.archive.hold. "
     "Default: with --follow.",
 )
+@click.option(
+    "--table",
+    "kinds",
+    multiple=True,
+    type=click.Choice(KINDS),
+    help="Publish a table of this kind over the files, from now on; the archive remembers it. "
+    "Needs kgw[delta] or kgw[iceberg].",
+)
+@click.option(
+    "--catalog",
+    metavar="NAME",
+    help="With --table iceberg: the catalog, by its name in the settings of pyiceberg. "
+    "Default: one in the archive.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be archived; Spark is not started.")
 @master_option
 @client_options
@@ -119,6 +134,8 @@ def archive(
     accept_loss: bool,
     group: str,
     is_held: bool | None,
+    kinds: tuple[str, ...],
+    catalog: str | None,
     dry_run: bool,
     master: str,
     bootstrap: Bootstrap,
@@ -134,6 +151,8 @@ def archive(
     """
     if is_followed and dry_run:
         raise click.UsageError("--dry-run says what one run would do, --follow does not end")
+    if catalog is not None and "iceberg" not in kinds:
+        raise click.UsageError("--catalog is for --table iceberg")
     address = ",".join(f"{host}:{port}" for host, port in bootstrap)
     options = ArchiveOptions(
         accept_loss=accept_loss,
@@ -142,6 +161,10 @@ def archive(
             file_bytes=file_bytes, row_group_bytes=min(file_bytes, Sizes().row_group_bytes)
         ),
         max_bytes_per_s=max_bytes_per_s,
+        tables=tuple(
+            TableSettings(kind, catalog if kind == "iceberg" else None)
+            for kind in dict.fromkeys(kinds)
+        ),
     )
 
     with WireClient(address, client_id="kgw-pipeline-archive") as wire:
@@ -265,6 +288,7 @@ def _print_summaries(summaries: list[Summary], *, is_json: bool) -> None:
             "lost_offsets": one.lost_offsets,
             "overtaken_units": one.overtaken_units,
             "swept_files": one.swept_files,
+            "tables": one.tables,
             "partitions": [
                 {"partition": partition, "end_offset": end}
                 for partition, end in sorted(one.ends.items())

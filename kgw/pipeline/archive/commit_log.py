@@ -8,13 +8,12 @@ the versions before it are as durable as it is.
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from kgw.pipeline.archive.coverage import Coverage, PartitionCoverage, apply
-from kgw.pipeline.archive.durable import make_directory, sync
+from kgw.pipeline.archive.durable import create
 from kgw.pipeline.archive.entry import (
     FORMAT,
     DataFile,
@@ -144,20 +143,10 @@ class CommitLog:
 
     def _create(self, name: str, data: bytes) -> None:
         """Make a file that is not there yet, durably; raises `VersionTakenError`."""
-        make_directory(self._directory)
-        temporary = self._directory / f".{uuid4().hex}.tmp"
         try:
-            with temporary.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            try:
-                os.link(temporary, self._directory / name)
-            except FileExistsError as error:
-                raise VersionTakenError(f"{self._directory / name} is there") from error
-        finally:
-            temporary.unlink(missing_ok=True)
-        sync(self._directory)
+            create(self._directory / name, data)
+        except FileExistsError as error:
+            raise VersionTakenError(f"{self._directory / name} is there") from error
 
     def _write_checkpoint(self, snapshot: Snapshot) -> None:
         value = {
