@@ -11,6 +11,7 @@ COMMANDS = {
     "archive": "kgw.cli.pipeline_archive:archive",
     "backfill": "kgw.cli.pipeline_backfill:backfill",
     "audit": "kgw.cli.pipeline_audit:audit_archive",
+    "publish": "kgw.cli.pipeline_publish:publish_tables",
     "jars": "kgw.cli.pipeline_jars:jars",
 }
 """Where each command is, in the order of `kgw pipeline --help`."""

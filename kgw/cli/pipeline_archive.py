@@ -12,10 +12,10 @@ from kgw.cli.client import Bootstrap, client_options
 from kgw.cli.errors import CommandError
 from kgw.cli.group_offsets import parse_duration_ms
 from kgw.cli.output import note, print_json, print_json_line, print_rows, progress_bar
+from kgw.cli.pipeline_archives import chosen_tables, table_options
 from kgw.cli.pipeline_spark import SparkWhenNeeded, master_option
 from kgw.cli.settings import parsed
 from kgw.pipeline.archive.entry import DataFile
-from kgw.pipeline.archive.tables import KINDS, TableSettings
 from kgw.pipeline.archive.units import Sizes
 from kgw.pipeline.jobs.archive import (
     DEFAULT_GROUP,
@@ -106,20 +106,7 @@ _POLL_S = 1.0
     help="Let the topic keep what is not archived: adds the group to kgw.archive.hold. "
     "Default: with --follow.",
 )
-@click.option(
-    "--table",
-    "kinds",
-    multiple=True,
-    type=click.Choice(KINDS),
-    help="Publish a table of this kind over the files, from now on; the archive remembers it. "
-    "Needs kgw[delta] or kgw[iceberg].",
-)
-@click.option(
-    "--catalog",
-    metavar="NAME",
-    help="With --table iceberg: the catalog, by its name in the settings of pyiceberg. "
-    "Default: one in the archive.",
-)
+@table_options
 @click.option("--dry-run", is_flag=True, help="Say what would be archived; Spark is not started.")
 @master_option
 @client_options
@@ -151,8 +138,6 @@ def archive(
     """
     if is_followed and dry_run:
         raise click.UsageError("--dry-run says what one run would do, --follow does not end")
-    if catalog is not None and "iceberg" not in kinds:
-        raise click.UsageError("--catalog is for --table iceberg")
     address = ",".join(f"{host}:{port}" for host, port in bootstrap)
     options = ArchiveOptions(
         accept_loss=accept_loss,
@@ -161,10 +146,7 @@ def archive(
             file_bytes=file_bytes, row_group_bytes=min(file_bytes, Sizes().row_group_bytes)
         ),
         max_bytes_per_s=max_bytes_per_s,
-        tables=tuple(
-            TableSettings(kind, catalog if kind == "iceberg" else None)
-            for kind in dict.fromkeys(kinds)
-        ),
+        tables=chosen_tables(kinds, catalog),
     )
 
     with WireClient(address, client_id="kgw-pipeline-archive") as wire:

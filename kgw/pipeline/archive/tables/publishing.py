@@ -99,7 +99,7 @@ def _publish(generation: Path, topic_id: UUID, settings: TableSettings) -> int:
             if found is not None:
                 raise PublishError(
                     f"the {settings.kind} table of {generation} is not what was published: "
-                    f"{found.text}; {table.remedy} to have it made anew"
+                    f"{found.text}; {table.remedy}, and `kgw pipeline publish` makes it anew"
                 )
             if change is None or table.commit(change):
                 return newest.version
@@ -122,21 +122,21 @@ def _opened(generation: Path, topic_id: UUID, settings: TableSettings) -> Iterat
     remedy = ""
     try:
         with closing(_open(generation.resolve(), topic_id, settings)) as table:
-            remedy = f", or {table.remedy} to have it made anew"
+            remedy = f"; or {table.remedy} before that, to have it made anew"
             yield table
     except PipelineError:
         raise
     except ImportError as error:
         raise PublishError(
-            f"{where}: {error}. What is archived stands; install kgw[{settings.kind}] and run the "
-            "command again"
+            f"{where}: {error}. What is archived stands; install kgw[{settings.kind}], then "
+            "`kgw pipeline publish`"
         ) from None
     except Exception as error:
         # The errors of these libraries have no common root.
         told = next(iter(str(error).splitlines()), "")
         raise PublishError(
-            f"{where}: {type(error).__name__}: {told}. What is archived stands; mend that and run "
-            f"the command again{remedy}"
+            f"{where}: {type(error).__name__}: {told}. What is archived stands; mend that, then "
+            f"`kgw pipeline publish`{remedy}"
         ) from error
 
 

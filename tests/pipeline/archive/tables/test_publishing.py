@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
     from kgw.pipeline.archive.tables.changes import Change
 
+EACH_KIND = pytest.mark.parametrize(
+    "kind", ["delta", pytest.param("iceberg", marks=pytest.mark.slow)]
+)
 IMPLEMENTATIONS: dict[str, type[Delta | Iceberg]] = {"delta": Delta, "iceberg": Iceberg}
 
 
@@ -49,7 +52,7 @@ def history(archived: Archived, kind: str) -> list[int]:
         ]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@EACH_KIND
 def test_a_table_follows_its_archive(tmp_path: Path, kind: str) -> None:
     """Appends, a commit without a file, a merge, a compaction and retention: one commit each."""
     archived = Archived(tmp_path, kind)
@@ -74,7 +77,7 @@ def test_a_table_follows_its_archive(tmp_path: Path, kind: str) -> None:
     assert list(range(1, len(steps) + 1)) == history(archived, kind)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@EACH_KIND
 def test_what_is_behind_is_made_up_for_in_one_commit(tmp_path: Path, kind: str) -> None:
     """Also files that have come and gone since, and are no more."""
     archived = Archived(tmp_path)
@@ -88,7 +91,7 @@ def test_what_is_behind_is_made_up_for_in_one_commit(tmp_path: Path, kind: str) 
     assert [4] == history(archived, kind)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@EACH_KIND
 def test_a_commit_carries_its_range(tmp_path: Path, kind: str) -> None:
     """The versions of the log, the topic id and the offsets of each partition."""
     archived = Archived(tmp_path, kind)
@@ -120,7 +123,7 @@ class Killed(BaseException):
     """The process is no more."""
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@EACH_KIND
 @pytest.mark.parametrize("step", ["make", "after make", "commit", "after commit"])
 def test_a_publisher_that_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, step: str
@@ -147,7 +150,7 @@ def test_a_publisher_that_is_killed(
     assert [] == found(archived)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@EACH_KIND
 @pytest.mark.parametrize("is_ahead", [True, False])
 def test_two_publishers_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, *, is_ahead: bool
@@ -217,6 +220,7 @@ def test_a_delta_table_whose_rows_were_deleted(tmp_path: Path) -> None:
         publish(archived.generation, TOPIC_ID)
 
 
+@pytest.mark.slow
 def test_an_iceberg_table_that_somebody_has_written_to(tmp_path: Path) -> None:
     """Nothing is done to it, and the snapshot is named."""
     archived = Archived(tmp_path, "iceberg")
@@ -235,7 +239,7 @@ def test_an_iceberg_table_that_somebody_has_written_to(tmp_path: Path) -> None:
     assert [(1, "foreign table")] == found(archived)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@EACH_KIND
 def test_a_table_ahead_of_its_log(tmp_path: Path, kind: str) -> None:
     """As of an archive that was put back from a copy."""
     archived = Archived(tmp_path, kind)
@@ -270,7 +274,7 @@ def test_settings_of_a_table_may_be_changed(tmp_path: Path) -> None:
     assert [] == found(archived)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@EACH_KIND
 def test_a_library_that_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -282,12 +286,14 @@ def test_a_library_that_is_missing(
     monkeypatch.delitem(sys.modules, f"kgw.pipeline.archive.tables.{kind}")
     with pytest.raises(PublishError) as raised:
         publish(archived.generation, TOPIC_ID)
-    assert f"What is archived stands; install kgw[{kind}] and run" in str(raised.value)
+    assert f"What is archived stands; install kgw[{kind}], then `kgw pipeline publish`" in str(
+        raised.value
+    )
     assert 1 == len(str(raised.value).splitlines())
     assert [(1, "damaged table")] == found(archived)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@EACH_KIND
 def test_a_damaged_table(tmp_path: Path, kind: str) -> None:
     """Is told in a line, with what to do."""
     archived = Archived(tmp_path, kind)
@@ -313,6 +319,7 @@ def test_a_file_that_is_gone(tmp_path: Path) -> None:
         publish(archived.generation, TOPIC_ID)
 
 
+@pytest.mark.slow
 def test_tables_of_both_kinds(tmp_path: Path) -> None:
     """One archive publishes both, and the audit looks at both."""
     archived = Archived(tmp_path, *KINDS)
@@ -355,6 +362,7 @@ def test_a_table_of_a_later_version(tmp_path: Path, value: object, told: str) ->
     assert [(1, "damaged table")] == found(archived)
 
 
+@pytest.mark.slow
 def test_a_catalog_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By its name in the settings of pyiceberg; one that is not there is told in a line."""
     import pyiceberg.catalog as catalogs
@@ -408,6 +416,7 @@ def test_a_merge_is_no_change_of_rows(tmp_path: Path) -> None:
     assert [False] * 3 == [one["dataChange"] for one in files]
 
 
+@pytest.mark.slow
 def test_an_iceberg_table_is_pruned_by_offset(tmp_path: Path) -> None:
     """A scan of some offsets reads the files that may have them."""
     archived = Archived(tmp_path, "iceberg")
@@ -422,6 +431,7 @@ def test_an_iceberg_table_is_pruned_by_offset(tmp_path: Path) -> None:
     assert [29] == rows["_offset"].to_pylist()
 
 
+@pytest.mark.slow
 def test_pyiceberg_reads_all_columns(tmp_path: Path) -> None:
     """But for headers that are null: https://github.com/apache/iceberg-python/issues/3833."""
     archived = Archived(tmp_path, "iceberg")
