@@ -40,9 +40,12 @@ _PROPERTIES: Final = {
     # The files have statistics of these.
     TableProperties.DEFAULT_WRITE_METRICS_MODE: "none",
     **{f"{_METRICS}.{name}": "full" for name in ("_partition", "_offset", "_ts_ns")},
-    # Otherwise each commit leaves a manifest that every later one reads.
+    # Each commit leaves a manifest that every later one reads.
     TableProperties.MANIFEST_MERGE_ENABLED: "true",
+    TableProperties.MANIFEST_MIN_MERGE_COUNT: "20",
+    # Each has all snapshots.
     TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
+    TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "20",
 }
 
 
