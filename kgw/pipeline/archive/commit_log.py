@@ -80,6 +80,16 @@ class CommitLog:
         except DamagedLogError as error:
             raise DamagedLogError(f"{path}: {error}") from error
 
+    def entries(self, first: int, last: int) -> list[Entry]:
+        """Return the entries of some versions, both ends inclusive; raises `DamagedLogError`."""
+        found = []
+        for version in range(first, last + 1):
+            entry = self.entry(version)
+            if entry is None:
+                raise DamagedLogError(f"{self._directory}: version {version} is missing")
+            found.append(entry)
+        return found
+
     def commit(self, entry: Entry, *, planned_at: int) -> Snapshot:
         """Write an entry as the next version, and return a snapshot that has it.
 

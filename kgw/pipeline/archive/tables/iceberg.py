@@ -110,7 +110,7 @@ class Iceberg:
     def commit(self, change: Change) -> bool:
         """Add and remove the files of a change in one snapshot."""
         assert self._table is not None  # noqa: S101 - `read` comes first
-        self._set_properties(self._table)
+        before = self._table.metadata_location
         told = {
             "kgw.archive.topic-id": str(self._topic_id),
             "kgw.archive.first-version": str(change.first_version),
@@ -120,6 +120,7 @@ class Iceberg:
             ),
         }
         try:
+            self._set_properties(self._table)
             with self._table.transaction() as transaction:
                 update = transaction.update_snapshot(snapshot_properties=told)
                 with update.overwrite() if change.removed else update.merge_append() as producer:
@@ -132,6 +133,9 @@ class Iceberg:
                     for piece in change.removed:
                         producer.delete_data_file(self._files[self._root + piece.path])
         except CommitFailedException:
+            now = self._opened_catalog().load_table(self._identifier)
+            if now.metadata_location == before:
+                raise
             return False
         return True
 

@@ -109,16 +109,15 @@ def _compare(
     log: CommitLog, newest: Snapshot, state: State
 ) -> tuple[Change | None, Difference | None]:
     """Return what a table has to do yet, and how it is not what it should be."""
-    versions = range(state.version + 1, newest.version + 1)
-    entries = [entry for version in versions if (entry := log.entry(version)) is not None]
-    change = fold(entries, versions[0]) if entries else None
+    entries = log.entries(state.version + 1, newest.version)
+    change = fold(entries, state.version + 1) if entries else None
     return change, difference(state, newest.version, newest.coverage.files(), change)
 
 
 @contextmanager
 def _opened(generation: Path, topic_id: UUID, settings: TableSettings) -> Iterator[Table]:
     """Give a table; whatever its library raises becomes a PublishError."""
-    where = f"the {settings.kind} table of {generation} cannot be published"
+    where = f"the {settings.kind} table of {generation} cannot be used"
     remedy = ""
     try:
         with closing(_open(generation.resolve(), topic_id, settings)) as table:

@@ -11,9 +11,11 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
 from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException
 
 from kgw.pipeline.archive.audit import audit
 from kgw.pipeline.archive.columns import SCHEMA
+from kgw.pipeline.archive.commit_log import CHECKPOINT_EVERY
 from kgw.pipeline.archive.entry import Hole
 from kgw.pipeline.archive.errors import ArchiveError, PublishError
 from kgw.pipeline.archive.tables import KINDS, TableSettings, publish, register
@@ -316,6 +318,35 @@ def test_a_file_that_is_gone(tmp_path: Path) -> None:
     piece = archived.append(10, 20)
     (archived.generation / piece.path).unlink()
     with pytest.raises(PublishError, match=piece.path):
+        publish(archived.generation, TOPIC_ID)
+
+
+@pytest.mark.slow
+def test_a_commit_that_the_catalog_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though nobody else has committed: it is told, and not tried for ever."""
+    archived = Archived(tmp_path, "iceberg")
+    archived.append(10, 20)
+    publish(archived.generation, TOPIC_ID)
+    archived.append(20, 30)
+
+    def refuse(*_: object) -> None:
+        raise CommitFailedException("no")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SqlCatalog, "commit_table", refuse)
+        with pytest.raises(PublishError, match="CommitFailedException: no"):
+            publish(archived.generation, TOPIC_ID)
+    assert {"iceberg": 2} == publish(archived.generation, TOPIC_ID)
+
+
+@pytest.mark.slow
+def test_a_log_that_lacks_a_version(tmp_path: Path) -> None:
+    """Before a checkpoint, where nobody else looks: nothing is published of it."""
+    archived = Archived(tmp_path, "delta")
+    for offset in range(CHECKPOINT_EVERY):
+        archived.commit(Hole(3, offset, offset, "lost"))
+    (archived.generation / "_log" / f"{3:020d}.json").unlink()
+    with pytest.raises(ArchiveError, match="version 3 is missing"):
         publish(archived.generation, TOPIC_ID)
 
 
