@@ -34,6 +34,8 @@ def spark() -> Iterator[SparkSession]:
         settings={
             "spark.driver.memory": "1g",
             "spark.sql.shuffle.partitions": "2",
+            # Fifty tasks for each look at a table, unless this is set.
+            "spark.databricks.delta.snapshotPartitions": "2",
             "spark.jars": ",".join(str(one.resolve()) for one in jars),
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
