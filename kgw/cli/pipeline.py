@@ -15,6 +15,7 @@ COMMANDS = {
     "retain": "kgw.cli.pipeline_retain:retain",
     "migrate": "kgw.cli.pipeline_migrate:migrate",
     "audit": "kgw.cli.pipeline_audit:audit_archive",
+    "publish": "kgw.cli.pipeline_publish:publish_tables",
     "jars": "kgw.cli.pipeline_jars:jars",
 }
 """Where each command is, in the order of `kgw pipeline --help`."""

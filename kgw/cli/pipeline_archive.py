@@ -12,6 +12,7 @@ from kgw.cli.client import Bootstrap, client_options
 from kgw.cli.errors import CommandError
 from kgw.cli.group_offsets import parse_duration_ms
 from kgw.cli.output import note, print_json, print_json_line, print_rows, progress_bar
+from kgw.cli.pipeline_archives import chosen_tables, table_options
 from kgw.cli.pipeline_spark import SparkWhenNeeded, master_option
 from kgw.cli.settings import parsed
 from kgw.pipeline.archive.entry import DataFile
@@ -105,6 +106,7 @@ _POLL_S = 1.0
     help="Let the topic keep what is not archived: adds the group to kgw.archive.hold. "
     "Default: with --follow.",
 )
+@table_options
 @click.option("--dry-run", is_flag=True, help="Say what would be archived; Spark is not started.")
 @master_option
 @client_options
@@ -119,6 +121,8 @@ def archive(
     accept_loss: bool,
     group: str,
     is_held: bool | None,
+    kinds: tuple[str, ...],
+    catalog: str | None,
     dry_run: bool,
     master: str,
     bootstrap: Bootstrap,
@@ -142,6 +146,7 @@ def archive(
             file_bytes=file_bytes, row_group_bytes=min(file_bytes, Sizes().row_group_bytes)
         ),
         max_bytes_per_s=max_bytes_per_s,
+        tables=chosen_tables(kinds, catalog),
     )
 
     with WireClient(address, client_id="kgw-pipeline-archive") as wire:
@@ -265,6 +270,7 @@ def _print_summaries(summaries: list[Summary], *, is_json: bool) -> None:
             "lost_offsets": one.lost_offsets,
             "overtaken_units": one.overtaken_units,
             "swept_files": one.swept_files,
+            "tables": one.tables,
             "partitions": [
                 {"partition": partition, "end_offset": end}
                 for partition, end in sorted(one.ends.items())

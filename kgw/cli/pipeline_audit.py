@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     type=click.IntRange(0, LIVE_LEVEL),
     default=MAX_LEVEL,
     show_default=True,
-    help="How much is read: 0 the commit log, 1 the footers of files, 2 every byte of them, "
+    help="How much is read: 0 the commit log, 1 the footers of files and tables, 2 every byte, "
     "3 the topic as well, 4 what its server has said before.",
 )
 @click.option(

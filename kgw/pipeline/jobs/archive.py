@@ -20,6 +20,7 @@ from kgw.pipeline.archive.entry import DataFile, Entry, Hole
 from kgw.pipeline.archive.errors import ArchiveError, CoverageError, Fault
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.archive.sweeping import GRACE_S, sweep
+from kgw.pipeline.archive.tables import TableSettings, publish, register
 from kgw.pipeline.archive.units import Sizes, Unit, remove_files, write_unit
 from kgw.pipeline.errors import DataLossError, PipelineError, TopicChangedError
 from kgw.pipeline.ranges import LEAST_PIECE, OffsetRange, cut_ranges
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from kgw.client import TopicDescription
     from kgw.offsets.ranges import OffsetBounds
+    from kgw.pipeline.archive.commit_log import Snapshot
     from kgw.pipeline.archive.coverage import Coverage
     from kgw.pipeline.archive.entry import Piece
     from kgw.pipeline.jobs.running import Runner
@@ -55,6 +57,8 @@ class ArchiveOptions:
     sizes: Sizes = field(default_factory=Sizes)
     max_bytes_per_s: int | None = None
     """Of stored batches, by all units together."""
+    tables: tuple[TableSettings, ...] = ()
+    """Published from now on, beside those that the archive publishes already."""
 
 
 class Plan(NamedTuple):
@@ -98,6 +102,8 @@ class Summary:
     """Files of runs that died, which no commit names; they were removed."""
     ends: dict[int, int] = field(default_factory=dict)
     """Up to where each partition is archived, exclusive."""
+    tables: dict[str, int] = field(default_factory=dict)
+    """The version of the commit log that each published table has come to, by its kind."""
 
     def add(self, committed: Committed) -> None:
         """Count a commit."""
@@ -279,6 +285,8 @@ class ArchiveJob:
         """Of each life that this job has met, so that nothing is read twice from it."""
         self._sizes: dict[tuple[UUID, int], float] = {}
         """Stored bytes of an offset in what is left to read of partitions."""
+        self._published: dict[UUID, tuple[int, dict[str, int]]] = {}
+        """The version that was published last, and the versions of tables."""
 
     def plan(self, topic: str) -> tuple[UUID, Plan]:
         """Return what is to be archived of a topic now."""
@@ -317,6 +325,7 @@ class ArchiveJob:
         refused: dict[int, str] = {}
         while True:
             snapshot = self._log(topic, topic_id).read()
+            self._publish(summary, snapshot)
             planned = self._plan(described, topic_id, snapshot.coverage)
             if until is None:
                 until = {one.partition: one.end for one in choose(topic_id, planned.ranges)}
@@ -438,8 +447,10 @@ class ArchiveJob:
             committed = Committed(summary.topic, unit.partition, first, end, tuple(added))
             summary.add(committed)
             self._sizes.pop((summary.topic_id, unit.partition), None)
-            self._tell_group(summary, log.read().coverage)
+            snapshot = log.read()
+            self._tell_group(summary, snapshot.coverage)
             self._on_committed(committed)
+            self._publish(summary, snapshot)
         return {}
 
     def _entry(
@@ -465,6 +476,16 @@ class ArchiveJob:
                 raise
             return False
         return True
+
+    def _publish(self, summary: Summary, snapshot: Snapshot) -> None:
+        """Bring the archive's tables to where its commit log is, as far as that is news."""
+        topic_id = summary.topic_id
+        if topic_id not in self._published or self._published[topic_id][0] != snapshot.version:
+            generation = generation_directory(str(self._root), summary.topic, topic_id)
+            for settings in self._options.tables:
+                register(generation, settings)
+            self._published[topic_id] = (snapshot.version, publish(generation, topic_id))
+        summary.tables = self._published[topic_id][1]
 
     def _tell_group(self, summary: Summary, coverage: Coverage) -> None:
         """Commit up to where partitions are archived, as far as the group was not told."""

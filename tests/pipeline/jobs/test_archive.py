@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kgw.pipeline.archive.coverage import PartitionCoverage
+    from kgw.pipeline.archive.tables import TableSettings
     from kgw.pipeline.archive.units import Sizes
     from kgw.pipeline.jobs.archive import Committed
 
@@ -59,7 +60,7 @@ def job(
     root: Path,
     runner: Backwards | None = None,
     on_committed: Callable[[Committed], None] = lambda _: None,
-    **options: bool | str | Sizes | None,
+    **options: bool | str | Sizes | tuple[TableSettings, ...] | None,
 ) -> ArchiveJob:
     """Return a job that archives into a root."""
     return ArchiveJob(
