@@ -54,7 +54,9 @@ def given_fields(text: str) -> Fields:
     except PySparkException as error:
         told = next((line for line in str(error).splitlines() if line.strip()), "").strip()
         raise OptionError(f"schema {text!r}: {told}") from None
-    fields = usable(schema)
+    if not isinstance(schema, StructType):
+        raise OptionError(f"schema {text!r}: it must be like a INT, b STRING")
+    fields = usable(schema.fields)
     if fields.left_out:
         raise OptionError(
             f"schema {text!r}: {fields.left_out[0]} is the name of another column already"
@@ -76,18 +78,20 @@ def inferred_fields(spark: SparkSession, snapshot: Snapshot, bootstrap: str | No
     told = f"among the first {SAMPLE} records of each partition of topic {snapshot.topic}"
     if not texts:
         raise PipelineError(f"no JSON object is {told}: say by a schema which columns there are")
-    fields = usable(spark.read.json(spark.sparkContext.parallelize(texts, 1)).schema)
+    fields = usable(spark.read.json(spark.sparkContext.parallelize(texts, 1)).schema.fields)
     if not fields.schema.fields:
-        raise PipelineError(f"no object has a field {told}: say by a schema which columns there are")
+        raise PipelineError(
+            f"no object has a field {told}: say by a schema which columns there are"
+        )
     return fields
 
 
-def usable(schema: StructType) -> Fields:
+def usable(given: Iterable[StructField]) -> Fields:
     """Return the fields whose names are not the system's, nor differ in case alone. Pure."""
     taken = set(SYSTEM)
     kept: list[StructField] = []
     left_out: list[str] = []
-    for field in schema.fields:
+    for field in given:
         if field.name.lower() in taken:
             left_out.append(field.name)
         else:
@@ -122,10 +126,9 @@ def _values(snapshot: Snapshot, extent: Extent, bootstrap: str | None) -> Iterat
     wanted = frozenset({"value"})
     covered = snapshot.coverage.partitions.get(extent.partition)
     if covered is not None and snapshot.generation is not None:
-        batches: Iterable = read_range(
+        for batch in read_range(
             snapshot.generation, covered, covered.start, covered.next, columns=wanted
-        )
-        for batch in batches:
+        ):
             yield from batch.column("value").to_pylist()
     for one in snapshot.ranges:
         if one.partition == extent.partition and bootstrap is not None:

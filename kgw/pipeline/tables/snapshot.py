@@ -79,11 +79,8 @@ def extents(
     for partition in sorted(coverage.partitions.keys() | bounds.keys()):
         known = coverage.partitions.get(partition)
         where = f"topic {topic} partition {partition}"
-        if partition not in bounds:
-            assert known is not None
-            found.append(Extent(partition, known.start, known.next, known.next))
-            continue
-        earliest, latest = bounds[partition]
+        # Without a server a table ends where its archive does.
+        earliest, latest = bounds.get(partition) or (0, 0 if known is None else known.next)
         start = earliest if known is None else known.start
         cut = earliest if known is None else known.next
         if cut < earliest:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
 from pyspark.sql.functions import col
 from pyspark.sql.types import IntegerType, StructField, StructType
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from uuid import UUID
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 _SETTINGS: Final = {
     # The files of a table are known, and local: no job of Spark looks for them.
@@ -103,6 +104,28 @@ class Query(NamedTuple):
         unique = self.frame.toDF(*(f"_{place}" for place in range(len(names))))
         return unique.select(*(col(f"_{place}").alias(names[place]) for place in self.places))
 
+    def with_columns_below(self, names: tuple[str, ...]) -> Query | None:
+        """Return the rows with columns of what is selected from, which `places` do not count.
+
+        None where there are none: of a row that is made of several, or one of several tables.
+        """
+        try:
+            with _quiet():
+                # To sort by a column that is not selected, Spark adds it below the select list,
+                # where that changes nothing, and takes it away above the sorting.
+                plan = self.frame.sort(*names)._jdf.queryExecution().analyzed()  # noqa: SLF001
+        except AnalysisException:
+            return None
+        if plan.nodeName() == "Sort":
+            return self
+        spark = self.frame.sparkSession
+        jvm: Any = spark._jvm  # noqa: SLF001
+        made = jvm.org.apache.spark.sql.classic.Dataset.ofRows(
+            spark._jsparkSession,  # noqa: SLF001
+            plan.child().child(),
+        )
+        return Query(DataFrame(made, spark), self.places)
+
 
 class Tables:
     """Topics as tables; see `tables`.
@@ -122,7 +145,7 @@ class Tables:
         schemas: dict[str, str],
     ) -> None:
         self.session = spark.newSession()
-        """Where the tables are known, as views; nothing of the session that was given is changed."""
+        """Where the tables are views; the session that was given is not changed."""
         for name, value in _SETTINGS.items():
             self.session.conf.set(name, value)
         self.snapshots: dict[str, Snapshot] = {}
@@ -216,7 +239,9 @@ class Tables:
             for one in snapshot.holes
         ]
         if self._archive is not None and snapshot.generation is None:
-            self.notes.append(f"topic {topic} is not in {self._archive}: all of it is read from the log")
+            self.notes.append(
+                f"topic {topic} is not in {self._archive}: it is read from the log alone"
+            )
 
     def _look(self, topic: str) -> Snapshot:
         if self._bootstrap is None:
@@ -240,12 +265,16 @@ class Tables:
                 .option("basePath", base)
                 .parquet(*(f"{pattern}/{one}" for one in files))
             )
-            frames.append(archived.selectExpr("p as _partition", *names[1:], "'archive' as _source"))
+            frames.append(
+                archived.selectExpr("p as _partition", *names[1:], "'archive' as _source")
+            )
         if snapshot.ranges and self._bootstrap is not None:
             tail = tail_frame(self.session, self._bootstrap, snapshot.ranges)
             frames.append(tail.selectExpr("*", "'log' as _source"))
         if not frames:
-            return self.session.createDataFrame([], SPARK_SCHEMA).selectExpr("*", "'log' as _source")
+            return self.session.createDataFrame([], SPARK_SCHEMA).selectExpr(
+                "*", "'log' as _source"
+            )
         return frames[0] if len(frames) == 1 else frames[0].union(frames[1])
 
     def _decode(self, frame: DataFrame, snapshot: Snapshot) -> tuple[DataFrame, list[str]]:

@@ -99,6 +99,8 @@ class RangesReader(DataSourceReader):
         with WireClient(self._bootstrap, client_id="kgw-pipeline-sql") as wire:
             for decoded in wire.decoded(wanted, reading=Reading(read_committed=True)):
                 batch = encode(decoded.batch, index)
-                arrays = [column.cast(_ARROW_SCHEMA.field(at).type) for at, column in
-                          enumerate(batch.columns)]
+                arrays = [
+                    column.cast(_ARROW_SCHEMA.field(at).type)
+                    for at, column in enumerate(batch.columns)
+                ]
                 yield from slices(pa.RecordBatch.from_arrays(arrays, schema=_ARROW_SCHEMA))
