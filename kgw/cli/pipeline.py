@@ -10,6 +10,7 @@ COMMANDS = {
     "lag": "kgw.cli.pipeline_lag:lag",
     "archive": "kgw.cli.pipeline_archive:archive",
     "backfill": "kgw.cli.pipeline_backfill:backfill",
+    "sql": "kgw.cli.pipeline_sql:sql",
     "audit": "kgw.cli.pipeline_audit:audit_archive",
     "jars": "kgw.cli.pipeline_jars:jars",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import click
@@ -10,6 +11,7 @@ from kgw.cli.client import Bootstrap, client_options
 from kgw.cli.output import note, print_json, print_rows, progress_bar
 from kgw.cli.pipeline_archives import archive_option, chosen_life, topic_id_option
 from kgw.cli.pipeline_spark import SparkWhenNeeded, master_option
+from kgw.cli.pipeline_transform import staging, transform_options
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.jobs.backfill import Backfill, plan, run
 from kgw.pipeline.wire import WireClient
@@ -18,6 +20,8 @@ from kgw.records.batch import Compression
 if TYPE_CHECKING:
     from pathlib import Path
     from uuid import UUID
+
+    from kgw.cli.pipeline_transform import Making
 
 
 @click.command(short_help="Write an archive to a topic again.")
@@ -40,8 +44,10 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Say what would be written; Spark is not started.")
 @master_option
 @client_options
+@transform_options
 def backfill(
     *,
+    making: Making | None,
     root: Path,
     topic: str,
     topic_id: UUID | None,
@@ -59,6 +65,10 @@ def backfill(
     get new offsets. Readers with isolation.level=read_committed see each record once; run it again
     to go on after an interruption, before the server forgets the offsets of the job's group
     kgw-backfill-NAME (offsets.retention.minutes).
+
+    With --sql the records are the rows of a query, as `kgw pipeline sql` has them. A row goes to
+    the partition of the record that it is made of, unless the query or --repartition-by-key says
+    otherwise, and has its time.
     """
     topic_id = chosen_life(root, topic, topic_id)
     address = ",".join(f"{host}:{port}" for host, port in bootstrap)
@@ -70,7 +80,9 @@ def backfill(
         target,
         Compression[compression.upper()],
     )
-    with WireClient(address, client_id="kgw-pipeline-backfill") as wire:
+    with WireClient(address, client_id="kgw-pipeline-backfill") as wire, ExitStack() as ending:
+        if making is not None:
+            asked = ending.enter_context(staging(wire, asked, topic, root, making, master))
         standing = plan(wire, asked)
         if dry_run:
             rows = [one._asdict() for one in standing]

@@ -70,7 +70,7 @@ class SparkRunner:
                     except PipelineError:
                         raise
                     except Exception as error:
-                        raise JobError(f"{waiting[done]}: {last_line(error)}") from error
+                        raise JobError(f"{waiting[done]}: {_last_line(error)}") from error
                     yield waiting[done], result
             finally:
                 if any(not one.done() for one in waiting):
@@ -98,7 +98,7 @@ class _Attempt(Generic[UnitT, ResultT]):
             return _Refused(str(error))
 
 
-def last_line(error: Exception) -> str:
+def _last_line(error: Exception) -> str:
     """Return what a task's Python said last, without the frames of Java around it."""
     told = str(error).partition("\n\tat ")[0]
     lines = [line.strip() for line in told.splitlines() if line.strip()]

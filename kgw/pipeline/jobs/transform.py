@@ -18,6 +18,7 @@ from uuid import UUID, uuid4, uuid5
 
 import numpy as np
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql.functions import coalesce, col, expr, lit, pmod, unix_millis
 from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 from pyspark.sql.types import (
@@ -40,20 +41,21 @@ from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.archive.units import Unit, write_unit
 from kgw.pipeline.arrow.columns import SCHEMA
 from kgw.pipeline.arrow.decode import Decoded
-from kgw.pipeline.jobs.running import JobError, last_line
+from kgw.pipeline.jobs.running import JobError
 from kgw.pipeline.sink.partitioning import murmur2_each
-from kgw.pipeline.tables import tables
+from kgw.pipeline.spark_errors import in_one_line, quiet
+from kgw.pipeline.sql.tables import tables
 from kgw.types import NO_LEADER_EPOCH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from kgw.pipeline.archive.entry import Piece
     from kgw.pipeline.jobs.backfill import Backfill
-    from kgw.pipeline.tables.tables import Query
+    from kgw.pipeline.sql.tables import Query
     from kgw.pipeline.wire import WireClient
 
 _NAMESPACE: Final = UUID("5b0c9c35-0f1a-4d5e-9a57-6f1d2c0e8a17")
@@ -79,8 +81,8 @@ class Transform(NamedTuple):
     is_by_key: bool = False
     """Whether keys decide on partitions, as Kafka's default partitioner has it."""
     decode: str | None = None
-    schemas: tuple[tuple[str, str], ...] = ()
-    """By topic."""
+    schema: str | Mapping[str, str] | None = None
+    """What is decoded to; may be given by topic."""
 
 
 def staged(transform: Transform, backfill: Backfill) -> Backfill:
@@ -89,12 +91,12 @@ def staged(transform: Transform, backfill: Backfill) -> Backfill:
         str(transform.topic_id),
         transform.query,
         transform.decode,
-        sorted(transform.schemas),
+        transform.schema,
         transform.is_by_key,
         backfill.job,
         backfill.target,
     ]
-    topic_id = uuid5(_NAMESPACE, json.dumps(told))
+    topic_id = uuid5(_NAMESPACE, json.dumps(told, sort_keys=True))
     generation = generation_directory(str(transform.staging), backfill.target, topic_id)
     return backfill._replace(generation=generation, topic_id=topic_id)
 
@@ -132,7 +134,7 @@ def stage(
         archive=transform.root,
         topic_ids=[transform.topic_id],
         decode=transform.decode,
-        schemas=dict(transform.schemas),
+        schema=transform.schema,
     )
     query = opened.query(transform.query)
     if transform.topic not in opened.snapshots:
@@ -301,9 +303,10 @@ def _write(rows: DataFrame, backfill: Backfill, partition_count: int) -> list[Pi
         .mapInArrow(writing, "report string")
     )
     try:
-        told = [json.loads(row.report) for row in reports.collect()]
-    except Exception as error:
-        raise JobError(f"the query cannot be run: {last_line(error)}") from error
+        with quiet():
+            told = [json.loads(row.report) for row in reports.collect()]
+    except PySparkException as error:
+        raise JobError(f"the query cannot be run: {in_one_line(error)}") from error
     for one in told:
         if isinstance(one, str):
             raise JobError(one)

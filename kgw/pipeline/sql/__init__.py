@@ -3,7 +3,3 @@
 `snapshot` fixes which offsets a table has, `tail` reads those that are not archived, `columns` and
 `decoding` make the columns, and `tables` hides those that nobody asked for.
 """
-
-from kgw.pipeline.tables.tables import Tables, tables
-
-__all__ = ["Tables", "tables"]

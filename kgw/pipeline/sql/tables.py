@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import re
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.errors import AnalysisException
@@ -15,19 +13,19 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.archive.lives import archived_lives, archived_topics
 from kgw.pipeline.errors import OptionError
-from kgw.pipeline.tables.columns import MARK, UNDECODED, of_system, shown
-from kgw.pipeline.tables.decoding import (
-    check_decoding,
+from kgw.pipeline.spark_errors import quiet
+from kgw.pipeline.sql.columns import MARK, UNDECODED, check_decoding, of_system, shown
+from kgw.pipeline.sql.decoding import (
     decoded_frame,
     given_fields,
     inferred_fields,
 )
-from kgw.pipeline.tables.snapshot import Snapshot, look
-from kgw.pipeline.tables.tail import SPARK_SCHEMA, tail_frame
+from kgw.pipeline.sql.snapshot import Snapshot, look
+from kgw.pipeline.sql.tail import SPARK_SCHEMA, tail_frame
 from kgw.pipeline.wire import WireClient, parse_bootstrap
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
     from uuid import UUID
 
@@ -37,8 +35,6 @@ _SETTINGS: Final = {
     # The files of a table are known, and local: no job of Spark looks for them.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
 }
-# PySpark writes what it raises to its log as well.
-_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _GLOB: Final = re.compile(r"([*?\[\]{}\\])")
 _NAME: Final = re.compile(r"`((?:[^`]|``)+)`")
 
@@ -50,22 +46,22 @@ def tables(
     archive: Path | None = None,
     topic_ids: Collection[UUID] = (),
     decode: str | None = None,
-    schemas: Mapping[str, str] | None = None,
+    schema: str | Mapping[str, str] | None = None,
 ) -> Tables:
     """Return topics as tables: what an archive has, and what the server at `bootstrap` has since.
 
     Without `bootstrap` tables have what is archived alone, without `archive` what is in the log.
     `topic_ids` name the lives that are meant of topics that have several. With `decode="json"` the
-    fields of values are columns: those that `schemas` says by topic, as `{"orders": "id INT"}`, or
-    those of the first records. Raises OptionError, ArchiveError.
+    fields of values are columns: those of `schema`, as in `id INT, name STRING`, which may be given
+    by topic, or else those of the first records. Raises OptionError, ArchiveError.
     """
     if bootstrap is None and archive is None:
         raise OptionError("neither an archive nor a server is given: there is nothing to query")
     if bootstrap is not None:
         parse_bootstrap(bootstrap)
     check_decoding(decode)
-    if schemas and decode is None:
-        raise OptionError("a schema needs a decoding: json")
+    if schema is not None and decode is None:
+        raise OptionError("a schema says what values are decoded to, and no decoding is given")
     there = [
         life
         for topic in ([] if archive is None else archived_topics(archive))
@@ -80,7 +76,7 @@ def tables(
         archive=archive,
         topic_ids=tuple(topic_ids),
         is_decoded=decode is not None,
-        schemas=dict(schemas or {}),
+        schema=schema,
     )
 
 
@@ -110,7 +106,7 @@ class Query(NamedTuple):
         None where there are none: of a row that is made of several, or one of several tables.
         """
         try:
-            with _quiet():
+            with quiet():
                 # To sort by a column that is not selected, Spark adds it below the select list,
                 # where that changes nothing, and takes it away above the sorting.
                 plan = self.frame.sort(*names)._jdf.queryExecution().analyzed()  # noqa: SLF001
@@ -142,7 +138,7 @@ class Tables:
         archive: Path | None,
         topic_ids: tuple[UUID, ...],
         is_decoded: bool,
-        schemas: dict[str, str],
+        schema: str | Mapping[str, str] | None,
     ) -> None:
         self.session = spark.newSession()
         """Where the tables are views; the session that was given is not changed."""
@@ -156,7 +152,7 @@ class Tables:
         self._archive = archive
         self._topic_ids = topic_ids
         self._is_decoded = is_decoded
-        self._schemas = schemas
+        self._schema = schema
         self._frames: dict[str, DataFrame] = {}
 
     def sql(self, query: str) -> DataFrame:
@@ -169,7 +165,7 @@ class Tables:
 
     def query(self, query: str) -> Query:
         """Return a query with the columns that are not shown; raises as `sql`."""
-        with _quiet():
+        with quiet():
             # Only a query: a command would be carried out by Spark at once.
             parser = self.session._jsparkSession.sessionState().sqlParser()  # noqa: SLF001
             parser.parseQuery(query)
@@ -278,7 +274,9 @@ class Tables:
         return frames[0] if len(frames) == 1 else frames[0].union(frames[1])
 
     def _decode(self, frame: DataFrame, snapshot: Snapshot) -> tuple[DataFrame, list[str]]:
-        given = self._schemas.get(snapshot.topic)
+        given = self._schema
+        if not (given is None or isinstance(given, str)):
+            given = given.get(snapshot.topic)
         if given is not None:
             return decoded_frame(frame, given_fields(given))
         fields = inferred_fields(self.session, snapshot, self._bootstrap)
@@ -301,17 +299,3 @@ def _missing_table(error: AnalysisException) -> str | None:
         return None
     found = _NAME.fullmatch((error.getMessageParameters() or {}).get("relationName", ""))
     return None if found is None else found[1].replace("``", "`")
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep PySpark from logging what is raised and dealt with here."""
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
-    before = [one.level for one in loggers]
-    try:
-        for one in loggers:
-            one.setLevel(logging.CRITICAL)
-        yield
-    finally:
-        for one, level in zip(loggers, before, strict=True):
-            one.setLevel(level)

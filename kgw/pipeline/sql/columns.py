@@ -8,8 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kgw.pipeline.errors import OptionError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+DECODINGS: Final = ("json",)
+"""How values can be decoded to columns."""
 
 ERROR: Final = "_error"
 """Why the value of a row was not decoded; only where values are decoded."""
@@ -42,6 +47,13 @@ MARK: Final = "kgw: a star was used for more than showing columns"
 """In the plan of a query exactly if its result depends on the system's columns by a star."""
 # Not a constant, which Spark would fold, and of the row, so that no rule leaves it out.
 _MARK: Final = f"concat('{MARK}', _partition, ' ', _offset)"
+
+
+def check_decoding(name: str | None) -> None:
+    """Raise OptionError for a decoding that there is not."""
+    if name not in (None, *DECODINGS):
+        missing = "is missing so far" if name in {"avro", "protobuf"} else "is not known"
+        raise OptionError(f"decoding {name} {missing}; there is json")
 
 
 def of_system(*, is_decoded: bool) -> list[str]:

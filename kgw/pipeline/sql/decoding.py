@@ -12,7 +12,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from kgw.pipeline.archive.reading import read_range
 from kgw.pipeline.errors import OptionError, PipelineError
-from kgw.pipeline.tables.columns import ERROR, SYSTEM
+from kgw.pipeline.spark_errors import in_one_line, quiet
+from kgw.pipeline.sql.columns import ERROR, SYSTEM
 from kgw.pipeline.wire import Reading, WireClient
 
 if TYPE_CHECKING:
@@ -20,9 +21,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from kgw.pipeline.tables.snapshot import Extent, Snapshot
+    from kgw.pipeline.sql.snapshot import Extent, Snapshot
 
-DECODINGS: Final = ("json",)
 SAMPLE: Final = 1000
 """So many records of each partition, the first ones, say which columns there are."""
 
@@ -40,20 +40,13 @@ class Fields(NamedTuple):
     """Fields of the values whose names another column has."""
 
 
-def check_decoding(name: str | None) -> None:
-    """Raise OptionError for a decoding that there is not."""
-    if name not in (None, *DECODINGS):
-        missing = "is missing so far" if name in {"avro", "protobuf"} else "is not known"
-        raise OptionError(f"decoding {name} {missing}; there is json")
-
-
 def given_fields(text: str) -> Fields:
     """Return the columns of `a INT, b STRING`. Raises OptionError."""
     try:
-        schema = StructType.fromDDL(text)
+        with quiet():
+            schema = StructType.fromDDL(text)
     except PySparkException as error:
-        told = next((line for line in str(error).splitlines() if line.strip()), "").strip()
-        raise OptionError(f"schema {text!r}: {told}") from None
+        raise OptionError(f"schema {text!r}: {in_one_line(error)}") from None
     if not isinstance(schema, StructType):
         raise OptionError(f"schema {text!r}: it must be like a INT, b STRING")
     fields = usable(schema.fields)
