@@ -168,7 +168,7 @@ class Tables:
         with quiet():
             # Only a query: a command would be carried out by Spark at once.
             parser = self.session._jsparkSession.sessionState().sqlParser()  # noqa: SLF001
-            parser.parseQuery(query)
+            parsed = parser.parseQuery(query).toJSON()
             try:
                 frame = self._resolve(query)
             except AnalysisException as error:
@@ -178,14 +178,16 @@ class Tables:
                     raise error from None
                 return closed
             found = Query(frame, shown(frame.columns))
-            if not _depends_on_hidden(found.shown()):
+            # Numbers of columns count those that a star has.
+            counts = "UnresolvedStar" in parsed and "UnresolvedOrdinal" in parsed
+            if not counts and not _depends_on_hidden(found.shown()):
                 return found
             closed = self._resolve_closed(query)
             if closed is None:
                 raise OptionError(
-                    "a star compares or combines rows here, as in select distinct *, a natural "
-                    "join or struct(*), and the query names system columns as well: name the "
-                    "columns instead of the star"
+                    "the query names system columns, and has a star that does more than show "
+                    "columns, as with distinct, a natural join, struct(*) or order by 1: name the "
+                    "columns instead"
                 )
             return closed
 
