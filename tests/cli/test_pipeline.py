@@ -75,3 +75,18 @@ def test_without_an_archive_it_is_the_lag_of_groups(kgw: Commands) -> None:
     produced(kgw, "read")
     told = kgw.json("offsets", "lag", "-g", "readers", "-t", "read")
     assert told == kgw.json("pipeline", "lag", "-g", "readers", "-t", "read")
+
+
+def test_options_of_queries_that_do_not_go_together(kgw: Commands, tmp_path: Path) -> None:
+    """Told before Spark is started."""
+    of = ("--archive", str(tmp_path), "-t", "orders", "--to", "copies")
+    query = ("--sql", "select 1")
+    staging = ("--staging", str(tmp_path))
+    for arguments, told in (
+        (("backfill", *of, *query), "--sql needs --staging"),
+        (("backfill", *of, *staging), "need --sql"),
+        (("backfill", *of, *query, *staging, "--dry-run"), "--dry-run does not run a query"),
+        (("sql", "select 1", "--decode", "avro"), "decoding avro is missing so far; there is json"),
+        (("sql", "select 1", "--schema", "a INT", "--schema", "t=b INT"), "each needs its topic"),
+    ):
+        assert told in kgw.fail(2, "pipeline", *arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.errors import AnalysisException
@@ -26,7 +27,6 @@ from kgw.pipeline.wire import WireClient, parse_bootstrap
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
-    from pathlib import Path
     from uuid import UUID
 
     from pyspark.sql import SparkSession
@@ -43,7 +43,7 @@ def tables(
     spark: SparkSession,
     bootstrap: str | None = None,
     *,
-    archive: Path | None = None,
+    archive: Path | str | None = None,
     topic_ids: Collection[UUID] = (),
     decode: str | None = None,
     schema: str | Mapping[str, str] | None = None,
@@ -59,21 +59,20 @@ def tables(
         raise OptionError("neither an archive nor a server is given: there is nothing to query")
     if bootstrap is not None:
         parse_bootstrap(bootstrap)
+    root = None if archive is None else Path(archive)
     check_decoding(decode)
     if schema is not None and decode is None:
         raise OptionError("a schema says what values are decoded to, and no decoding is given")
-    there = [
-        life
-        for topic in ([] if archive is None else archived_topics(archive))
-        for life in archived_lives(archive, topic)  # type: ignore[arg-type] # there are topics
-    ]
+    there = set()
+    if root is not None:
+        there = {life for topic in archived_topics(root) for life in archived_lives(root, topic)}
     for one in topic_ids:
         if one not in there:
-            raise ArchiveError(f"{archive} has no archive of a topic with topic id {one}")
+            raise ArchiveError(f"there is no archive of a topic with topic id {one}")
     return Tables(
         spark,
         bootstrap,
-        archive=archive,
+        root=root,
         topic_ids=tuple(topic_ids),
         is_decoded=decode is not None,
         schema=schema,
@@ -135,7 +134,7 @@ class Tables:
         spark: SparkSession,
         bootstrap: str | None,
         *,
-        archive: Path | None,
+        root: Path | None,
         topic_ids: tuple[UUID, ...],
         is_decoded: bool,
         schema: str | Mapping[str, str] | None,
@@ -149,7 +148,7 @@ class Tables:
         self.notes: list[str] = []
         """What somebody who reads results should know of the tables."""
         self._bootstrap = bootstrap
-        self._archive = archive
+        self._root = root
         self._topic_ids = topic_ids
         self._is_decoded = is_decoded
         self._schema = schema
@@ -236,16 +235,16 @@ class Tables:
             + ("lost" if one.reason == "lost" else "removed by retention")
             for one in snapshot.holes
         ]
-        if self._archive is not None and snapshot.generation is None:
+        if self._root is not None and snapshot.generation is None:
             self.notes.append(
-                f"topic {topic} is not in {self._archive}: it is read from the log alone"
+                f"topic {topic} is not in {self._root}: it is read from the log alone"
             )
 
     def _look(self, topic: str) -> Snapshot:
         if self._bootstrap is None:
-            return look(topic, root=self._archive, wire=None, topic_ids=self._topic_ids)
+            return look(topic, root=self._root, wire=None, topic_ids=self._topic_ids)
         with WireClient(self._bootstrap, client_id="kgw-pipeline-sql") as wire:
-            return look(topic, root=self._archive, wire=wire, topic_ids=self._topic_ids)
+            return look(topic, root=self._root, wire=wire, topic_ids=self._topic_ids)
 
     def _records(self, snapshot: Snapshot) -> DataFrame:
         """Return the records of a table in the archive's columns, and where each is from."""
