@@ -89,6 +89,8 @@ def sql(
             opened.session.conf.set("spark.sql.session.timeZone", "UTC")
             frame = opened.sql(query)
             names = frame.columns
+            if isinstance(schema, dict) and (unused := sorted(schema.keys() - opened.snapshots)):
+                raise CommandError(f"--schema names topic {unused[0]}, and the query does not")
             if twice := sorted({name for name in names if names.count(name) > 1}):
                 raise CommandError(f"several columns are called {twice[0]}: name one by `as`")
             rows = _rows(frame, limit + 1)
