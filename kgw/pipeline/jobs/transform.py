@@ -45,7 +45,7 @@ from kgw.pipeline.jobs.running import JobError
 from kgw.pipeline.sink.partitioning import murmur2_each
 from kgw.pipeline.spark_errors import in_one_line, quiet
 from kgw.pipeline.sql.tables import tables
-from kgw.types import NO_LEADER_EPOCH
+from kgw.types import NO_LEADER_EPOCH, NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -61,7 +61,6 @@ if TYPE_CHECKING:
 _NAMESPACE: Final = UUID("5b0c9c35-0f1a-4d5e-9a57-6f1d2c0e8a17")
 _FILE_BYTES: Final = 64 << 20
 """Of rows, about, in a file: a task holds as much."""
-_NO_TIMESTAMP_MS: Final = -1
 _COLUMNS: Final = ("key", "value", "headers", "timestamp", "partition")
 _SOURCE: Final = ("_partition", "_index", "_ts")
 """Of the record that a row is made of: where it is, and its time."""
@@ -115,16 +114,7 @@ def stage(
     log = CommitLog(backfill.generation, backfill.topic_id)
     if log.read().version:
         return
-    groups = GroupClient(wire.client)
-    positions = wire.call(
-        wire.client.retrying(lambda: groups.offsets(backfill.group_id, require_stable=True))
-    )
-    if any(topic == backfill.target for topic, _ in positions):
-        raise ArchiveError(
-            f"job {backfill.job} has written to topic {backfill.target} before, and the rows of "
-            f"this query are not in {transform.staging}: give it another name, or the directory "
-            "and the query that it had"
-        )
+    _check_unwritten(wire, transform, backfill)
     described = wire.find_topic(backfill.target)
     if described is None:
         raise ArchiveError(f"there is no topic {backfill.target} to write to; create it first")
@@ -159,6 +149,26 @@ def stage(
         for piece in pieces:
             if isinstance(piece, DataFile):
                 (backfill.generation / piece.path).unlink(missing_ok=True)
+        return
+    try:
+        # Another run may have written and removed its rows since.
+        _check_unwritten(wire, transform, backfill)
+    except ArchiveError:
+        unstage(transform, backfill)
+        raise
+
+
+def _check_unwritten(wire: WireClient, transform: Transform, backfill: Backfill) -> None:
+    groups = GroupClient(wire.client)
+    positions = wire.call(
+        wire.client.retrying(lambda: groups.offsets(backfill.group_id, require_stable=True))
+    )
+    if any(topic == backfill.target for topic, _ in positions):
+        raise ArchiveError(
+            f"job {backfill.job} has written to topic {backfill.target} before, and the rows of "
+            f"this query are not in {transform.staging}: give it another name, or the directory "
+            "and the query that it had"
+        )
 
 
 def unstage(transform: Transform, backfill: Backfill) -> None:
@@ -242,7 +252,7 @@ def _time_ms(
     if "timestamp" not in given:
         if "_ts" not in source:
             return now
-        return coalesce(_millis(source["_ts"]), lit(_NO_TIMESTAMP_MS).cast("long"))
+        return coalesce(_millis(source["_ts"]), lit(NO_TIMESTAMP_MS).cast("long"))
     column, of = given["timestamp"]
     if isinstance(of, (TimestampType, TimestampNTZType)):
         return coalesce(_millis(column), now)
