@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from contextlib import ExitStack
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Self, TypeVar
 
 import click
@@ -86,8 +87,11 @@ class SparkWhenNeeded:
                 f"Spark cannot be used: {error}. Install it with pip install 'kgw[spark]'"
             ) from None
         is_ours = SparkSession.getActiveSession() is None
+        # Spark makes it for tables of its own, which no command has: in the directory of the user.
+        warehouse = self._ending.enter_context(TemporaryDirectory(prefix="kgw-spark-"))
+        settings = {"spark.sql.warehouse.dir": warehouse}
         try:
-            spark = session(self._app_name, master=self._master)
+            spark = session(self._app_name, master=self._master, settings=settings)
         except (PySparkException, OSError) as error:
             raise CommandError(
                 f"Spark cannot start: {error}. `kgw doctor --spark` says what is missing"
