@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from contextlib import ExitStack
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Self, TypeVar
 
 import click
@@ -13,6 +14,8 @@ from kgw.pipeline.jobs.running import SparkRunner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from pyspark.sql import SparkSession
 
 UnitT = TypeVar("UnitT")
 ResultT = TypeVar("ResultT")
@@ -30,7 +33,7 @@ master_option = click.option(
 
 
 class SparkWhenNeeded:
-    """Runs units on Spark; a session is started for the first of them, and ends with the command.
+    """Runs units on Spark; a session is started when it is needed, and ends with the command.
 
     A session that runs already in this process is used, and left running.
     """
@@ -38,6 +41,7 @@ class SparkWhenNeeded:
     def __init__(self, app_name: str, master: str) -> None:
         self._app_name = app_name
         self._master = master
+        self._session: SparkSession | None = None
         self._runner: SparkRunner | None = None
         self._ending = ExitStack()
 
@@ -46,6 +50,13 @@ class SparkWhenNeeded:
 
     def __exit__(self, *_: object) -> None:
         self._ending.close()
+
+    @property
+    def session(self) -> SparkSession:
+        """The session."""
+        if self._session is None:
+            self._session = self._start()
+        return self._session
 
     @property
     def parallelism(self) -> int:
@@ -60,10 +71,10 @@ class SparkWhenNeeded:
 
     def _started(self) -> SparkRunner:
         if self._runner is None:
-            self._runner = self._start()
+            self._runner = SparkRunner(self.session, self._app_name)
         return self._runner
 
-    def _start(self) -> SparkRunner:
+    def _start(self) -> SparkSession:
         # PySpark warns of a newer pandas, which nothing here uses.
         warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
         try:
@@ -76,12 +87,15 @@ class SparkWhenNeeded:
                 f"Spark cannot be used: {error}. Install it with pip install 'kgw[spark]'"
             ) from None
         is_ours = SparkSession.getActiveSession() is None
+        # Spark makes it for tables of its own, which no command has: in the directory of the user.
+        warehouse = self._ending.enter_context(TemporaryDirectory(prefix="kgw-spark-"))
+        settings = {"spark.sql.warehouse.dir": warehouse}
         try:
-            spark = session(self._app_name, master=self._master)
+            spark = session(self._app_name, master=self._master, settings=settings)
         except (PySparkException, OSError) as error:
             raise CommandError(
                 f"Spark cannot start: {error}. `kgw doctor --spark` says what is missing"
             ) from None
         if is_ours:
             self._ending.callback(spark.stop)
-        return SparkRunner(spark, self._app_name)
+        return spark

@@ -133,3 +133,18 @@ def test_history_refuses_what_it_cannot_show(kgw: Commands) -> None:
         assert (2, True) == (result.exit_code, told in result.stderr), result.stderr
     assert "there is no topic absent" == kgw.fail(1, *lag, "-t", "absent")
     assert "group g has committed no offset of refused" == kgw.fail(1, *lag, *topic, "-g", "g")
+
+
+def test_options_of_queries_that_do_not_go_together(kgw: Commands, tmp_path: Path) -> None:
+    """Told before Spark is started."""
+    of = ("--archive", str(tmp_path), "-t", "orders", "--to", "copies")
+    query = ("--sql", "select 1")
+    staging = ("--staging", str(tmp_path))
+    for arguments, told in (
+        (("backfill", *of, *query), "--sql needs --staging"),
+        (("backfill", *of, *staging), "need --sql"),
+        (("backfill", *of, *query, *staging, "--dry-run"), "--dry-run does not run a query"),
+        (("sql", "select 1", "--decode", "avro"), "decoding avro is missing so far; there is json"),
+        (("sql", "select 1", "--schema", "a INT", "--schema", "t=b INT"), "each needs its topic"),
+    ):
+        assert told in kgw.fail(2, "pipeline", *arguments)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session that knows `format("kgw")`."""
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         missing = "Spark needs a Java runtime: install one of version 17 or later"
@@ -30,7 +30,11 @@ def spark() -> Iterator[SparkSession]:
     made = session(
         "kgw tests",
         master="local[2,4]",
-        settings={"spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "2"},
+        settings={
+            "spark.driver.memory": "512m",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("spark-warehouse")),
+        },
         log_level="OFF",
     )
     yield made
