@@ -12,7 +12,7 @@ from kgw.cli.client import Bootstrap, client_options
 from kgw.cli.errors import CommandError
 from kgw.cli.group_offsets import parse_duration_ms
 from kgw.cli.output import note, print_json, print_json_line, print_rows, progress_bar
-from kgw.cli.pipeline_spark import SparkWhenNeeded, master_option
+from kgw.cli.pipeline_spark import SparkWhenNeeded, spark_options
 from kgw.cli.settings import parsed
 from kgw.pipeline.archive.entry import DataFile
 from kgw.pipeline.archive.units import Sizes
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from kgw.pipeline.jobs.archive import Committed, Summary
     from kgw.pipeline.jobs.running import Runner
+    from kgw.pipeline.master import Master
 
 _POLL_S = 1.0
 
@@ -106,7 +107,7 @@ _POLL_S = 1.0
     "Default: with --follow.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be archived; Spark is not started.")
-@master_option
+@spark_options
 @client_options
 def archive(
     *,
@@ -120,7 +121,7 @@ def archive(
     group: str,
     is_held: bool | None,
     dry_run: bool,
-    master: str,
+    master: Master,
     bootstrap: Bootstrap,
     is_json: bool,
 ) -> None:

@@ -9,7 +9,7 @@ import click
 from kgw.cli.client import Bootstrap, client_options
 from kgw.cli.output import note, print_json, print_rows, progress_bar
 from kgw.cli.pipeline_archives import archive_option, chosen_life, topic_id_option
-from kgw.cli.pipeline_spark import SparkWhenNeeded, master_option
+from kgw.cli.pipeline_spark import SparkWhenNeeded, spark_options
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.jobs.backfill import Backfill, plan, run
 from kgw.pipeline.wire import WireClient
@@ -18,6 +18,8 @@ from kgw.records.batch import Compression
 if TYPE_CHECKING:
     from pathlib import Path
     from uuid import UUID
+
+    from kgw.pipeline.master import Master
 
 
 @click.command(short_help="Write an archive to a topic again.")
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     help="How batches are packed.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be written; Spark is not started.")
-@master_option
+@spark_options
 @client_options
 def backfill(
     *,
@@ -49,7 +51,7 @@ def backfill(
     job: str | None,
     compression: str,
     dry_run: bool,
-    master: str,
+    master: Master,
     bootstrap: Bootstrap,
     is_json: bool,
 ) -> None:

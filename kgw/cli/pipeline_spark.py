@@ -1,4 +1,4 @@
-"""What commands share that run on Spark: its master, and a session that is started when needed."""
+"""What commands share that run on Spark: where it runs, and a session, started when needed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Self, TypeVar
 import click
 
 from kgw.cli.errors import CommandError
+from kgw.cli.output import note
+from kgw.cli.settings import FunctionT
+from kgw.pipeline.errors import OptionError
+from kgw.pipeline.jobs.executors import wait_for_executors
 from kgw.pipeline.jobs.running import SparkRunner
+from kgw.pipeline.master import DEFAULT_MASTER, Master, master_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -17,16 +22,47 @@ if TYPE_CHECKING:
 UnitT = TypeVar("UnitT")
 ResultT = TypeVar("ResultT")
 
-DEFAULT_MASTER = "local[*,4]"
 
-master_option = click.option(
-    "--master",
-    default=DEFAULT_MASTER,
-    show_default=True,
-    metavar="MASTER",
-    help="Where Spark runs: spark://HOST:PORT, k8s://..., yarn, or every processor of this "
-    "machine, with three more attempts at a task that fails.",
-)
+
+def spark_options(command: FunctionT) -> FunctionT:
+    """Add --master, --parallelism and --conf to a command, as one argument `master`."""
+
+    def callback(ctx: click.Context, param: click.Parameter, url: str) -> Master:
+        try:
+            return master_of(url, ctx.params.pop("settings"), ctx.params.pop("parallelism"))
+        except OptionError as error:
+            raise click.UsageError(str(error), ctx) from None
+
+    for option in (
+        click.option(
+            "--conf",
+            "settings",
+            multiple=True,
+            is_eager=True,
+            metavar="KEY=VALUE",
+            help="A setting of Spark by its name, as in spark.executor.memory=2g; may be given "
+            "several times.",
+        ),
+        click.option(
+            "--parallelism",
+            type=click.IntRange(min=1),
+            is_eager=True,
+            metavar="N",
+            help="How many tasks run at once. Default: as many as there are processors; fewer "
+            "leave some to a gateway on the same machine.",
+        ),
+        click.option(
+            "--master",
+            default=DEFAULT_MASTER,
+            show_default=True,
+            callback=callback,
+            metavar="MASTER",
+            help="Where Spark runs: spark://HOST:PORT, k8s://..., yarn, or every processor of this "
+            "machine, with three more attempts at a task that fails.",
+        ),
+    ):
+        command = option(command)
+    return command
 
 
 class SparkWhenNeeded:
@@ -35,7 +71,7 @@ class SparkWhenNeeded:
     A session that runs already in this process is used, and left running.
     """
 
-    def __init__(self, app_name: str, master: str) -> None:
+    def __init__(self, app_name: str, master: Master) -> None:
         self._app_name = app_name
         self._master = master
         self._runner: SparkRunner | None = None
@@ -77,11 +113,21 @@ class SparkWhenNeeded:
             ) from None
         is_ours = SparkSession.getActiveSession() is None
         try:
-            spark = session(self._app_name, master=self._master)
+            spark = session(
+                self._app_name, master=self._master.url, settings=self._master.settings
+            )
         except (PySparkException, OSError) as error:
             raise CommandError(
                 f"Spark cannot start: {error}. `kgw doctor --spark` says what is missing"
             ) from None
         if is_ours:
             self._ending.callback(spark.stop)
+            if not self._master.is_local:
+                wait_for_executors(spark, on_waiting=self._tell_waiting)
         return SparkRunner(spark, self._app_name)
+
+    def _tell_waiting(self) -> None:
+        note(
+            f"{self._master.url} has given no executor yet; waiting. Has it free processors and "
+            "memory, and can its workers reach spark.driver.host?"
+        )

@@ -45,7 +45,11 @@ class SparkRunner:
     def __init__(self, spark: SparkSession, description: str) -> None:
         self._context = spark.sparkContext
         self._description = description
-        self.parallelism: int = self._context.defaultParallelism
+
+    @property
+    def parallelism(self) -> int:
+        """How many processors Spark has now, or what spark.default.parallelism says."""
+        return self._context.defaultParallelism
 
     def run(
         self, units: Sequence[UnitT], work: Callable[[UnitT], ResultT]
@@ -70,7 +74,7 @@ class SparkRunner:
                     except PipelineError:
                         raise
                     except Exception as error:
-                        raise JobError(f"{waiting[done]}: {_last_line(error)}") from error
+                        raise JobError(f"{waiting[done]}: {last_line(error)}") from error
                     yield waiting[done], result
             finally:
                 if any(not one.done() for one in waiting):
@@ -98,7 +102,7 @@ class _Attempt(Generic[UnitT, ResultT]):
             return _Refused(str(error))
 
 
-def _last_line(error: Exception) -> str:
+def last_line(error: Exception) -> str:
     """Return what a task's Python said last, without the frames of Java around it."""
     told = str(error).partition("\n\tat ")[0]
     lines = [line.strip() for line in told.splitlines() if line.strip()]
