@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kgw.cli.errors import CommandError
+from kgw.cli.settings import parsed
 from kgw.pipeline.archive.lives import archived_lives, archived_topics
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ def archive_option(
         name,
         required=is_required,
         type=click.Path(exists=True, file_okay=False, path_type=Path),
+        # Tasks of a cluster have working directories of their own.
+        callback=parsed(Path.absolute),
         metavar="DIR",
         help=what,
     )

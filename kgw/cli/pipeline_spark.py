@@ -10,24 +10,24 @@ import click
 
 from kgw.cli.errors import CommandError
 from kgw.cli.output import note
-from kgw.cli.settings import FunctionT
 from kgw.pipeline.errors import OptionError
-from kgw.pipeline.jobs.executors import wait_for_executors
+from kgw.pipeline.jobs.executors import aside, wait_for_executors
 from kgw.pipeline.jobs.running import SparkRunner
 from kgw.pipeline.master import DEFAULT_MASTER, Master, master_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from kgw.cli.settings import FunctionT
+
 UnitT = TypeVar("UnitT")
 ResultT = TypeVar("ResultT")
-
 
 
 def spark_options(command: FunctionT) -> FunctionT:
     """Add --master, --parallelism and --conf to a command, as one argument `master`."""
 
-    def callback(ctx: click.Context, param: click.Parameter, url: str) -> Master:
+    def callback(ctx: click.Context, _: click.Parameter, url: str) -> Master:
         try:
             return master_of(url, ctx.params.pop("settings"), ctx.params.pop("parallelism"))
         except OptionError as error:
@@ -112,17 +112,19 @@ class SparkWhenNeeded:
                 f"Spark cannot be used: {error}. Install it with pip install 'kgw[spark]'"
             ) from None
         is_ours = SparkSession.getActiveSession() is None
+        master = self._master
+        starting = aside(
+            lambda: session(self._app_name, master=master.url, settings=master.settings)
+        )
         try:
-            spark = session(
-                self._app_name, master=self._master.url, settings=self._master.settings
-            )
+            spark = starting.result()
         except (PySparkException, OSError) as error:
             raise CommandError(
                 f"Spark cannot start: {error}. `kgw doctor --spark` says what is missing"
             ) from None
         if is_ours:
             self._ending.callback(spark.stop)
-            if not self._master.is_local:
+            if not master.is_local:
                 wait_for_executors(spark, on_waiting=self._tell_waiting)
         return SparkRunner(spark, self._app_name)
 

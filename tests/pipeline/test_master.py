@@ -30,10 +30,14 @@ def test_fewer_tasks_are_asked_for_where_spark_runs(
 
 def test_settings_are_handed_on() -> None:
     """A value may have any sign; what the user says goes before what --parallelism means."""
-    given = ("spark.archives=env.tar.gz#env", "spark.driver.extraJavaOptions=-Da=b", "spark.cores.max=2")
+    given = (
+        "spark.archives=env.tar.gz#env",
+        "spark.a.options=-Da=b",
+        "spark.cores.max=2",
+    )
     assert {
         "spark.archives": "env.tar.gz#env",
-        "spark.driver.extraJavaOptions": "-Da=b",
+        "spark.a.options": "-Da=b",
         "spark.cores.max": "2",
         "spark.default.parallelism": "6",
     } == master_of("spark://a:7077", given, 6).settings

@@ -19,6 +19,7 @@ from kgw.pipeline.archive.commit_log import CommitLog
 from kgw.pipeline.archive.entry import DataFile, Entry, Hole
 from kgw.pipeline.archive.errors import ArchiveError, CoverageError, Fault
 from kgw.pipeline.archive.names import generation_directory
+from kgw.pipeline.archive.shared import check_seen, check_written
 from kgw.pipeline.archive.sweeping import sweep
 from kgw.pipeline.archive.units import Sizes, Unit, write_unit
 from kgw.pipeline.ranges import LEAST_PIECE, OffsetRange, cut_ranges
@@ -212,6 +213,7 @@ def archive_range(settings: UnitSettings, wanted: OffsetRange) -> tuple[Piece, .
 
     Raises ArchiveError, ClientError, PipelineError.
     """
+    check_seen(settings.generation)
     unit = Unit(settings.topic_id, wanted.partition, wanted.first, wanted.end)
     with WireClient(settings.bootstrap) as wire:
         parts = wire.decoded(wanted, reading=settings.reading)
@@ -242,7 +244,8 @@ class ArchiveJob:
         """Take a client for the driver, and the address of the cluster for the tasks."""
         self._wire = wire
         self._bootstrap = bootstrap
-        self._root = root
+        # Tasks have working directories of their own.
+        self._root = root.absolute()
         self._runner = runner
         self._options = options
         self._now_ms = now_ms
@@ -364,6 +367,7 @@ class ArchiveJob:
         done: dict[int, dict[int, tuple[int, tuple[Piece, ...]]]] = defaultdict(dict)
         overtaken: set[int] = set()
         for unit, pieces in self._runner.run(units, partial(archive_range, settings)):
+            check_written(generation, pieces)
             waiting = done[unit.partition]
             waiting[unit.first] = (unit.end, pieces)
             first = end = next_offsets[unit.partition]

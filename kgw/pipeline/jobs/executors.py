@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, Final
+from concurrent.futures import Future, wait
+from threading import Thread
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from kgw import __version__
 from kgw.pipeline.errors import PipelineError
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import SparkSession
+
+ResultT = TypeVar("ResultT")
 
 PATIENCE_S: Final = 30.0
 """Until it is said that none has come: Spark itself goes on waiting in silence."""
@@ -26,6 +29,24 @@ class ExecutorsError(PipelineError):
     """Executors that cannot do the work; the text says why."""
 
 
+def aside(work: Callable[[], ResultT]) -> Future[ResultT]:
+    """Begin what asks Java in a thread that the program's end does not wait for.
+
+    Ctrl-C in the midst of a question to Java makes Py4J print its frames, and the handler that
+    PySpark sets up in the main thread asks Java another question at that moment.
+    """
+    future: Future[ResultT] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - raised where the result is taken
+            future.set_exception(error)
+
+    Thread(target=run, name="kgw-aside", daemon=True).start()
+    return future
+
+
 def wait_for_executors(spark: SparkSession, *, on_waiting: Callable[[], None]) -> None:
     """Return when executors have come and can run kgw, and no more are coming.
 
@@ -33,14 +54,13 @@ def wait_for_executors(spark: SparkSession, *, on_waiting: Callable[[], None]) -
     whose Python has not what tasks need.
     """
     context = spark.sparkContext
-    with ThreadPoolExecutor(1, thread_name_prefix="kgw-executors") as pool:
-        asked = pool.submit(lambda: context.parallelize([0], 1).map(_version_of_kgw).first())
-        if not wait([asked], PATIENCE_S).done:
-            on_waiting()
-        try:
-            found = asked.result()
-        except Exception as error:
-            raise ExecutorsError(f"Spark's executors cannot run kgw: {last_line(error)}") from error
+    asked = aside(lambda: context.parallelize([0], 1).map(_version_of_kgw).first())
+    if not wait([asked], PATIENCE_S).done:
+        on_waiting()
+    try:
+        found = asked.result()
+    except Exception as error:
+        raise ExecutorsError(f"Spark's executors cannot run kgw: {last_line(error)}") from error
     check_version(found, __version__)
     settled(lambda: context.defaultParallelism, lambda: time.sleep(_POLL_S))
 
@@ -67,7 +87,7 @@ def settled(read: Callable[[], int], pause: Callable[[], None]) -> int:
 
 def _version_of_kgw(_: int) -> str:
     """Return what a task runs, with all that one imports."""
-    import numpy  # noqa: F401
-    import pyarrow  # noqa: F401
+    import numpy as np  # noqa: F401
+    import pyarrow as pa  # noqa: F401
 
     return __version__

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 from uuid import uuid4
 
 from kgw.client import ClientError
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 UnitT = TypeVar("UnitT")
 ResultT = TypeVar("ResultT")
+
+_CANCEL_S: Final = 1.0
 
 
 class JobError(PipelineError):
@@ -77,10 +79,12 @@ class SparkRunner:
                         raise JobError(f"{waiting[done]}: {last_line(error)}") from error
                     yield waiting[done], result
             finally:
-                if any(not one.done() for one in waiting):
-                    for one in waiting:
-                        one.cancel()
+                for one in waiting:
+                    one.cancel()
+                # Again: a thread may be about to ask for its job.
+                while wait(waiting, timeout=0).not_done:
                     self._context.cancelJobGroup(group)
+                    wait(waiting, timeout=_CANCEL_S)
 
 
 class _Refused(NamedTuple):
