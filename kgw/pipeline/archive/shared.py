@@ -1,4 +1,4 @@
-"""An archive is on one file system for all: driver and tasks see the same files by the same names."""
+"""An archive is on one file system: driver and tasks see the same files by the same names."""
 
 from __future__ import annotations
 

@@ -110,4 +110,5 @@ def last_line(error: Exception) -> str:
     """Return what a task's Python said last, without the frames of Java around it."""
     told = str(error).partition("\n\tat ")[0]
     lines = [line.strip() for line in told.splitlines() if line.strip()]
-    return lines[-1] if lines else repr(error)
+    # Without Python's frames the line is Java's: what became of the task is at its end.
+    return lines[-1].rpartition(" executor ")[2].partition("): ")[2] or lines[-1] if lines else repr(error)
