@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 from uuid import uuid4
@@ -18,6 +19,7 @@ UnitT = TypeVar("UnitT")
 ResultT = TypeVar("ResultT")
 
 _CANCEL_S: Final = 1.0
+_OF_EXECUTOR: Final = re.compile(r" executor \S+\): (.+)")
 
 
 class JobError(PipelineError):
@@ -110,5 +112,8 @@ def last_line(error: Exception) -> str:
     """Return what a task's Python said last, without the frames of Java around it."""
     told = str(error).partition("\n\tat ")[0]
     lines = [line.strip() for line in told.splitlines() if line.strip()]
-    # Without Python's frames the line is Java's: what became of the task is at its end.
-    return lines[-1].rpartition(" executor ")[2].partition("): ")[2] or lines[-1] if lines else repr(error)
+    if not lines:
+        return repr(error)
+    # Where Python did not begin, Java says all in one line: ... (TID 3) (HOST executor 0): why
+    found = _OF_EXECUTOR.search(lines[-1])
+    return found[1] if found else lines[-1]
