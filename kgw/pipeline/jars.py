@@ -1,7 +1,7 @@
 """Jars of Spark's own Kafka connector, and of Delta: which ones fit a Spark, how they are fetched.
 
-The first jar's POM names the versions of the others. Each is fetched by its name: a POM further down may
-be missing from a repository, and Spark has the rest of what they need.
+The first jar's POM names the versions of the others. Each is fetched by its name: a POM further
+down may be missing from a repository, and Spark has the rest of what they need.
 """
 
 from __future__ import annotations

@@ -15,8 +15,7 @@ JAVA = (
     ("text", "expected"),
     [
         (
-            f"{JAVA}org.apache.spark.api.python.PythonException: Traceback (most recent call "
-            "last):\n  File ...\nKeyError: 'of 7'\n\n\tat org.apache.spark.a(B.scala:1)\n",
+            f"{JAVA}PythonException:\n  File ...\nKeyError: 'of 7'\n\n\tat a(B.scala:1)\n",
             "KeyError: 'of 7'",
         ),
         (

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 START_S = 120.0
 _URL = re.compile(r"Starting Spark master at (spark://\S+)")
-_DEPLOY = "org.apache.spark.deploy"
 
 
 def until(condition: Callable[[], bool], what: str, limit_s: float = START_S) -> None:
@@ -81,10 +80,10 @@ class Cluster:
         kind = name.partition("-")[0]
         log = ending.enter_context((self.place / f"{name}.log").open("wb"))
         home = find_spark_home()
+        main_class = f"org.apache.spark.deploy.{kind}.{kind.title()}"
         # spark-class becomes the Java process. Its own Python is not the one that tests run.
         process = subprocess.Popen(
-            [f"{home}/bin/spark-class", f"{_DEPLOY}.{kind}.{kind.title()}", "--host", "127.0.0.1"]
-            + list(arguments),
+            [f"{home}/bin/spark-class", main_class, "--host", "127.0.0.1", *arguments],
             stdout=log,
             stderr=log,
             env=_without_python() | {"SPARK_HOME": home, "SPARK_DAEMON_MEMORY": "256m"},
