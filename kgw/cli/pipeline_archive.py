@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +11,7 @@ from kgw.cli.client import Bootstrap, client_options
 from kgw.cli.errors import CommandError
 from kgw.cli.group_offsets import parse_duration_ms
 from kgw.cli.output import note, print_json, print_json_line, print_rows, progress_bar
+from kgw.cli.pipeline_archives import new_archive
 from kgw.cli.pipeline_spark import SparkWhenNeeded, spark_options
 from kgw.cli.settings import parsed
 from kgw.pipeline.archive.entry import DataFile
@@ -28,6 +28,7 @@ from kgw.pipeline.wire import WireClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
     from uuid import UUID
 
     from kgw.pipeline.jobs.archive import Committed, Summary
@@ -51,7 +52,8 @@ _POLL_S = 1.0
     "--out",
     "root",
     required=True,
-    type=click.Path(file_okay=False, path_type=Path),
+    type=click.Path(file_okay=False),
+    callback=parsed(new_archive),
     metavar="DIR",
     help="The archive, a local directory; made if it is not there.",
 )

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from contextlib import ExitStack
+from socket import create_connection
 from typing import TYPE_CHECKING, Self, TypeVar
 
 import click
 
+from kgw.backend.seaweedmq.offline.findings import Severity
+from kgw.cli.doctor_spark import find_java
 from kgw.cli.errors import CommandError
 from kgw.cli.output import note
 from kgw.pipeline.errors import OptionError
 from kgw.pipeline.jobs.executors import aside, wait_for_executors
-from kgw.pipeline.jobs.running import SparkRunner
+from kgw.pipeline.jobs.running import SparkRunner, last_line
 from kgw.pipeline.master import DEFAULT_MASTER, Master, master_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
 
     from kgw.cli.settings import FunctionT
 
 UnitT = TypeVar("UnitT")
 ResultT = TypeVar("ResultT")
+
+_MASTER_S = 10.0
 
 
 def spark_options(command: FunctionT) -> FunctionT:
@@ -74,6 +82,7 @@ class SparkWhenNeeded:
     def __init__(self, app_name: str, master: Master) -> None:
         self._app_name = app_name
         self._master = master
+        self._session: SparkSession | None = None
         self._runner: SparkRunner | None = None
         self._ending = ExitStack()
 
@@ -82,6 +91,13 @@ class SparkWhenNeeded:
 
     def __exit__(self, *_: object) -> None:
         self._ending.close()
+
+    @property
+    def session(self) -> SparkSession:
+        """The session. Raises CommandError."""
+        if self._session is None:
+            self._session = self._start()
+        return self._session
 
     @property
     def parallelism(self) -> int:
@@ -96,14 +112,13 @@ class SparkWhenNeeded:
 
     def _started(self) -> SparkRunner:
         if self._runner is None:
-            self._runner = self._start()
+            self._runner = SparkRunner(self.session, self._app_name)
         return self._runner
 
-    def _start(self) -> SparkRunner:
+    def _start(self) -> SparkSession:
         # PySpark warns of a newer pandas, which nothing here uses.
         warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
         try:
-            from pyspark.errors import PySparkException
             from pyspark.sql import SparkSession
 
             from kgw.pipeline.session import session
@@ -113,23 +128,43 @@ class SparkWhenNeeded:
             ) from None
         is_ours = SparkSession.getActiveSession() is None
         master = self._master
+        if is_ours:
+            check_master(master, os.environ)
         starting = aside(
             lambda: session(self._app_name, master=master.url, settings=master.settings)
         )
         try:
             spark = starting.result()
-        except (PySparkException, OSError) as error:
-            raise CommandError(
-                f"Spark cannot start: {error}. `kgw doctor --spark` says what is missing"
-            ) from None
+        except Exception as error:
+            raise CommandError(f"Spark cannot start: {last_line(error)}") from error
         if is_ours:
             self._ending.callback(spark.stop)
             if not master.is_local:
                 wait_for_executors(spark, on_waiting=self._tell_waiting)
-        return SparkRunner(spark, self._app_name)
+        return spark
 
     def _tell_waiting(self) -> None:
         note(
             f"{self._master.url} has given no executor yet; waiting. Has it free processors and "
             "memory, and can its workers reach spark.driver.host?"
         )
+
+
+def check_master(master: Master, environment: Mapping[str, str]) -> None:
+    """Raise CommandError where there is no Java, or no standalone master.
+
+    Spark would tell it in many lines, or after a minute.
+    """
+    java = find_java(environment)
+    if java.severity is Severity.PROBLEM:
+        raise CommandError(f"Spark cannot start: Java: {java.detail}")
+    if master.url.startswith("spark://"):
+        failures = []
+        for address in master.url.removeprefix("spark://").split(","):
+            host, _, port = address.rpartition(":")
+            try:
+                with create_connection((host.strip("[]"), int(port)), _MASTER_S):
+                    return
+            except (OSError, ValueError) as error:
+                failures.append(f"{address}: {error}")
+        raise CommandError(f"no master of Spark can be reached at {'; '.join(failures)}")

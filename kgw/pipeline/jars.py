@@ -76,7 +76,9 @@ def delta_tables(spark_version: str) -> JarSet:
     """Return the jars for `format("delta")` in a version of Spark. Raises JarsError."""
     minor = ".".join(spark_version.split(".")[:2])
     if minor not in _DELTA:
-        raise JarsError(f"which Delta is for Spark {spark_version} is not known: only {[*_DELTA]}")
+        raise JarsError(
+            f"which Delta is for Spark {spark_version} is not known; of {', '.join(_DELTA)} it is"
+        )
     return JarSet(
         Artifact("io.delta", f"delta-spark_{minor}_2.13", _DELTA[minor]),
         ("delta-storage",),
@@ -154,8 +156,10 @@ def fetch_by_maven(artifact: Artifact, directory: Path) -> None:
     except subprocess.TimeoutExpired:
         raise JarsError(f"mvn did not get {artifact} in {_MAVEN_TIMEOUT_S:.0f} s") from None
     if done.returncode or not (directory / artifact.file_name).is_file():
-        said = [line for line in done.stdout.splitlines() if line.startswith("[ERROR]")]
-        raise JarsError(f"mvn cannot get {artifact}: {said[0] if said else done.stderr[-500:]}")
+        # Between escapes for colours, and after lines that are empty.
+        lines = (line.partition("[ERROR] ")[2].strip() for line in done.stdout.splitlines())
+        told = next(filter(None, lines), done.stderr[-500:])
+        raise JarsError(f"mvn cannot get {artifact}: {told}")
 
 
 def has_maven() -> bool:

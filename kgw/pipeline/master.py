@@ -14,6 +14,7 @@ DEFAULT_MASTER: Final = "local[*,4]"
 """Every processor, and three more attempts at a task that fails: plain `local[*]` makes none."""
 
 _EVERY_PROCESSOR: Final = re.compile(r"local\[\*(,\d+)?\]")
+_MASTER: Final = re.compile(r"local(-cluster)?(\[[^\]]+\])?|spark://.+|k8s://.+|yarn")
 _HAS_AN_OPTION: Final = {"spark.master": "--master", "spark.default.parallelism": "--parallelism"}
 
 
@@ -38,6 +39,10 @@ def master_of(url: str, settings: Iterable[str] = (), parallelism: int | None = 
     programs of a standalone cluster. YARN and Kubernetes are told by settings how many they give.
     """
     chosen = parse_settings(settings)
+    if not _MASTER.fullmatch(url):
+        raise OptionError(
+            f"no master of Spark: {url}; it is local[N], spark://HOST:PORT, k8s://... or yarn"
+        )
     if parallelism is None:
         return Master(url, chosen)
     if url.startswith("local"):

@@ -1,15 +1,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
+import pytest
+
 from kgw.cli.client import parse_bootstrap
+from kgw.cli.errors import CommandError
+from kgw.cli.pipeline_spark import check_master
 from kgw.client import AsyncClient
 from kgw.client.groups import GroupClient
 from kgw.pipeline.archive.commit_log import CommitLog
 from kgw.pipeline.archive.entry import DataFile, Entry
 from kgw.pipeline.archive.names import data_path, generation_directory
+from kgw.pipeline.master import Master
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,3 +81,36 @@ def test_without_an_archive_it_is_the_lag_of_groups(kgw: Commands) -> None:
     produced(kgw, "read")
     told = kgw.json("offsets", "lag", "-g", "readers", "-t", "read")
     assert told == kgw.json("pipeline", "lag", "-g", "readers", "-t", "read")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (
+            ("--out", "s3://bucket/archive"),
+            "an archive is a local directory: 's3://bucket/archive'",
+        ),
+        (("--out", ""), "an archive is a local directory: ''"),
+        (("--out", "a", "--master", "127.0.0.1:7077"), "no master of Spark: 127.0.0.1:7077"),
+        (
+            ("--out", "a", "--conf", "executor.memory=1g"),
+            "not a setting of Spark, spark.NAME=VALUE",
+        ),
+        (("--out", "a", "--target-file", "0"), "not above 0: 0"),
+    ],
+)
+def test_what_cannot_be_meant_is_wrong_usage(
+    kgw: Commands, options: tuple[str, ...], told: str
+) -> None:
+    """With what is wrong, before anything is asked or made."""
+    result = kgw.run("pipeline", "archive", "--topic", "t", *options)
+    assert 2 == result.exit_code
+    assert told in result.stderr
+
+
+def test_what_spark_needs_is_looked_for_before_it_starts() -> None:
+    """A Java, and the master of a standalone cluster: each missing one is named."""
+    with pytest.raises(CommandError, match=r"Spark cannot start: Java: /no/bin/java .*JAVA_HOME"):
+        check_master(Master(), {"JAVA_HOME": "/no"})
+    with pytest.raises(CommandError, match=r"can be reached at 127\.0\.0\.1:1: .*refused; x: "):
+        check_master(Master("spark://127.0.0.1:1,x"), os.environ)

@@ -50,6 +50,7 @@ def test_settings_are_handed_on() -> None:
         (["executor.memory=1g"], "yarn", None, "spark.NAME=VALUE: executor.memory=1g"),
         (["spark.master=yarn"], "yarn", None, "say --master in place of spark.master"),
         (["spark.a=1", "spark.a=2"], "yarn", None, "spark.a is set twice"),
+        ([], "127.0.0.1:7077", None, "no master of Spark: 127.0.0.1:7077; it is"),
         ([], "local[2]", 1, r"--master local\[2\] says how many"),
     ],
 )
