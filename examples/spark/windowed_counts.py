@@ -103,6 +103,8 @@ def main() -> None:
         "spark.jars": spark_jars(jars),
         **delta_tables(__version__).settings,
         "spark.sql.session.timeZone": "UTC",
+        # For a small table: Delta reads its log with 50 tasks otherwise.
+        "spark.databricks.delta.snapshotPartitions": "2",
         "spark.sql.shuffle.partitions": "2",
     }
     tell(start(session("windowed counts", master=arguments.master, settings=settings), arguments))
