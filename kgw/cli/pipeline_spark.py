@@ -151,13 +151,15 @@ class SparkWhenNeeded:
 
 
 def check_master(master: Master, environment: Mapping[str, str]) -> None:
-    """Raise CommandError where there is no Java, or no standalone master.
+    """Raise CommandError where there is no Java, or no cluster of that name.
 
     Spark would tell it in many lines, or after a minute.
     """
     java = find_java(environment)
     if java.severity is Severity.PROBLEM:
         raise CommandError(f"Spark cannot start: Java: {java.detail}")
+    if master.url == "yarn" and not {"HADOOP_CONF_DIR", "YARN_CONF_DIR"} & {*environment}:
+        raise CommandError("where YARN is, is not said: set HADOOP_CONF_DIR or YARN_CONF_DIR")
     if master.url.startswith("spark://"):
         failures = []
         for address in master.url.removeprefix("spark://").split(","):

@@ -114,3 +114,5 @@ def test_what_spark_needs_is_looked_for_before_it_starts() -> None:
         check_master(Master(), {"JAVA_HOME": "/no"})
     with pytest.raises(CommandError, match=r"can be reached at 127\.0\.0\.1:1: .*refused; x: "):
         check_master(Master("spark://127.0.0.1:1,x"), os.environ)
+    with pytest.raises(CommandError, match="set HADOOP_CONF_DIR or YARN_CONF_DIR"):
+        check_master(Master("yarn"), {"PATH": os.environ["PATH"]})

@@ -116,4 +116,4 @@ def last_line(error: Exception) -> str:
         return repr(error)
     # Where Python did not begin, Java says all in one line: ... (TID 3) (HOST executor 0): why
     found = _OF_EXECUTOR.search(lines[-1])
-    return found[1] if found else lines[-1]
+    return found[1] if found else lines[-1].removeprefix(": ")
