@@ -29,6 +29,8 @@ pytestmark = pytest.mark.slow
 PROGRAMS = Path(__file__).parents[3] / "examples" / "spark"
 AIRLINES = {"UA": "United Air Lines Inc.", "DL": "Delta Air Lines Inc."}
 KILLS = 3
+BETWEEN = 240
+"""How many flights come to each partition before each kill."""
 PARTITIONS = 2
 
 
@@ -122,13 +124,13 @@ def run_with_kills(topics: ServedTopics, name: str, *arguments: str, log: Path) 
     shared = ("--bootstrap", topics.address, "--batch", "200", *arguments)
     command = [str(PROGRAMS / f"{name}.py"), *shared, "--master", "local[2,4]"]
     for kill in range(KILLS):
-        fill(topics, "flights", 600 * kill, 600 * (kill + 1))
+        fill(topics, "flights", BETWEEN * kill, BETWEEN * (kill + 1))
         with Killable(command, log) as query:
-            # In the midst of what is left of the flights, after one batch and after three.
-            for _ in range(1 + kill):
+            # In the midst of what is left of the flights.
+            for _ in range(1 + kill % 2):
                 assert query.wait_for_line(240), log.read_text()[-3000:]
     with Killable([*command, "--once"], log) as query:
-        assert 0 == query.result(300), log.read_text()[-3000:]
+        assert 0 == query.result(600), log.read_text()[-3000:]
 
 
 @pytest.mark.full
@@ -144,7 +146,7 @@ def test_kills_lose_and_double_no_flight(topics: ServedTopics, tmp_path: Path) -
     run_with_kills(topics, "enrich", *arguments, log=tmp_path / "enrich.log")
     for partition, values in committed(topics, "flights-named").items():
         found = sorted((json.loads(one) for one in values), key=lambda one: one["flight"]["flight"])
-        assert [named(partition, one) for one in range(600 * KILLS)] == found
+        assert [named(partition, one) for one in range(BETWEEN * KILLS)] == found
 
 
 @pytest.mark.full
@@ -159,7 +161,7 @@ def test_kills_lose_and_double_no_count(topics: ServedTopics, tmp_path: Path) ->
     arguments = (f"--table={table}", f"--checkpoint={tmp_path / 'checkpoint'}", f"--jars={jars}")
     run_with_kills(topics, "windowed_counts", *arguments, log=tmp_path / "counts.log")
     # The last day is not over: a later flight is still to come.
-    days = 600 * KILLS // 24 - 1
+    days = BETWEEN * KILLS // 24 - 1
     rows = delta_rows(table)
     assert [24] * (PARTITIONS * days) == [one["flights"] for one in rows]
     assert PARTITIONS * days == len({(one["day"], one["origin"]) for one in rows})
