@@ -62,7 +62,7 @@ def options(cluster: Cluster, served: ServedTopics) -> list[str]:
     return ["--master", cluster.url, *told, "-b", served.address, "--json"]
 
 
-def start(*arguments: str, **more: Any) -> subprocess.Popen[str]:
+def start(*arguments: str) -> subprocess.Popen[str]:
     """Start a command of the pipeline, in a process group of its own."""
     return subprocess.Popen(
         [sys.executable, "-m", "kgw", "pipeline", *arguments],
@@ -70,7 +70,6 @@ def start(*arguments: str, **more: Any) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        **more,
     )
 
 
@@ -81,11 +80,16 @@ def ended(process: subprocess.Popen[str]) -> Any:
     return json.loads(out)
 
 
-def kill_one_executor(cluster: Cluster) -> None:
-    """End an executor with its tasks, without a word to anybody."""
-    victim = cluster.executors()[0]
-    os.kill(victim, signal.SIGKILL)
-    until(lambda: victim not in cluster.executors(), "the executor is dead")
+def kill_executors(cluster: Cluster) -> None:
+    """End executors one after the other with their tasks, without a word to anybody."""
+    for victim in cluster.executors():
+        os.kill(victim, signal.SIGKILL)
+        until(lambda victim=victim: victim not in cluster.executors(), "the executor is dead")  # type: ignore[misc]
+
+
+def has_begun(archive: Path) -> bool:
+    """Whether a task has begun a file."""
+    return any(archive.rglob("p=*/.*.tmp"))
 
 
 def values(served: ServedTopics, topic: str) -> dict[int, list[bytes]]:
@@ -108,16 +112,15 @@ def expected() -> dict[int, list[bytes]]:
     }
 
 
-def test_an_executor_that_is_killed_costs_nothing(
+def test_executors_that_are_killed_cost_nothing(
     cluster: Cluster, served: ServedTopics, tmp_path: Path
 ) -> None:
-    """Archived and written back on two executors, one of which dies in the midst of each job."""
+    """Archived and written back on two executors, each of which dies in the midst of each job."""
     archive = tmp_path / "archive"
     to = options(cluster, served)
     archiving = start("archive", "-t", "numbers", f"--out={archive}", *to, "--max-fetch-rate", "2m")
-    begun = ".*.tmp"
-    until(lambda: any(archive.rglob(f"p=*/{begun}")), "a task has begun a file")
-    kill_one_executor(cluster)
+    until(lambda: has_begun(archive), "a task has begun a file")
+    kill_executors(cluster)
     assert archiving.poll() is None
     (summary,) = ended(archiving)
     assert PARTITIONS * PER_PARTITION == summary["records"]
@@ -126,11 +129,11 @@ def test_an_executor_that_is_killed_costs_nothing(
     of = ("--archive", str(archive), "-t", "numbers", "--to", "again")
     writing = start("backfill", *of, *to)
 
-    def has_begun() -> bool:
+    def is_written() -> bool:
         return any(one.latest for one in served.wire.bounds("again", range(PARTITIONS)).values())
 
-    until(has_begun, "a task has written records")
-    kill_one_executor(cluster)
+    until(is_written, "a task has written records")
+    kill_executors(cluster)
     assert writing.poll() is None
     ended(writing)
     assert expected() == values(served, "again")
@@ -146,7 +149,7 @@ def test_ctrl_c_leaves_executors_clean(
     archive = tmp_path / "archive"
     arguments = ("archive", "-t", "numbers", f"--out={archive}", *options(cluster, served))
     archiving = start(*arguments, "--max-fetch-rate", "1m")
-    until(lambda: any(archive.rglob("p=*/.*.tmp")), "a task has begun a file")
+    until(lambda: has_begun(archive), "a task has begun a file")
     # As a terminal does it: to all processes of the command.
     os.killpg(archiving.pid, signal.SIGINT)
     _, told = archiving.communicate(timeout=60)
