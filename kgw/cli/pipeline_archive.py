@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,8 +11,8 @@ from kgw.cli.client import Bootstrap, client_options
 from kgw.cli.errors import CommandError
 from kgw.cli.group_offsets import parse_duration_ms
 from kgw.cli.output import note, print_json, print_json_line, print_rows, progress_bar
-from kgw.cli.pipeline_archives import chosen_tables, table_options
-from kgw.cli.pipeline_spark import SparkWhenNeeded, master_option
+from kgw.cli.pipeline_archives import chosen_tables, new_archive, table_options
+from kgw.cli.pipeline_spark import SparkWhenNeeded, spark_options
 from kgw.cli.settings import parsed
 from kgw.pipeline.archive.entry import DataFile
 from kgw.pipeline.archive.units import Sizes
@@ -29,10 +28,12 @@ from kgw.pipeline.wire import WireClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
     from uuid import UUID
 
     from kgw.pipeline.jobs.archive import Committed, Summary
     from kgw.pipeline.jobs.running import Runner
+    from kgw.pipeline.master import Master
 
 _POLL_S = 1.0
 
@@ -51,7 +52,8 @@ _POLL_S = 1.0
     "--out",
     "root",
     required=True,
-    type=click.Path(file_okay=False, path_type=Path),
+    type=click.Path(file_okay=False),
+    callback=parsed(new_archive),
     metavar="DIR",
     help="The archive, a local directory; made if it is not there.",
 )
@@ -108,7 +110,7 @@ _POLL_S = 1.0
 )
 @table_options
 @click.option("--dry-run", is_flag=True, help="Say what would be archived; Spark is not started.")
-@master_option
+@spark_options
 @client_options
 def archive(
     *,
@@ -124,7 +126,7 @@ def archive(
     kinds: tuple[str, ...],
     catalog: str | None,
     dry_run: bool,
-    master: str,
+    master: Master,
     bootstrap: Bootstrap,
     is_json: bool,
 ) -> None:

@@ -31,9 +31,18 @@ def archive_option(
         name,
         required=is_required,
         type=click.Path(exists=True, file_okay=False, path_type=Path),
+        # Tasks of a cluster have working directories of their own.
+        callback=parsed(Path.absolute),
         metavar="DIR",
         help=what,
     )
+
+
+def new_archive(text: str) -> Path:
+    """Return where an archive is made. Raises ValueError for what is no local directory."""
+    if not text or "://" in text:
+        raise ValueError(f"an archive is a local directory: {text!r}")
+    return Path(text)
 
 
 topic_id_option = click.option(

@@ -11,7 +11,7 @@ import click
 from kgw.cli.client import Bootstrap, client_options
 from kgw.cli.output import note, print_json, print_rows, progress_bar
 from kgw.cli.pipeline_archives import archive_option, chosen_life, topic_id_option
-from kgw.cli.pipeline_spark import SparkWhenNeeded, master_option
+from kgw.cli.pipeline_spark import SparkWhenNeeded, spark_options
 from kgw.cli.pipeline_transform import staging, transform_options
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.jobs import backfill as append
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kgw.cli.pipeline_transform import Making
     from kgw.pipeline.jobs.backfill import Written
     from kgw.pipeline.jobs.loading import LoadingJob, Standing
+    from kgw.pipeline.master import Master
 
 
 @click.command(short_help="Write an archive to a topic again.")
@@ -68,7 +69,7 @@ if TYPE_CHECKING:
     help="Write nothing more: let other producers in again.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be written; Spark is not started.")
-@master_option
+@spark_options
 @client_options
 @transform_options
 def backfill(
@@ -84,7 +85,7 @@ def backfill(
     is_handed_over: bool,
     is_abandoned: bool,
     dry_run: bool,
-    master: str,
+    master: Master,
     bootstrap: Bootstrap,
     is_json: bool,
 ) -> None:

@@ -13,7 +13,7 @@ from kgw.cli.group_offsets import parse_duration_ms
 from kgw.cli.output import print_json, print_json_line, print_rows
 from kgw.cli.pipeline_archives import archive_option, chosen_topics
 from kgw.cli.pipeline_lag_history import HistoryOptions, history
-from kgw.cli.pipeline_spark import master_option
+from kgw.cli.pipeline_spark import spark_options
 from kgw.cli.settings import parsed
 from kgw.offsets.where import parse_time
 from kgw.pipeline.archive.errors import ArchiveError
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kgw.client import AsyncClient
+    from kgw.pipeline.master import Master
 
 
 @click.command(short_help="Show how far groups are behind, or an archive.")
@@ -77,7 +78,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="--history: each partition for itself.",
 )
-@master_option
+@spark_options
 @client_options
 @click.pass_context
 def lag(
@@ -93,7 +94,7 @@ def lag(
     until_ms: int | None,
     bucket_ms: int | None,
     is_by_partition: bool,
-    master: str,
+    master: Master,
     bootstrap: Bootstrap,
     is_json: bool,
 ) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from kgw.pipeline.history import Histogram
     from kgw.pipeline.jobs.history import HistoryPlan
+    from kgw.pipeline.master import Master
 
 _MAX_ROWS = 10_000
 _BAR = 30
@@ -36,7 +37,7 @@ class HistoryOptions(NamedTuple):
     is_by_partition: bool
 
 
-def history(address: str, asked: HistoryOptions, master: str, *, is_json: bool) -> None:
+def history(address: str, asked: HistoryOptions, master: Master, *, is_json: bool) -> None:
     """Count and print. Raises UsageError, PipelineError, ClientError."""
     with WireClient(address, client_id="kgw-pipeline-lag") as wire:
         planned = plan(

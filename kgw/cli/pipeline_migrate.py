@@ -15,11 +15,13 @@ from kgw.cli.client import Bootstrap, client_options
 from kgw.cli.errors import CommandError
 from kgw.cli.migration_plan import check_planning, keep_plan, old_scheme_options, told_sources
 from kgw.cli.output import note, progress_bar
-from kgw.cli.pipeline_spark import SparkWhenNeeded, master_option
+from kgw.cli.pipeline_spark import SparkWhenNeeded, spark_options
 from kgw.pipeline.jobs.migrate import OldSources, Planner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from kgw.pipeline.master import Master
 
 
 @click.command(short_help="Plan a migration from the old ledger, at any size.")
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     help="Where entries and records are kept while the plan is made, 44 bytes for both; all of "
     "Spark's tasks must see it.  [default: the plan's directory]",
 )
-@master_option
+@spark_options
 @client_options
 def migrate(
     *,
@@ -51,7 +53,7 @@ def migrate(
     positions_bootstrap: Bootstrap | None,
     strict: bool,
     scratch: Path | None,
-    master: str,
+    master: Master,
     bootstrap: Bootstrap,
     is_json: bool,
 ) -> None:

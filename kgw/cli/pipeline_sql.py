@@ -14,7 +14,7 @@ from kgw.cli.errors import CommandError
 from kgw.cli.output import note, print_columns, print_json, text_of
 from kgw.cli.pipeline_archives import archive_option
 from kgw.cli.pipeline_queries import decode_options, told_in_one_line
-from kgw.cli.pipeline_spark import SparkWhenNeeded, master_option
+from kgw.cli.pipeline_spark import SparkWhenNeeded, spark_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from kgw.pipeline.master import Master
     from kgw.pipeline.sql.snapshot import Snapshot
 
 
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     metavar="ROWS",
     help="How many rows are printed at most.",
 )
-@master_option
+@spark_options
 @client_options
 def sql(
     *,
@@ -63,7 +64,7 @@ def sql(
     schema: str | dict[str, str] | None,
     has_tail: bool,
     limit: int,
-    master: str,
+    master: Master,
     bootstrap: Bootstrap,
     is_json: bool,
 ) -> None:

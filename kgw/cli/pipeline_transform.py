@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kgw.pipeline.jobs.backfill import Backfill
+    from kgw.pipeline.master import Master
     from kgw.pipeline.wire import WireClient
 
 
@@ -98,7 +99,7 @@ def transform_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def staging(
-    wire: WireClient, backfill: Backfill, topic: str, root: Path, making: Making, master: str
+    wire: WireClient, backfill: Backfill, topic: str, root: Path, making: Making, master: Master
 ) -> Iterator[Backfill]:
     """Run the query, unless it was run before, and give the backfill of its rows.
 

@@ -1,17 +1,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
 import pytest
 
 from kgw.cli.client import parse_bootstrap
+from kgw.cli.errors import CommandError
+from kgw.cli.pipeline_spark import check_master
 from kgw.client import AsyncClient
 from kgw.client.groups import GroupClient
 from kgw.pipeline.archive.commit_log import CommitLog
 from kgw.pipeline.archive.entry import DataFile, Entry
 from kgw.pipeline.archive.names import data_path, generation_directory
+from kgw.pipeline.master import Master
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -148,3 +152,38 @@ def test_options_of_queries_that_do_not_go_together(kgw: Commands, tmp_path: Pat
         (("sql", "select 1", "--schema", "a INT", "--schema", "t=b INT"), "each needs its topic"),
     ):
         assert told in kgw.fail(2, "pipeline", *arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (
+            ("--out", "s3://bucket/archive"),
+            "an archive is a local directory: 's3://bucket/archive'",
+        ),
+        (("--out", ""), "an archive is a local directory: ''"),
+        (("--out", "a", "--master", "127.0.0.1:7077"), "no master of Spark: 127.0.0.1:7077"),
+        (
+            ("--out", "a", "--conf", "executor.memory=1g"),
+            "not a setting of Spark, spark.NAME=VALUE",
+        ),
+        (("--out", "a", "--target-file", "0"), "not above 0: 0"),
+    ],
+)
+def test_what_cannot_be_meant_is_wrong_usage(
+    kgw: Commands, options: tuple[str, ...], told: str
+) -> None:
+    """With what is wrong, before anything is asked or made."""
+    result = kgw.run("pipeline", "archive", "--topic", "t", *options)
+    assert 2 == result.exit_code
+    assert told in result.stderr
+
+
+def test_what_spark_needs_is_looked_for_before_it_starts() -> None:
+    """A Java, and the master of a standalone cluster: each missing one is named."""
+    with pytest.raises(CommandError, match=r"Spark cannot start: Java: /no/bin/java .*JAVA_HOME"):
+        check_master(Master(), {"JAVA_HOME": "/no"})
+    with pytest.raises(CommandError, match=r"can be reached at 127\.0\.0\.1:1: .*refused; x: "):
+        check_master(Master("spark://127.0.0.1:1,x"), os.environ)
+    with pytest.raises(CommandError, match="set HADOOP_CONF_DIR or YARN_CONF_DIR"):
+        check_master(Master("yarn"), {"PATH": os.environ["PATH"]})

@@ -19,6 +19,7 @@ from kgw.pipeline.archive.commit_log import CommitLog
 from kgw.pipeline.archive.entry import DataFile, Entry, Hole
 from kgw.pipeline.archive.errors import ArchiveError, CoverageError, Fault
 from kgw.pipeline.archive.names import generation_directory
+from kgw.pipeline.archive.shared import check_seen, check_written
 from kgw.pipeline.archive.sweeping import GRACE_S, sweep
 from kgw.pipeline.archive.tables import TableSettings, publish, register
 from kgw.pipeline.archive.units import Sizes, Unit, remove_files, write_unit
@@ -237,6 +238,7 @@ def archive_range(settings: UnitSettings, wanted: OffsetRange) -> tuple[Piece, .
 
     Raises ArchiveError, ClientError, PipelineError.
     """
+    check_seen(settings.generation)
     unit = Unit(settings.topic_id, wanted.partition, wanted.first, wanted.end)
     with WireClient(settings.bootstrap) as wire:
         parts = wire.decoded(wanted, reading=settings.reading)
@@ -274,7 +276,8 @@ class ArchiveJob:
         """Take a client for the driver, and the address of the cluster for the tasks."""
         self._wire = wire
         self._bootstrap = bootstrap
-        self._root = root
+        # Tasks have working directories of their own.
+        self._root = root.absolute()
         self._runner = runner
         self._options = options
         self._now_ms = now_ms
@@ -426,6 +429,7 @@ class ArchiveJob:
         for unit, pieces in self._runner.run(units, partial(attempt_range, settings)):
             if isinstance(pieces, Refused):
                 return {unit.partition: pieces.why}
+            check_written(generation, pieces)
             waiting = done[unit.partition]
             waiting[unit.first] = (unit.end, pieces)
             first = end = next_offsets[unit.partition]

@@ -17,13 +17,15 @@ from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.archive.reading import read_range
 from kgw.pipeline.archive.sweeping import GRACE_S
-from kgw.pipeline.archive.units import Unit, write_unit
+from kgw.pipeline.archive.units import Sizes, Unit, write_unit
 from kgw.pipeline.errors import PipelineError
 from kgw.pipeline.jobs.archive import (
     ArchiveJob,
     ArchiveOptions,
     Due,
     Plan,
+    UnitSettings,
+    archive_range,
     hold,
     plan,
 )
@@ -31,6 +33,7 @@ from kgw.pipeline.ranges import OffsetRange
 from kgw.pipeline.wire import Reading
 from kgw.records.batch import read_batch
 from kgw.records.builder import BatchBuilder, encode_batch
+from kgw.types import TopicId
 from tests.pipeline.jobs.runners import Backwards
 from tests.pipeline.serving import ServedTopics
 
@@ -42,7 +45,6 @@ if TYPE_CHECKING:
 
     from kgw.pipeline.archive.coverage import PartitionCoverage
     from kgw.pipeline.archive.tables import TableSettings
-    from kgw.pipeline.archive.units import Sizes
     from kgw.pipeline.jobs.archive import Committed
 
 TOPIC_ID = UUID(int=7)
@@ -417,3 +419,23 @@ def test_a_topic_that_is_not_there_is_named(served: ServedTopics, tmp_path: Path
     with pytest.raises(ArchiveError, match="there is no topic missing"):
         job(served, tmp_path).run_once("missing")
     assert [] == list(tmp_path.iterdir())
+
+
+def test_an_archive_that_tasks_do_not_share_is_refused(
+    served: ServedTopics, tmp_path: Path
+) -> None:
+    """Wherever the other machine's files are: the run ends, and does not try for ever."""
+    served.create("not-shared")
+    served.number("not-shared", {0: 100})
+
+    def elsewhere() -> None:
+        for file in tmp_path.rglob("*.parquet"):
+            file.unlink()
+
+    with pytest.raises(ArchiveError, match="an archive is on a file system that driver and tasks"):
+        job(served, tmp_path, Backwards(elsewhere)).run_once("not-shared")
+
+    wanted = OffsetRange("not-shared", 0, 0, 100, TopicId(TOPIC_ID.bytes))
+    settings = UnitSettings(served.address, tmp_path / "absent", TOPIC_ID, Reading(), Sizes())
+    with pytest.raises(ArchiveError, match=r"there is no .*/absent on .*: an archive is"):
+        archive_range(settings, wanted)
