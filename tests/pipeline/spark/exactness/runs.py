@@ -47,6 +47,8 @@ class Subject(NamedTuple):
     is_fed: bool = False
     """Whether it follows a topic of its own, and ends with Ctrl-C."""
     may_double: bool = False
+    needs: tuple[str, str] = ("archive", "--out")
+    """A command of `kgw pipeline`, and an option of it."""
 
 
 class Ground(NamedTuple):
@@ -111,6 +113,11 @@ class Run:
         return generation_directory(str(self.archive), self.journal.topic, self.topic_id)
 
     @property
+    def ground_generation(self) -> Path:
+        """Where the archive that runs share has its files."""
+        return generation_directory(str(self.ground.archive), self.journal.topic, self.topic_id)
+
+    @property
     def log_text(self) -> str:
         """What the subject and Spark have logged, over all starts."""
         return self._log.read_text(errors="replace")
@@ -126,7 +133,9 @@ class Run:
 
     def create_target(self) -> None:
         """Create the topic that the run writes to."""
-        self._wire.call(AdminClient(self._wire.client).create_topic(self.target, partitions=PARTITIONS))
+        self._wire.call(
+            AdminClient(self._wire.client).create_topic(self.target, partitions=PARTITIONS)
+        )
 
     def program(self, name: str, **given: object) -> list[str]:
         """Return the command of one of `programs`."""

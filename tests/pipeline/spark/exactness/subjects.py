@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING
 
+import click
+
+from kgw.cli.pipeline import pipeline
 from tests.pipeline.spark.campaign import Killable
 from tests.pipeline.spark.exactness.faults import CONDITIONS
 from tests.pipeline.spark.exactness.judging import (
@@ -29,15 +33,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ALL = tuple(CONDITIONS)
+WITHOUT_GATEWAY = ("nothing", "task", "executor", "driver")
 WITHOUT_TASKS = ("nothing", "driver", "gateway")
-_MICRO_BATCHES = 6
-_RECORD_BYTES = 110
-"""About what a record takes: in the topic, and in Arrow."""
+_MICRO_BATCHES = 5
+_STORED_BYTES = 50
+"""About what a record takes in the topic; in Arrow twice that."""
 
 
-def _bytes_per_s(run: Run) -> int:
+def _bytes_per_s(run: Run, pieces: int = PIECES) -> int:
     """Return a rate at which a task needs two answers of the server, a second apart."""
-    return int(run.count * _RECORD_BYTES / PIECES * 0.7)
+    return int(run.count * _STORED_BYTES / pieces * 0.6)
 
 
 # --- archive -------------------------------------------------------------------------------------
@@ -45,7 +50,7 @@ def _bytes_per_s(run: Run) -> int:
 
 def _archive(run: Run, *more: str) -> list[str]:
     to = ("-t", run.journal.topic, "--out", str(run.archive), "-b", run.address)
-    sizes = ("--target-file", str(run.count * _RECORD_BYTES // PIECES))
+    sizes = ("--target-file", str(run.count * _STORED_BYTES // PIECES))
     # Two tasks share it.
     slow = ("--max-fetch-rate", str(2 * _bytes_per_s(run))) if run.has_slow_tasks else ()
     where = ("--master", run.master, "--json")
@@ -78,6 +83,35 @@ def _judge_archive(run: Run) -> Outcome:
     return outcome._replace(findings=audited(run.address, run.archive, run.place / "audit.log"))
 
 
+# --- what replaces files of an archive -----------------------------------------------------------
+
+
+def _copy_the_archive(run: Run) -> None:
+    shutil.copytree(run.ground.archive, run.archive)
+
+
+def _maintain(run: Run, command: str, *options: str) -> list[str]:
+    of = ("--archive", str(run.archive), "-t", run.journal.topic, "--master", run.master)
+    return ["-m", "kgw", "pipeline", command, *of, *options, "--json"]
+
+
+def _replaced(run: Run) -> float:
+    """Return the share of the copied files that the commit log names no more."""
+    before = {one["path"] for one in archived_files(run.ground_generation)}
+    now = {one["path"] for one in archived_files(run.generation)}
+    return len(before - now) / len(before)
+
+
+def _judge_compacted(run: Run) -> Outcome:
+    """Of each key of a partition the newest record is there, and every record without a key."""
+    newest = {
+        (one.partition, one.offset if one.key is None else one.key): one
+        for one in run.journal.records
+    }
+    outcome = judge(AT_OFFSETS, newest.values(), archived_records(run.generation))
+    return outcome._replace(findings=audited(run.address, run.archive, run.place / "audit.log"))
+
+
 # --- what writes to a topic ----------------------------------------------------------------------
 
 
@@ -90,8 +124,14 @@ def _backfill(run: Run) -> list[str]:
         "backfill",
         archive=str(run.ground.archive),
         topic_id=str(run.topic_id),
-        transaction_bytes=run.count * _RECORD_BYTES // (8 * PIECES),
+        transaction_bytes=run.count * _STORED_BYTES // (4 * PIECES),
     )
+
+
+def _restore(run: Run) -> list[str]:
+    to = ("--archive", str(run.ground.archive), "-t", run.journal.topic, "--to", run.target)
+    where = ("-b", run.address, "--master", run.master)
+    return ["-m", "kgw", "pipeline", "backfill", "--restore", "--hand-over", *to, *where, "--json"]
 
 
 # --- format("kgw") -------------------------------------------------------------------------------
@@ -104,7 +144,7 @@ def _batch(run: Run) -> dict[str, str]:
 
 def _stream(run: Run) -> dict[str, str]:
     # Each micro-batch has a task for each partition, and is worked on by two of them at once.
-    rate = _bytes_per_s(run) * PIECES // (4 * _MICRO_BATCHES)
+    rate = _bytes_per_s(run, 4 * _MICRO_BATCHES)
     slow = {"maxFetchRate": str(rate)} if run.has_slow_tasks else {}
     return {"maxOffsetsPerTrigger": str(run.count // _MICRO_BATCHES), **slow}
 
@@ -146,12 +186,20 @@ def _judge_audit(run: Run) -> Outcome:
 
 # --- the table -----------------------------------------------------------------------------------
 
-SUBJECTS = (
+
+def _has(command: str, option: str = "--archive") -> bool:
+    """Whether `kgw pipeline` has a command with an option."""
+    context = click.Context(pipeline)
+    found = pipeline.get_command(context, command)
+    return found is not None and any(option in one.opts for one in found.params)
+
+
+_SUBJECTS = (
     Subject("archive", ALL, _archive, _archived, _judge_archive),
     Subject(
         "archive-follow",
         ALL,
-        lambda run: _archive(run, "--follow", "--max-lag", "PT0.5S"),
+        lambda run: _archive(run, "--follow", "--max-lag", "PT1S"),
         _archived,
         _judge_archive,
         is_fed=True,
@@ -208,4 +256,35 @@ SUBJECTS = (
         prepare=_learn_what_an_audit_reads,
         is_busy=lambda run: is_connected(run.running.pid, run.ground.gateway.port),
     ),
+    Subject(
+        "merge",
+        WITHOUT_GATEWAY,
+        lambda run: _maintain(
+            run, "merge", "--target-file", str(3 * run.count * _STORED_BYTES // PIECES)
+        ),
+        _replaced,
+        _judge_archive,
+        prepare=_copy_the_archive,
+        needs=("merge", "--archive"),
+    ),
+    Subject(
+        "compact",
+        WITHOUT_GATEWAY,
+        lambda run: _maintain(run, "compact", "--tombstone-retention", "P36500D"),
+        _replaced,
+        _judge_compacted,
+        prepare=_copy_the_archive,
+        needs=("compact", "--archive"),
+    ),
+    Subject(
+        "backfill-restore",
+        ALL,
+        _restore,
+        _copied,
+        lambda run: judge(AT_OFFSETS, run.journal.records, topic_records(run.address, run.target)),
+        prepare=Run.create_target,
+        needs=("backfill", "--restore"),
+    ),
 )
+SUBJECTS = tuple(one for one in _SUBJECTS if _has(*one.needs))
+"""Those of commands that this version of kgw has."""

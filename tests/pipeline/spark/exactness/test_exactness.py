@@ -56,7 +56,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
         journal.fill(gateway.bootstrap, RECORDS)
         archive = place / "archive"
         to = ("-t", journal.topic, "--out", str(archive), "-b", gateway.bootstrap)
-        sizes = ("--target-file", str(RECORDS * 110 // PIECES), "--master", LOCAL)
+        sizes = ("--target-file", str(RECORDS * 50 // PIECES), "--master", LOCAL)
         arguments = ["-m", "kgw", "pipeline", "archive", *to, *sizes, "--json"]
         with Killable(arguments, place / "archive.log") as archiver:
             assert archiver.result(300) == 0, (place / "archive.log").read_text()
