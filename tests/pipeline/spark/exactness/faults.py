@@ -7,7 +7,6 @@ connected. It counts when work was durable before it, and not all of it after it
 from __future__ import annotations
 
 import re
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.pipeline.spark.exactness.processes import executor_of, kill
@@ -41,23 +40,23 @@ def nothing(run: Run) -> Hit | None:
 
 
 def fail_a_task_twice(run: Run) -> Hit | None:
-    """Kill the Python processes of running tasks until one task has failed twice."""
+    """Kill the Python processes of tasks in the middle of their work until one failed twice."""
     if not _in_mid_work(run):
         return None
     before = run.progress()
-    while not (failed := _failed_twice(run)):
-        count = len(_FAILED_TASK.findall(run.log_text))
-        if not run.wait_until(run.is_busy):
-            return None
+
+    def has_failed_twice() -> bool:
+        # Spark logs a failure before it tries again: no task is killed a third time.
+        if _failed_twice(run):
+            return True
         for worker in run.busy_workers():
             kill(worker)
-        if not run.wait_until(partial(_has_more_failures, run, count)):
-            return None
-    return Hit(before, run.progress(), f"task {failed[1]} of stage {failed[0]} failed twice")
+        return False
 
-
-def _has_more_failures(run: Run, count: int) -> bool:
-    return len(_FAILED_TASK.findall(run.log_text)) > count
+    if not run.wait_until(has_failed_twice):
+        return None
+    stage, index = _failed_twice(run) or ("", "")
+    return Hit(before, run.progress(), f"task {index} of stage {stage} failed twice")
 
 
 def _failed_twice(run: Run) -> tuple[str, str] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from typing import TYPE_CHECKING
 
 import click
@@ -168,6 +169,7 @@ def _learn_what_an_audit_reads(run: Run) -> None:
     with Killable(_audit(run.address, run.ground.archive), run.place / "audit.log") as auditor:
         while not auditor.has_ended:
             run.noted["whole"] = max(bytes_read(auditor.pid), run.noted.get("whole", 1))
+            time.sleep(0.002)
     assert _findings(auditor) == ()
 
 
