@@ -28,7 +28,11 @@ EXECUTORS = "local-cluster[2,1,1024]"
 """Two executors, each a Java process of its own."""
 PIECES = 12
 """About how many pieces the work of a run has: a fault falls between the first and the last."""
-_POLL_S = 0.01
+_POLL_S = 0.03
+
+
+INTERRUPTED = 130
+"""The exit code after Ctrl-C."""
 
 
 class Subject(NamedTuple):
@@ -174,14 +178,13 @@ class Run:
     def feed(self) -> None:
         """Produce what comes while a subject follows, always a little more than it has."""
         left = self.count - len(self.journal.records)
-        if self.subject.is_fed and left and self.progress() * self.count > self._fed_at:
-            self.journal.fill(self.address, min(left, self.count // 8), with_transactions=False)
+        slice_length = self.count // 8
+        if not self.subject.is_fed or not left:
+            return
+        if self.progress() * self.count > len(self.journal.records) - slice_length:
+            self.journal.fill(self.address, min(left, slice_length), with_transactions=False)
 
-    @property
-    def _fed_at(self) -> float:
-        return len(self.journal.records) - self.count / 8
-
-    def wait_until(self, is_so: Callable[[], bool], timeout_s: float = 120) -> bool:
+    def wait_until(self, is_so: Callable[[], bool], timeout_s: float = 600) -> bool:
         """Return whether something has become so before the subject ended."""
         ends = time.monotonic() + timeout_s
         while not is_so():
@@ -213,7 +216,7 @@ class Run:
                 if self.wait_until(lambda: self.progress() >= 1.0):
                     self.running.interrupt()
             else:
-                self.wait_until(lambda: self.running.has_ended and self.progress() >= 0.0)
+                self.wait_until(lambda: self.running.has_ended)
             code = self.running.result(60)
             self.running.kill()
             if code == (INTERRUPTED if self.subject.is_fed else 0):
@@ -226,7 +229,3 @@ class Run:
         self._wire.close()
         if self.starts:
             self.running.kill()
-
-
-INTERRUPTED = 130
-"""The exit code after Ctrl-C."""
