@@ -261,8 +261,9 @@ _SUBJECTS = (
     Subject(
         "merge",
         WITHOUT_GATEWAY,
+        # Two of the small files at a time.
         lambda run: _maintain(
-            run, "merge", "--target-file", str(3 * run.count * _STORED_BYTES // PIECES)
+            run, "merge", "--target-file", str(5 * run.count * _STORED_BYTES // PIECES)
         ),
         _replaced,
         _judge_archive,
