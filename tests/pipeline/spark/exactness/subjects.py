@@ -110,7 +110,10 @@ def _judge_compacted(run: Run) -> Outcome:
         for one in run.journal.records
     }
     outcome = judge(AT_OFFSETS, newest.values(), archived_records(run.generation))
-    return outcome._replace(findings=audited(run.address, run.archive, run.place / "audit.log"))
+    return outcome._replace(
+        records_in=len(run.journal.records),
+        findings=audited(run.address, run.archive, run.place / "audit.log"),
+    )
 
 
 # --- what writes to a topic ----------------------------------------------------------------------
