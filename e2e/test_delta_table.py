@@ -25,7 +25,9 @@ def spark() -> Iterator[SparkSession]:
     """A session with Delta."""
     jars = sorted(Path(os.environ.get("KGW_SPARK_JARS", ".cache/spark-jars")).glob("*.jar"))
     if not any(one.name.startswith("delta-spark") for one in jars):
-        pytest.fail("the jars of Delta are missing: run e2e/fetch-spark-jars.sh")
+        pytest.fail(
+            "the jars of Delta are missing: kgw pipeline jars --delta --to .cache/spark-jars"
+        )
     from kgw.pipeline.session import session
 
     made = session(

@@ -19,7 +19,7 @@ from kgw.pipeline.archive.commit_log import CommitLog
 from kgw.pipeline.archive.entry import DataFile, Entry, Hole
 from kgw.pipeline.archive.errors import ArchiveError, CoverageError, Fault
 from kgw.pipeline.archive.names import generation_directory
-from kgw.pipeline.archive.shared import check_seen, check_written
+from kgw.pipeline.archive.shared import check_seen
 from kgw.pipeline.archive.sweeping import GRACE_S, sweep
 from kgw.pipeline.archive.tables import TableSettings, publish, register
 from kgw.pipeline.archive.units import Sizes, Unit, remove_files, write_unit
@@ -429,7 +429,6 @@ class ArchiveJob:
         for unit, pieces in self._runner.run(units, partial(attempt_range, settings)):
             if isinstance(pieces, Refused):
                 return {unit.partition: pieces.why}
-            check_written(generation, pieces)
             waiting = done[unit.partition]
             waiting[unit.first] = (unit.end, pieces)
             first = end = next_offsets[unit.partition]

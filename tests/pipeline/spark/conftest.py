@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the tests of this folder more time: the first of them waits for a session to start."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(120))
 
 
 @pytest.fixture(scope="session")

@@ -153,9 +153,9 @@ def test_kills_lose_and_double_no_flight(topics: ServedTopics, tmp_path: Path) -
 @pytest.mark.timeout(1800)
 def test_kills_lose_and_double_no_count(topics: ServedTopics, tmp_path: Path) -> None:
     """Every day that is over is in the Delta table once, with all its flights."""
-    jars = Path(os.environ.get("KGW_DELTA_JARS", ".cache/delta-jars"))
-    if not list(jars.glob("*.jar")):
-        pytest.skip(f"no jars in {jars}: kgw pipeline jars --delta --to {jars}")
+    jars = Path(os.environ.get("KGW_SPARK_JARS", ".cache/spark-jars"))
+    if not list(jars.glob("delta-spark*.jar")):
+        pytest.fail(f"no jars in {jars}: kgw pipeline jars --delta --to {jars}")
     topics.create("flights", PARTITIONS)
     table = tmp_path / "table"
     arguments = (f"--table={table}", f"--checkpoint={tmp_path / 'checkpoint'}", f"--jars={jars}")

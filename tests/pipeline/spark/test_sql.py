@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.pipeline.serving import ServedTopics
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 JSON_VALUES = (
     b'{"id":1,"name":"a","_ts":2}',
