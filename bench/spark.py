@@ -111,7 +111,7 @@ TOPICS = (
         ways=("kafka", "kafka-tuned", "kgw", "archive", "kafka-tuned-noop", "kgw-noop"),
     ),
     Topic("222b", 2_000_000, 222, ways=("kafka-tuned", "kgw", "archive", "backfill", "audit")),
-    Topic("222b-keys", 2_000_000, 222, ways=("compact", "merge"), keys=290_000),
+    Topic("222b-keys", 4_000_000, 222, ways=("compact", "merge"), keys=580_000),
     Topic("100b-zstd", 2_000_000, 100, Compression.ZSTD),
     Topic("1kb-lz4", 1_000_000, 1_000, Compression.LZ4),
     Topic("100b-20", 1_000_000, 100, Compression.NONE, 20),

@@ -35,7 +35,9 @@ def spark() -> Iterator[SparkSession]:
     """A session with both sources."""
     jars = sorted(Path(os.environ.get("KGW_SPARK_JARS", ".cache/spark-jars")).glob("*.jar"))
     if not jars:
-        pytest.fail("the jars of Spark's kafka source are missing: run e2e/fetch-spark-jars.sh")
+        pytest.fail(
+            "the jars of Spark's kafka source are missing: kgw pipeline jars --to .cache/spark-jars"
+        )
     from kgw.pipeline.session import session
 
     made = session(

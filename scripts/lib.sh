@@ -75,3 +75,10 @@ ensure_clients() {
 ensure_seaweedfs() {
     .venv/bin/python -m tests.seaweedfs install >/dev/null || [[ -z "${CI:-}" ]]
 }
+
+# The jars of Spark's own `kafka` source and of Delta tables, for what is compared with them.
+ensure_spark_jars() {
+    export KGW_SPARK_JARS="$root/.cache/spark-jars"
+    .venv/bin/kgw pipeline jars --to "$KGW_SPARK_JARS" >/dev/null
+    .venv/bin/kgw pipeline jars --delta --to "$KGW_SPARK_JARS" >/dev/null
+}

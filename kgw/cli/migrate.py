@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kgw.cli.client import BOOTSTRAP, Bootstrap, client_options, with_client
-from kgw.cli.errors import CommandError, ExitCode
+from kgw.cli.client import Bootstrap, client_options, with_client
+from kgw.cli.errors import ExitCode
+from kgw.cli.migration_plan import check_planning, keep_plan, old_scheme_options, told_sources
 from kgw.cli.output import note, print_json, print_rows, progress_bar
 from kgw.types import printable
 
@@ -21,14 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kgw.migrate.moves import GroupMove
-    from kgw.migrate.plan import Plan
     from kgw.migrate.sources import OldScheme
 
 
-_DAMAGE_TOLD = 5
 _NEW = click.Path(dir_okay=False, path_type=Path)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-_PATH = click.Path(exists=True, path_type=Path)
 
 
 @click.group(short_help="Move what an older scheme has stored.")
@@ -59,37 +57,7 @@ def migrate() -> None:
     metavar="PLAN",
     help="Give groups back what they had committed before.",
 )
-@click.option(
-    "--ledger",
-    "ledgers",
-    type=_PATH,
-    multiple=True,
-    metavar="PATH",
-    help="Entries of the ledger: an export, a log file of SeaweedMQ or a directory of those; "
-    "may be given several times.",
-)
-@click.option("--ledger-topic", metavar="TOPIC", help="Entries of the ledger as a Kafka topic.")
-@click.option(
-    "--ledger-bootstrap",
-    callback=BOOTSTRAP,
-    metavar="HOST:PORT",
-    help="The server that has the ledger's topic.  [default: --bootstrap]",
-)
-@click.option(
-    "--positions",
-    type=_PATH,
-    multiple=True,
-    metavar="PATH",
-    help="Positions of groups: JSON lines, or a directory copied from the filer; may be given "
-    "several times.",
-)
-@click.option(
-    "--positions-bootstrap",
-    callback=BOOTSTRAP,
-    metavar="HOST:PORT",
-    help="Positions of groups: as the old gateway tells them, while it still runs.",
-)
-@click.option("--strict", is_flag=True, help="Stop at the first entry that cannot be read.")
+@old_scheme_options
 @click.option("--execute", is_flag=True, help="Do it. Without this it is only shown.")
 @click.option(
     "--allow-new-records",
@@ -140,13 +108,7 @@ def migrate_offsets(
     _refuse_options({"--all-records": all_records}, {"--verify": verify_path})
     _refuse_options({"--force": force}, {"--rollback": rollback_path})
     if plan_path is not None:
-        if not ledgers and ledger_topic is None:
-            raise click.UsageError("say where the ledger is: --ledger or --ledger-topic")
-        # Before the work: a plan that cannot be kept is not made.
-        if plan_path.exists():
-            raise CommandError(f"{plan_path} exists")
-        if not plan_path.parent.is_dir():
-            raise CommandError(f"{plan_path.parent} is no directory")
+        check_planning(plan_path, ledgers, ledger_topic)
         scheme = _read(
             ledgers,
             ledger_topic,
@@ -155,12 +117,7 @@ def migrate_offsets(
             positions_bootstrap,
             is_strict=strict,
         )
-        sources = {
-            "ledger": [str(one) for one in ledgers],
-            "ledger_topic": ledger_topic,
-            "positions": [str(one) for one in positions],
-            "positions_bootstrap": positions_bootstrap,
-        }
+        sources = told_sources(ledgers, ledger_topic, positions, positions_bootstrap)
         return _plan(plan_path, scheme, sources, bootstrap, is_json=is_json)
     if verify_path is not None:
         return _verify(verify_path, bootstrap, is_all=all_records, is_json=is_json)
@@ -217,52 +174,14 @@ def _plan(
     path: Path, scheme: OldScheme, sources: dict[str, Any], bootstrap: Bootstrap, *, is_json: bool
 ) -> int:
     from kgw.migrate.plan import make_plan
-    from kgw.migrate.sealed_file import write_sealed
 
     created_ms = int(time.time() * 1000)
     with progress_bar(len(scheme.partitions), "Partitions") as advance:
         plan = with_client(
             bootstrap, lambda client: make_plan(client, scheme, sources, created_ms, advance)
         )
-    write_sealed(path, plan)
-    if is_json:
-        left_out = ("runs", "samples", "digest")
-        partitions = [
-            {name: value for name, value in one.items() if name not in left_out}
-            for one in plan["partitions"]
-        ]
-        print_json({"file": str(path), **plan, "partitions": partitions})
-    else:
-        _print_plan(plan)
-        note(f"The plan is in {printable(str(path))}; --apply shows what it would change.")
+    keep_plan(path, plan, is_json=is_json)
     return ExitCode.OK
-
-
-def _print_plan(plan: Plan) -> None:
-    from kgw.migrate.mapping import MatchClass
-
-    classes = [one.value for one in MatchClass]
-    print_rows(
-        [{**dict.fromkeys(classes, 0), **one["classes"], **one} for one in plan["partitions"]],
-        " ".join(("topic partition entries records", *classes)),
-    )
-    if plan["groups"]:
-        click.echo()
-        columns = "group topic partition old_offset offset certainty comes_again"
-        print_rows(plan["groups"], columns)
-    for absent in plan["absent"]:
-        groups = ", ".join(absent["groups"])
-        note(
-            printable(
-                f"The gateway has no {absent['topic']} partition {absent['partition']}: left out"
-                + (f", with the positions of {groups}." if groups else ".")
-            )
-        )
-    damage = plan["damage"]
-    if damage["count"]:
-        note(f"{damage['count']} entries or positions could not be read:")
-        for one in damage["first"][:_DAMAGE_TOLD]:
-            note(printable(f"  {one['place']}: {one['reason']}"))
 
 
 def _verify(path: Path, bootstrap: Bootstrap, *, is_all: bool, is_json: bool) -> int:

@@ -36,17 +36,24 @@ def print_rows(
     A column is the name of a field, or HEADING=FIELD. `formats` say by field what is printed of a
     value; without one None is "-", and so is a field that a row does not have.
     """
-    texts = []
+    headings, texts = [], []
     for column in columns.split():
         heading, _, field = column.rpartition("=")
         told = formats.get(field, text_of)
-        cells = [text_of(told(row.get(field))) for row in rows]
-        heading = (heading or field).replace("_", " ").upper()
+        headings.append((heading or field).replace("_", " ").upper())
+        texts.append([text_of(told(row.get(field))) for row in rows])
+    print_columns(headings, texts)
+
+
+def print_columns(headings: Sequence[str], texts: Sequence[Sequence[str]]) -> None:
+    """Print columns of texts below their headings, each as wide as its content."""
+    aligned = []
+    for heading, cells in zip(headings, texts, strict=True):
         width = max(map(len, (heading, *cells)))
         is_right = bool(cells) and all(map(_is_number, cells))
         align = str.rjust if is_right else str.ljust
-        texts.append([align(cell, width) for cell in (heading, *cells)])
-    for line in zip(*texts, strict=True):
+        aligned.append([align(cell, width) for cell in (heading, *cells)])
+    for line in zip(*aligned, strict=True):
         click.echo("  ".join(line).rstrip())
 
 

@@ -13,7 +13,10 @@ COMMANDS = {
     "merge": "kgw.cli.pipeline_merge:merge",
     "compact": "kgw.cli.pipeline_compact:compact",
     "retain": "kgw.cli.pipeline_retain:retain",
+    "migrate": "kgw.cli.pipeline_migrate:migrate",
+    "sql": "kgw.cli.pipeline_sql:sql",
     "audit": "kgw.cli.pipeline_audit:audit_archive",
+    "publish": "kgw.cli.pipeline_publish:publish_tables",
     "jars": "kgw.cli.pipeline_jars:jars",
 }
 """Where each command is, in the order of `kgw pipeline --help`."""

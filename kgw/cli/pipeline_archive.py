@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +11,8 @@ from kgw.cli.client import Bootstrap, client_options
 from kgw.cli.errors import CommandError
 from kgw.cli.group_offsets import parse_duration_ms
 from kgw.cli.output import note, print_json, print_json_line, print_rows, progress_bar
-from kgw.cli.pipeline_spark import SparkWhenNeeded, master_option
+from kgw.cli.pipeline_archives import chosen_tables, new_archive, table_options
+from kgw.cli.pipeline_spark import SparkWhenNeeded, spark_options
 from kgw.cli.settings import parsed
 from kgw.pipeline.archive.entry import DataFile
 from kgw.pipeline.archive.units import Sizes
@@ -24,10 +24,12 @@ from kgw.pipeline.wire import WireClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
     from uuid import UUID
 
     from kgw.pipeline.jobs.archive import Committed, Summary
     from kgw.pipeline.jobs.running import Runner
+    from kgw.pipeline.master import Master
 
 _POLL_S = 1.0
 
@@ -46,7 +48,8 @@ _POLL_S = 1.0
     "--out",
     "root",
     required=True,
-    type=click.Path(file_okay=False, path_type=Path),
+    type=click.Path(file_okay=False),
+    callback=parsed(new_archive),
     metavar="DIR",
     help="The archive, a local directory; made if it is not there.",
 )
@@ -107,8 +110,9 @@ _POLL_S = 1.0
     help="Let the topic keep what is not archived: adds the group to kgw.archive.hold. "
     "Default: with --follow.",
 )
+@table_options
 @click.option("--dry-run", is_flag=True, help="Say what would be archived; Spark is not started.")
-@master_option
+@spark_options
 @client_options
 def archive(
     *,
@@ -122,8 +126,10 @@ def archive(
     allow_gaps: bool,
     group: str,
     is_held: bool | None,
+    kinds: tuple[str, ...],
+    catalog: str | None,
     dry_run: bool,
-    master: str,
+    master: Master,
     bootstrap: Bootstrap,
     is_json: bool,
 ) -> None:
@@ -148,6 +154,7 @@ def archive(
             file_bytes=file_bytes, row_group_bytes=min(file_bytes, Sizes().row_group_bytes)
         ),
         max_bytes_per_s=max_bytes_per_s,
+        tables=chosen_tables(kinds, catalog),
     )
 
     with WireClient(address, client_id="kgw-pipeline-archive") as wire:
@@ -272,6 +279,7 @@ def _print_summaries(summaries: list[Summary], *, is_json: bool) -> None:
             "altered_header_keys": one.altered_keys,
             "overtaken_units": one.overtaken_units,
             "swept_files": one.swept_files,
+            "tables": one.tables,
             "partitions": [
                 {"partition": partition, "end_offset": end}
                 for partition, end in sorted(one.ends.items())

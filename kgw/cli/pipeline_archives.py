@@ -1,4 +1,4 @@
-"""What commands share that are given an archive: its directory, its topics, one life of a topic."""
+"""What commands share that are given an archive: its directory, topics, lives and tables."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from kgw.cli.output import note
 from kgw.cli.settings import parsed
 from kgw.pipeline.archive.lives import Life, archived_lives, archived_topics
 from kgw.pipeline.archive.sweeping import orphans, sweep
+from kgw.pipeline.archive.tables import KINDS, TableSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,9 +31,18 @@ def archive_option(
         name,
         required=is_required,
         type=click.Path(exists=True, file_okay=False, path_type=Path),
+        # Tasks of a cluster have working directories of their own.
+        callback=parsed(Path.absolute),
         metavar="DIR",
         help=what,
     )
+
+
+def new_archive(text: str) -> Path:
+    """Return where an archive is made. Raises ValueError for what is no local directory."""
+    if not text or "://" in text:
+        raise ValueError(f"an archive is a local directory: {text!r}")
+    return Path(text)
 
 
 topic_id_option = click.option(
@@ -57,6 +67,33 @@ grace_option = click.option(
     metavar="DURATION",
     help="Remove files that were replaced so long ago: who began to read before may need them.",
 )
+
+
+def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--table` and `--catalog` to a command, as `kinds` and `catalog`."""
+    with_catalog = click.option(
+        "--catalog",
+        metavar="NAME",
+        help="With --table iceberg: the catalog, by its name in the settings of pyiceberg. "
+        "Default: one in the archive.",
+    )(command)
+    return click.option(
+        "--table",
+        "kinds",
+        multiple=True,
+        type=click.Choice(KINDS),
+        help="Publish a table of this kind over the files, from now on; the archive remembers it. "
+        "Needs kgw[delta] or kgw[iceberg].",
+    )(with_catalog)
+
+
+def chosen_tables(kinds: tuple[str, ...], catalog: str | None) -> tuple[TableSettings, ...]:
+    """Return the tables that `table_options` name. Raises UsageError."""
+    if catalog is not None and "iceberg" not in kinds:
+        raise click.UsageError("--catalog is for --table iceberg")
+    return tuple(
+        TableSettings(kind, catalog if kind == "iceberg" else None) for kind in dict.fromkeys(kinds)
+    )
 
 
 def chosen_topics(root: Path, asked: tuple[str, ...]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -12,6 +13,7 @@ from kgw.cli.client import Bootstrap, client_options
 from kgw.cli.errors import ExitCode
 from kgw.cli.output import note, print_json, print_rows
 from kgw.cli.pipeline_archives import archive_option, chosen_topics
+from kgw.cli.pipeline_audit_live import COUNTS, LiveOptions, audit_live
 from kgw.errors import KgwError
 from kgw.pipeline.archive.audit import MAX_LEVEL, audit
 from kgw.pipeline.archive.commit_log import CommitLog
@@ -21,33 +23,55 @@ from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.archive.lives import archived_lives
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.jobs.loading import settings_of
+from kgw.pipeline.live.ends import LEVEL as LIVE_LEVEL
 from kgw.pipeline.ranges import OffsetRange
 from kgw.pipeline.wire import Reading, WireClient
 from kgw.types import TopicId
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from kgw.pipeline.archive.audit import Finding
     from kgw.pipeline.arrow.decode import Decoded
 
 
 @click.command("audit", short_help="Prove that an archive is whole.")
-@archive_option()
+@archive_option(is_required=False, what="The archive; level 4 does without.")
 @click.option("-t", "--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic.")
 @click.option(
     "--level",
-    type=click.IntRange(0, LEVEL),
+    type=click.IntRange(0, LIVE_LEVEL),
     default=MAX_LEVEL,
     show_default=True,
-    help="How much is read: 0 the commit log, 1 the footers of files, 2 every byte of them, "
-    "3 the topic as well.",
+    help="How much is read: 0 the commit log, 1 the footers of files and tables, 2 every byte, "
+    "3 the topic as well, 4 what its server has said before.",
+)
+@click.option(
+    "--journal",
+    "journals",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="Level 4: look for each record that was acknowledged, by the journal of `kgw produce "
+    "--ack-journal`; may be given several times.",
+)
+@click.option(
+    "--state",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Level 4: where topics began and ended in the last audit; written anew by this one.",
+)
+@click.option(
+    "--watch",
+    "watch_s",
+    type=click.FloatRange(min=0.1),
+    metavar="SECONDS",
+    help="Level 4: look again every so often, until something is found, or Ctrl-C.",
 )
 @click.option(
     "--allow-gaps",
     is_flag=True,
-    help="With level 3: let the topic have offsets without a record, as compaction or a restore "
+    help="Level 3: let the topic have offsets without a record, as compaction or a restore "
     "leaves them, also where it is not compacted now.",
 )
 @client_options
@@ -55,20 +79,84 @@ if TYPE_CHECKING:
 def audit_archive(
     ctx: click.Context,
     *,
-    root: Path,
+    root: Path | None,
     topics: tuple[str, ...],
     level: int,
     allow_gaps: bool,
+    journals: tuple[Path, ...],
+    state: Path | None,
+    watch_s: float | None,
     bootstrap: Bootstrap,
     is_json: bool,
 ) -> None:
     """Look for what is missing, doubled, altered or foreign in an archive. Spark is not needed.
 
     Every life of a topic is looked at; level 3 compares the one that the server has, record by
-    record, as far as both reach. The exit code is 1 when something is found.
+    record, as far as both reach. Level 4 looks for acknowledged records that the server has not,
+    and for ends that went back; it needs no archive. The exit code is 1 when something is found.
     """
-    threads = len(os.sched_getaffinity(0))
+    live = LiveOptions(journals, state, watch_s)
+    if any(live) and level < LIVE_LEVEL:
+        raise click.UsageError("--journal, --state and --watch belong to --level 4")
+    if level == LIVE_LEVEL and not any(live):
+        raise click.UsageError(
+            "--level 4 needs something to compare with: --journal, --state, --watch"
+        )
+    if root is None and level < LIVE_LEVEL:
+        raise click.UsageError("say which archive: --archive")
     address = ",".join(f"{host}:{port}" for host, port in bootstrap)
+    told: dict[str, Any] = {"archive": None if root is None else str(root), "level": level}
+    rows: list[dict[str, Any]] = []
+    findings: list[dict[str, Any]] = []
+    failures: list[KgwError] = []
+    if root is not None:
+        rows, findings, failures = _audit_archive(
+            root, topics, level, address, allow_gaps=allow_gaps
+        )
+        told["topics"] = rows
+    acknowledged: list[dict[str, Any]] = []
+    if level == LIVE_LEVEL:
+        with WireClient(address, client_id="kgw-pipeline-audit") as wire:
+            found = audit_live(wire, _live_topics(root, topics, live), live)
+        acknowledged = found.rows
+        findings += [{"topic": topic, **_finding(one)} for topic, one in found.findings]
+        told["acknowledged"] = acknowledged
+    if is_json:
+        print_json({**told, "findings": findings})
+    else:
+        tables = (
+            (rows, "topic topic_id files records bytes"),
+            (acknowledged, f"topic partition {' '.join(COUNTS)}"),
+            (findings, "topic level finding detail"),
+        )
+        for number, (table, columns) in enumerate(one for one in tables if one[0]):
+            if number:
+                click.echo()
+            print_rows(table, columns)
+        if not findings and not failures:
+            note("Nothing was found.")
+    for failure in failures[1:]:
+        note(str(failure))
+    if failures:
+        raise failures[0]
+    if findings:
+        ctx.exit(ExitCode.FAILED)
+
+
+def _live_topics(root: Path | None, topics: tuple[str, ...], live: LiveOptions) -> tuple[str, ...]:
+    """Return the topics that were asked for, or of an archive; otherwise others say them."""
+    if root is not None:
+        return tuple(chosen_topics(root, topics))
+    if not topics and not live.journals and (live.state is None or not live.state.exists()):
+        raise click.UsageError("say which topics: --topic, --archive or --journal")
+    return topics
+
+
+def _audit_archive(
+    root: Path, topics: tuple[str, ...], level: int, address: str, *, allow_gaps: bool
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[KgwError]]:
+    """Return rows of what an archive has, of what is wrong with it, and why the rest is unknown."""
+    threads = len(os.sched_getaffinity(0))
     rows: list[dict[str, Any]] = []
     findings: list[dict[str, Any]] = []
     failures: list[KgwError] = []
@@ -85,7 +173,7 @@ def audit_archive(
                 continue
             readable.append(topic_id)
             rows.append(_counts(generation, topic, topic_id))
-        if level == LEVEL and readable:
+        if level >= LEVEL and readable:
             with WireClient(address, client_id="kgw-pipeline-audit") as wire:
                 compared = _compare(wire, root, topic, lives, readable, allow_gaps=allow_gaps)
                 try:
@@ -93,19 +181,7 @@ def audit_archive(
                         findings.append(one)
                 except KgwError as error:
                     failures.append(error)
-    if is_json:
-        print_json({"archive": str(root), "level": level, "topics": rows, "findings": findings})
-    else:
-        print_rows(rows, "topic topic_id files records bytes")
-        if findings:
-            click.echo()
-            print_rows(findings, "topic level finding detail")
-    for failure in failures[1:]:
-        note(str(failure))
-    if failures:
-        raise failures[0]
-    if findings:
-        ctx.exit(ExitCode.FAILED)
+    return rows, findings, failures
 
 
 def _counts(generation: Path, topic: str, topic_id: UUID) -> dict[str, Any]:
@@ -126,13 +202,11 @@ def _counts(generation: Path, topic: str, topic_id: UUID) -> dict[str, Any]:
 
 
 def _row(topic: str, topic_id: UUID, finding: Finding) -> dict[str, Any]:
-    return {
-        "topic": topic,
-        "topic_id": str(topic_id),
-        "level": finding.level,
-        "finding": finding.name,
-        "detail": finding.text,
-    }
+    return {"topic": topic, "topic_id": str(topic_id), **_finding(finding)}
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {"level": finding.level, "finding": finding.name, "detail": finding.text}
 
 
 def _compare(

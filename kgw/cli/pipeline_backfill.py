@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,7 +11,8 @@ import click
 from kgw.cli.client import Bootstrap, client_options
 from kgw.cli.output import note, print_json, print_rows, progress_bar
 from kgw.cli.pipeline_archives import archive_option, chosen_life, topic_id_option
-from kgw.cli.pipeline_spark import SparkWhenNeeded, master_option
+from kgw.cli.pipeline_spark import SparkWhenNeeded, spark_options
+from kgw.cli.pipeline_transform import staging, transform_options
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.jobs import backfill as append
 from kgw.pipeline.jobs import restore
@@ -25,8 +27,10 @@ if TYPE_CHECKING:
     from pathlib import Path
     from uuid import UUID
 
+    from kgw.cli.pipeline_transform import Making
     from kgw.pipeline.jobs.backfill import Written
     from kgw.pipeline.jobs.loading import LoadingJob, Standing
+    from kgw.pipeline.master import Master
 
 
 @click.command(short_help="Write an archive to a topic again.")
@@ -65,10 +69,12 @@ if TYPE_CHECKING:
     help="Write nothing more: let other producers in again.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be written; Spark is not started.")
-@master_option
+@spark_options
 @client_options
+@transform_options
 def backfill(
     *,
+    making: Making | None,
     root: Path,
     topic: str,
     topic_id: UUID | None,
@@ -79,7 +85,7 @@ def backfill(
     is_handed_over: bool,
     is_abandoned: bool,
     dry_run: bool,
-    master: str,
+    master: Master,
     bootstrap: Bootstrap,
     is_json: bool,
 ) -> None:
@@ -94,6 +100,10 @@ def backfill(
     producer ids and markers are not restored. With either, other producers wait while the topic's
     kgw.loading is set: from the beginning with --hand-over or --restore, until --hand-over has
     written all or --abandon takes it away.
+
+    With --sql the records are the rows of a query, as `kgw pipeline sql` has them. A row goes to
+    the partition of the record that it is made of, unless the query or --repartition-by-key says
+    otherwise, and has its time.
     """
     if is_restore and job is not None:
         raise click.UsageError("a restore has no --job: the archive names it")
@@ -103,7 +113,7 @@ def backfill(
     address = ",".join(f"{host}:{port}" for host, port in bootstrap)
     generation = generation_directory(str(root), topic, topic_id)
     codec = Compression[compression.upper()]
-    with WireClient(address, client_id="kgw-pipeline-backfill") as wire:
+    with WireClient(address, client_id="kgw-pipeline-backfill") as wire, ExitStack() as ending:
         if is_restore:
             restored = Restore(address, generation, topic_id, target, codec)
             loading = _Loading(
@@ -115,6 +125,9 @@ def backfill(
         else:
             name = job or append.default_job(topic, target)
             appended = Backfill(address, name, generation, topic_id, target, codec)
+            if making is not None:
+                made = staging(wire, appended, topic, root, making, master)
+                appended = ending.enter_context(made)
             loading = _Loading(
                 appended, partial(append.plan, wire, appended), partial(append.run, wire, appended)
             )

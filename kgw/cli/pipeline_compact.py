@@ -18,7 +18,7 @@ from kgw.cli.pipeline_archives import (
     note_swept,
     swept_files,
 )
-from kgw.cli.pipeline_spark import SparkWhenNeeded, master_option
+from kgw.cli.pipeline_spark import SparkWhenNeeded, spark_options
 from kgw.cli.settings import json_option, parsed
 from kgw.pipeline.archive.units import Sizes
 from kgw.pipeline.jobs.compact import DEFAULT_MIN_DIRTY_RATIO, Settings, plan, run
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from kgw.pipeline.archive.lives import Life
     from kgw.pipeline.jobs.compact import Due
+    from kgw.pipeline.master import Master
 
 
 @click.command(short_help="Keep the newest record of each key.")
@@ -70,7 +71,7 @@ if TYPE_CHECKING:
 )
 @grace_option
 @click.option("--dry-run", is_flag=True, help="Say what would be done; Spark is not started.")
-@master_option
+@spark_options
 @json_option()
 def compact(
     *,
@@ -81,7 +82,7 @@ def compact(
     key_memory_bytes: int,
     grace_ms: int,
     dry_run: bool,
-    master: str,
+    master: Master,
     is_json: bool,
 ) -> None:
     """Keep the newest record of each key of a partition; others go, offsets and order stay.

@@ -1,4 +1,4 @@
-"""`kgw pipeline jars`: what Spark's own Kafka connector needs."""
+"""`kgw pipeline jars`: what Spark's own Kafka connector needs, and what Delta does."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from kgw.cli.output import print_json
 from kgw.cli.settings import json_option
 from kgw.pipeline.jars import (
     MAVEN_CENTRAL,
+    delta_tables,
     fetch_by_maven,
     fetch_from,
     fetch_jars,
     has_maven,
+    kafka_connector,
     spark_jars,
 )
 
 
-@click.command(short_help='Fetch the jars for format("kafka").')
+@click.command(short_help='Fetch the jars for format("kafka") or format("delta").')
 @click.option(
     "--to",
     "directory",
@@ -41,14 +43,22 @@ from kgw.pipeline.jars import (
     help="A Maven repository to fetch from over HTTP. Default: what mvn is set up to use, where it "
     f"is installed, and otherwise {MAVEN_CENTRAL}.",
 )
+@click.option(
+    "--delta", "is_delta", is_flag=True, help="Fetch Delta's, in place of the Kafka connector's."
+)
 @json_option()
 def jars(
-    *, directory: Path, spark_version: str | None, repository: str | None, is_json: bool
+    *,
+    directory: Path,
+    spark_version: str | None,
+    repository: str | None,
+    is_delta: bool,
+    is_json: bool,
 ) -> None:
     """Fetch the four jars of Spark's Kafka connector that fit PySpark, and check their checksums.
 
-    Prints the setting spark.jars that a session needs for format("kafka"). format("kgw") needs
-    no jar.
+    With --delta the two jars of Delta tables. Prints the settings that a session needs for
+    format("kafka") or format("delta"). format("kgw") needs no jar.
     """
     if spark_version is None:
         try:
@@ -62,17 +72,16 @@ def jars(
         if repository is None and has_maven()
         else fetch_from(repository or MAVEN_CENTRAL)
     )
+    wanted = delta_tables(spark_version) if is_delta else kafka_connector(spark_version)
     try:
-        found = fetch_jars(directory, spark_version, fetch)
+        found = fetch_jars(directory, wanted, fetch)
     except OSError as error:
         raise CommandError(f"cannot write to {directory}: {error}") from None
+    settings = {"spark.jars": spark_jars(found), **wanted.settings}
     if is_json:
         print_json(
-            {
-                "spark": spark_version,
-                "jars": [str(one) for one in found],
-                "settings": {"spark.jars": spark_jars(found)},
-            }
+            {"spark": spark_version, "jars": [str(one) for one in found], "settings": settings}
         )
     else:
-        click.echo(f"spark.jars={spark_jars(found)}")
+        for name, value in settings.items():
+            click.echo(f"{name}={value}")

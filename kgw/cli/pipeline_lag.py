@@ -9,8 +9,13 @@ import click
 
 from kgw.cli.client import Bootstrap, client_options, with_client
 from kgw.cli.errors import CommandError, ExitCode
+from kgw.cli.group_offsets import parse_duration_ms
 from kgw.cli.output import print_json, print_json_line, print_rows
 from kgw.cli.pipeline_archives import archive_option, chosen_topics
+from kgw.cli.pipeline_lag_history import HistoryOptions, history
+from kgw.cli.pipeline_spark import spark_options
+from kgw.cli.settings import parsed
+from kgw.offsets.where import parse_time
 from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.lag import ArchiveLag, archive_lags
 
@@ -18,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kgw.client import AsyncClient
+    from kgw.pipeline.master import Master
 
 
 @click.command(short_help="Show how far groups are behind, or an archive.")
@@ -39,6 +45,40 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="Show it again every so often, until Ctrl-C.",
 )
+@click.option(
+    "--history",
+    "is_history",
+    is_flag=True,
+    help="Show what came into topics over time instead; with --group, how much of it is unread.",
+)
+@click.option(
+    "--since",
+    "since_ms",
+    callback=parsed(parse_time),
+    metavar="TIME",
+    help="--history: from this ISO 8601 time on.  [default: from the first record on]",
+)
+@click.option(
+    "--until",
+    "until_ms",
+    callback=parsed(parse_time),
+    metavar="TIME",
+    help="--history: up to this time.  [default: to the end]",
+)
+@click.option(
+    "--bucket",
+    "bucket_ms",
+    callback=parsed(parse_duration_ms),
+    metavar="DURATION",
+    help="--history: how much time a row stands for, as PT5M.  [default: as fits]",
+)
+@click.option(
+    "--partitions",
+    "is_by_partition",
+    is_flag=True,
+    help="--history: each partition for itself.",
+)
+@spark_options
 @client_options
 @click.pass_context
 def lag(
@@ -49,6 +89,12 @@ def lag(
     archive: Path | None,
     is_check: bool,
     watch_s: float | None,
+    is_history: bool,
+    since_ms: int | None,
+    until_ms: int | None,
+    bucket_ms: int | None,
+    is_by_partition: bool,
+    master: Master,
     bootstrap: Bootstrap,
     is_json: bool,
 ) -> None:
@@ -60,7 +106,20 @@ def lag(
     they have minus what its commit log names. Marks: records-gone (the log begins after what was
     committed), past-end (the log ends before it), not-archived (nothing of the partition was ever
     committed), topic-gone.
+
+    With --history: batches, records and bytes by the time of a batch's latest record. Headers of
+    batches are read, records are not unpacked; Spark helps from 20 million offsets on.
     """
+    asked = HistoryOptions(
+        topics, groups[0] if groups else None, since_ms, until_ms, bucket_ms, is_by_partition
+    )
+    if is_history:
+        _check_history(asked, groups, archive, is_check=is_check, watch_s=watch_s)
+        address = ",".join(f"{host}:{port}" for host, port in bootstrap)
+        history(address, asked, master, is_json=is_json)
+        return
+    if any(one is not None for one in asked[2:5]) or is_by_partition:
+        raise click.UsageError("--since, --until, --bucket and --partitions belong to --history")
     if archive is None:
         from kgw.cli.offset_lag import lag as group_lag
 
@@ -95,6 +154,28 @@ def lag(
         _print(rows)
     if is_check and any(row.mark for row in rows):
         ctx.exit(ExitCode.FAILED)
+
+
+def _check_history(
+    asked: HistoryOptions,
+    groups: tuple[str, ...],
+    archive: Path | None,
+    *,
+    is_check: bool,
+    watch_s: float | None,
+) -> None:
+    """Raise UsageError for what does not go with --history."""
+    if archive is not None or is_check or watch_s is not None:
+        raise click.UsageError("--history takes no --archive, --check or --watch")
+    if not asked.topics:
+        raise click.UsageError("--history: say which topic, with --topic")
+    if len(groups) > 1:
+        raise click.UsageError("--history takes one --group")
+    if asked.bucket_ms == 0:
+        raise click.UsageError("--bucket: a row stands for some time")
+    since_ms, until_ms = asked.since_ms, asked.until_ms
+    if since_ms is not None and until_ms is not None and until_ms <= since_ms:
+        raise click.UsageError("--until is not later than --since")
 
 
 def _rows(bootstrap: Bootstrap, root: Path, topics: tuple[str, ...]) -> list[ArchiveLag]:

@@ -17,7 +17,7 @@ from kgw.cli.pipeline_archives import (
     swept_files,
     topics_option,
 )
-from kgw.cli.pipeline_spark import SparkWhenNeeded, master_option
+from kgw.cli.pipeline_spark import SparkWhenNeeded, spark_options
 from kgw.cli.settings import json_option, parsed
 from kgw.pipeline.archive.entry import DataFile
 from kgw.pipeline.archive.units import Sizes
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from kgw.pipeline.archive.lives import Life
     from kgw.pipeline.jobs.merge import Group
+    from kgw.pipeline.master import Master
 
 _COLUMNS = "topic partition first_offset end_offset files records bytes"
 
@@ -48,7 +49,7 @@ _COLUMNS = "topic partition first_offset end_offset files records bytes"
 )
 @grace_option
 @click.option("--dry-run", is_flag=True, help="Say what would be done; Spark is not started.")
-@master_option
+@spark_options
 @json_option()
 def merge(
     *,
@@ -57,7 +58,7 @@ def merge(
     file_bytes: int,
     grace_ms: int,
     dry_run: bool,
-    master: str,
+    master: Master,
     is_json: bool,
 ) -> None:
     """Make one file of adjacent small files of a partition, with the same records and offsets.

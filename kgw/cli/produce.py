@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import click
@@ -14,14 +17,14 @@ from kgw.cli.lines import InputLines
 from kgw.cli.output import is_terminal, note, print_json, progress_bar
 from kgw.cli.settings import json_option, parsed
 from kgw.client import Producer, ServerRefusedError
+from kgw.client.ack_journal import AckJournal, content_crc, journal_lines
 from kgw.client.partitioner import partition_for_key
 from kgw.clock import SystemClock
 from kgw.errors import ErrorCode
 from kgw.records.batch import Compression
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from kgw.cli.formats import Headers, InputRecord
     from kgw.client import AsyncClient, NewRecord, Produced, TopicDescription
@@ -117,6 +120,14 @@ class _Stored:
     default=True,
     help="Let the server recognise retries, so that none is stored twice.",
 )
+@click.option(
+    "--ack-journal",
+    "journal_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Append a line for each record that the server has acknowledged: its offset, and a CRC of "
+    "its content. `kgw pipeline audit --level 4` looks for them later.",
+)
 @click.option("--no-create", is_flag=True, help="Fail when the topic does not exist.")
 @bootstrap_option
 @json_option("Print what was stored, by partition, as JSON.")
@@ -134,6 +145,7 @@ def produce(
     batch_bytes: int,
     batch_records: int,
     is_idempotent: bool,
+    journal_path: Path | None,
     no_create: bool,
     bootstrap: Bootstrap,
     is_json: bool,
@@ -145,6 +157,8 @@ def produce(
     """
     if key_separator == "":
         raise click.BadParameter("it cannot be empty", param_hint="--key-separator")
+    if journal_path is not None and acks == "0":
+        raise click.UsageError("--ack-journal: with --acks 0 nothing is acknowledged")
     input_format = InputFormat(format_name, key_separator, null_value, headers)
     stream = source or sys.stdin.buffer
     if stream.isatty() and is_terminal():
@@ -160,11 +174,12 @@ def produce(
         )
         with progress_bar(_size_bytes(source), "Read") as advance:
             async with sending as producer:
-                run = _Run(producer, description, partition, batch_bytes, batch_records)
+                run = _Run(producer, description, partition, batch_bytes, batch_records, journal)
                 await run.take(InputLines(stream, input_format, advance))
         return run.stored
 
-    _report(topic, with_client(bootstrap, action), is_json=is_json)
+    with _open_journal(journal_path) as journal:
+        _report(topic, with_client(bootstrap, action), is_json=is_json)
 
 
 class _Run:
@@ -177,7 +192,9 @@ class _Run:
         partition: int | None,
         batch_bytes: int,
         batch_records: int,
+        journal: AckJournal | None,
     ) -> None:
+        self._journal = journal
         self._producer = producer
         self._topic = topic
         self._partition = partition
@@ -187,7 +204,7 @@ class _Run:
         self._collected: dict[int, list[NewRecord]] = {}
         self._collected_bytes: dict[int, int] = {}
         self._keyless_partition = 0
-        self._sent: list[tuple[int, int, asyncio.Future[Produced]]] = []
+        self._sent: list[tuple[int, int, list[int], asyncio.Future[Produced]]] = []
         self.stored: dict[int, _Stored] = {}
 
     async def take(self, lines: InputLines) -> None:
@@ -253,13 +270,14 @@ class _Run:
             # Records without a key fill one batch after the other, each in the next partition.
             self._keyless_partition = (self._keyless_partition + 1) % len(self._topic.partitions)
         future = await self._producer.send(self._topic.name, partition, records)
-        self._sent.append((partition, len(records), future))
+        crcs = [] if self._journal is None else [content_crc(*one[:2]) for one in records]
+        self._sent.append((partition, len(records), crcs, future))
         await self._settle(only_done=True)
 
     async def _settle(self, *, only_done: bool = False) -> None:
         """Count what is stored, in order; a batch that failed raises."""
-        while self._sent and (not only_done or self._sent[0][2].done()):
-            partition, record_count, future = self._sent.pop(0)
+        while self._sent and (not only_done or self._sent[0][3].done()):
+            partition, record_count, crcs, future = self._sent.pop(0)
             try:
                 result = await future
             except ServerRefusedError as error:
@@ -271,6 +289,27 @@ class _Run:
                     ) from None
                 raise
             self.stored.setdefault(partition, _Stored()).add(result, record_count)
+            # The offset of a batch that was stored twice long ago is not known.
+            if self._journal is not None and result.base_offset >= 0:
+                now_ms = self._clock.wall_ms()
+                lines = journal_lines(self._topic, partition, result.base_offset, crcs, now_ms)
+                try:
+                    await asyncio.to_thread(self._journal.add, lines)
+                except OSError as error:
+                    raise CommandError(f"the journal cannot be written: {error}") from None
+
+
+@contextmanager
+def _open_journal(path: Path | None) -> Iterator[AckJournal | None]:
+    if path is None:
+        yield None
+        return
+    try:
+        journal = AckJournal(path)
+    except OSError as error:
+        raise CommandError(f"{path}: {error.strerror}") from None
+    with journal:
+        yield journal
 
 
 def _size_bytes(source: IO[bytes] | None) -> int:

@@ -6,9 +6,10 @@ Behaviour:
 - -1 is the high watermark; an offset at or below the log start changes nothing and succeeds; one
   above the high watermark, or another negative one, is OFFSET_OUT_OF_RANGE;
 - the answer carries the log start;
-- a topic that is compacted only is POLICY_VIOLATION, unless it is being loaded with original
-  offsets, which begin somewhere: its records go when newer ones replace them;
-  so is an offset above what kgw.archive.hold holds: who means it takes the setting away first;
+- a topic that is compacted only is POLICY_VIOLATION: its records go when newer ones replace them;
+  while it is loaded with original offsets it is not, so that it can begin where they do;
+- an offset above what kgw.archive.hold holds is POLICY_VIOLATION: who means it takes the setting
+  away first;
 - a partition twice is INVALID_REQUEST for all of its mentions, where Kafka takes the last one: what
   is deleted cannot be had back;
 - UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER for a partition of another node;

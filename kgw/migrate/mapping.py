@@ -48,6 +48,19 @@ class MatchClass(Enum):
     """Old offsets without an entry."""
 
 
+_CLASSES = tuple(MatchClass)
+_MATCHED, _EQUAL_TIMES, _AMBIGUOUS, _NON_MONOTONIC, _ONLY_LEDGER = map(
+    _CLASSES.index,
+    (
+        MatchClass.MATCHED,
+        MatchClass.EQUAL_TIMES,
+        MatchClass.AMBIGUOUS,
+        MatchClass.NON_MONOTONIC,
+        MatchClass.ONLY_LEDGER,
+    ),
+)
+
+
 class Certainty(Enum):
     """How sure it is that a position is the next unread record."""
 
@@ -104,23 +117,24 @@ class Entries:
 class Records:
     """A partition's records by native offset: 24 bytes each."""
 
-    __slots__ = ("fingerprints", "offsets", "sizes_bytes", "times_ns")
+    __slots__ = ("fingerprints", "offsets", "sizes_bytes", "times")
 
     def __init__(self) -> None:
         self.offsets = array("q")
-        self.times_ns = array("q")
+        self.times = array("q")
+        """In the precision that they have, as milliseconds."""
         self.sizes_bytes = array("i")
         self.fingerprints = array("I")
 
     def __len__(self) -> int:
         return len(self.offsets)
 
-    def add(self, offset: int, ts_ns: int, size_bytes: int, fingerprint: int = 0) -> None:
+    def add(self, offset: int, time: int, size_bytes: int, fingerprint: int = 0) -> None:
         """Take the next record. Raises ValueError when its offset is not above the last one."""
         if self.offsets and offset <= self.offsets[-1]:
             raise ValueError(f"offset {offset} after offset {self.offsets[-1]}")
         self.offsets.append(offset)
-        self.times_ns.append(ts_ns)
+        self.times.append(time)
         self.sizes_bytes.append(size_bytes)
         self.fingerprints.append(fingerprint)
 
@@ -135,7 +149,7 @@ class PartitionMapping:
     def __init__(
         self, entries: Entries, records: Records, end_offset: int, *, precision_ns: int = 1
     ) -> None:
-        """Match. Times are equal when they are within the same `precision_ns`.
+        """Match. Times of records are whole numbers of `precision_ns`; those of entries are cut.
 
         `end_offset` is the native offset behind the last record.
         """
@@ -143,20 +157,25 @@ class PartitionMapping:
         self._records = records
         self._end_offset = end_offset
         self._entry_times = array("q", (time // precision_ns for time in entries.times_ns))
-        self._record_times = array("q", (time // precision_ns for time in records.times_ns))
-        order = self._ordered_entries()
+        order = _order_of(entries.old_offsets, entries.times_ns, entries.sizes_bytes)
         self._order = array("q", (one for at, one in enumerate(order) if self._is_new(order, at)))
         """Entries by old offset; of those that say the same, one."""
         self.duplicates = len(order) - len(self._order)
-        self._known = array("q", sorted({entries.old_offsets[one] for one in self._order}))
+        del order
+        old_offsets = map(entries.old_offsets.__getitem__, self._order)
+        self._known = array("q", (old_offset for old_offset, _ in groupby(old_offsets)))
         self._record_of = array("q", [_NONE]) * len(entries)
-        self._classes = [MatchClass.ONLY_LEDGER] * len(entries)
+        self._classes = bytearray([_ONLY_LEDGER]) * len(entries)
+        """Places in `_CLASSES`."""
         self._entry_of = array("q", [_NONE]) * len(records)
-        self._ambiguous_records: set[int] = set()
-        self.sizes_count = self._do_sizes_count()
+        self._is_ambiguous = bytearray(len(records))
+        ours = self._ordered(self._order, self._entry_times)
+        theirs = _order_of(records.times)
+        self.sizes_count = self._do_sizes_count(ours, theirs)
         """Whether sizes are evidence: early gateways wrote estimates."""
-        for ours, theirs in self._buckets():
-            self._match_bucket(ours, theirs)
+        for bucket in self._buckets(ours, theirs):
+            self._match_bucket(*bucket)
+        del ours, theirs
         self._anchor_olds = array("q")
         self._anchor_indexes = array("q")
         """Old offsets and records of the pairs that agree on an order; both grow."""
@@ -224,8 +243,8 @@ class PartitionMapping:
         """Return the last anchor of another time than the given one."""
         if before < 0:
             return before
-        time = self._record_times[self._anchor_indexes[before]]
-        while before >= 0 and self._record_times[self._anchor_indexes[before]] == time:
+        time = self._records.times[self._anchor_indexes[before]]
+        while before >= 0 and self._records.times[self._anchor_indexes[before]] == time:
             before -= 1
         return before
 
@@ -233,7 +252,7 @@ class PartitionMapping:
         """Whether an anchor has the time of the ledger's last entry, of which nothing was lost."""
         if before < 0:
             return True
-        time = self._record_times[self._anchor_indexes[before]]
+        time = self._records.times[self._anchor_indexes[before]]
         return time == self._entry_times[self._order[-1]]
 
     def _strays_within(self, start: int, stop: int, next_old: int, missing: int) -> tuple[int, int]:
@@ -249,15 +268,12 @@ class PartitionMapping:
 
     # Matching
 
-    def _ordered_entries(self) -> list[int]:
-        """Return the entries by old offset, time and size; a key at a time needs no tuples."""
-        order = list(range(len(self._entries)))
-        order.sort(key=self._entries.sizes_bytes.__getitem__)
-        order.sort(key=self._entries.times_ns.__getitem__)
-        order.sort(key=self._entries.old_offsets.__getitem__)
-        return order
+    def _ordered(self, places: array[int], *columns: array[int]) -> array[int]:
+        """Return places in the order of what columns have there."""
+        chosen = [array(one.typecode, map(one.__getitem__, places)) for one in columns]
+        return array("q", map(places.__getitem__, _order_of(*chosen)))
 
-    def _is_new(self, order: list[int], at: int) -> bool:
+    def _is_new(self, order: array[int], at: int) -> bool:
         """Whether an entry says something else than the one before it."""
         if at == 0:
             return True
@@ -269,11 +285,14 @@ class PartitionMapping:
             or entries.sizes_bytes[one] != entries.sizes_bytes[before]
         )
 
-    def _buckets(self) -> Iterator[tuple[list[int], list[int]]]:
-        """Yield what there is of each time: entries by old offset, records by offset."""
-        record_times = self._record_times
-        ours = sorted(self._order, key=self._entry_times.__getitem__)
-        theirs = sorted(range(len(record_times)), key=record_times.__getitem__)
+    def _buckets(
+        self, ours: array[int], theirs: array[int]
+    ) -> Iterator[tuple[list[int], list[int]]]:
+        """Yield what there is of each time: entries by old offset, records by offset.
+
+        Takes both in the order of their times.
+        """
+        record_times = self._records.times
         count = len(theirs)
         at = 0
         for time, entries in groupby(ours, key=self._entry_times.__getitem__):
@@ -283,15 +302,15 @@ class PartitionMapping:
             while at < count and record_times[theirs[at]] == time:
                 at += 1
             if at > first:
-                yield list(entries), theirs[first:at]
+                yield list(entries), theirs[first:at].tolist()
 
-    def _do_sizes_count(self) -> bool:
+    def _do_sizes_count(self, ours: array[int], theirs: array[int]) -> bool:
         agree = differ = 0
-        for ours, theirs in self._buckets():
-            if len(ours) == len(theirs):
-                same = sum(map(self._same_size, ours, theirs))
+        for entries, records in self._buckets(ours, theirs):
+            if len(entries) == len(records):
+                same = sum(map(self._same_size, entries, records))
                 agree += same
-                differ += len(ours) - same
+                differ += len(entries) - same
         return agree > differ
 
     def _same_size(self, one: int, index: int) -> bool:
@@ -301,14 +320,15 @@ class PartitionMapping:
         pairs = self._pairs(ours, theirs)
         if pairs is None:
             for one in ours:
-                self._classes[one] = MatchClass.AMBIGUOUS
-            self._ambiguous_records.update(theirs)
+                self._classes[one] = _AMBIGUOUS
+            for index in theirs:
+                self._is_ambiguous[index] = True
             return
-        is_single = len(ours) == len(theirs) == 1
+        found = _MATCHED if len(ours) == len(theirs) == 1 else _EQUAL_TIMES
         for one, index in pairs:
             self._record_of[one] = index
             self._entry_of[index] = one
-            self._classes[one] = MatchClass.MATCHED if is_single else MatchClass.EQUAL_TIMES
+            self._classes[one] = found
 
     def _pairs(self, ours: list[int], theirs: list[int]) -> list[tuple[int, int]] | None:
         """Return the one way to pair entries and records of one time, None without."""
@@ -341,11 +361,13 @@ class PartitionMapping:
     def _part_anchors(self) -> None:
         """Part the pairs into the most that agree on an order, and those that do not."""
         olds = self._entries.old_offsets
-        paired = [one for one in self._order if self._record_of[one] != _NONE]
+        paired = array("q", (one for one in self._order if self._record_of[one] != _NONE))
         # Of an offset that was used twice at most one can be in order.
-        paired.sort(key=self._record_of.__getitem__, reverse=True)
-        paired.sort(key=olds.__getitem__)
-        in_order = iter(_longest_growing([self._record_of[one] for one in paired]))
+        last_first = array("q", (-index for index in self._record_of))
+        paired = self._ordered(paired, olds, last_first)
+        del last_first
+        indexes = array("q", map(self._record_of.__getitem__, paired))
+        in_order = iter(_longest_growing(indexes))
         following = next(in_order, _NONE)
         for at, one in enumerate(paired):
             if at == following:
@@ -354,7 +376,7 @@ class PartitionMapping:
                 following = next(in_order, _NONE)
             else:
                 self._strays.append((olds[one], self._record_of[one]))
-                self._classes[one] = MatchClass.NON_MONOTONIC
+                self._classes[one] = _NON_MONOTONIC
         self._strays.sort()
 
     def _rows(self) -> Iterator[Run]:
@@ -366,12 +388,27 @@ class PartitionMapping:
             expected = old_offset + 1
             index = self._record_of[one]
             offset = None if index == _NONE else self._records.offsets[index]
-            yield Run(self._classes[one], old_offset, offset, 1)
+            yield Run(_CLASSES[self._classes[one]], old_offset, offset, 1)
         for index, one in enumerate(self._entry_of):
             if one == _NONE:
-                is_ambiguous = index in self._ambiguous_records
+                is_ambiguous = self._is_ambiguous[index]
                 found = MatchClass.AMBIGUOUS if is_ambiguous else MatchClass.ONLY_DATA
                 yield Run(found, None, self._records.offsets[index], 1)
+
+
+def _order_of(*columns: array[int]) -> array[int]:
+    """Return the places of rows in the order of some columns, the first of which counts most.
+
+    Rows that are equal stay in their order.
+    """
+    if all(before <= after for before, after in pairwise(zip(*columns, strict=True))):
+        # What a log holds mostly is: then nothing needs an object for each row.
+        return array("q", range(len(columns[0])))
+    places = list(range(len(columns[0])))
+    # A column at a time needs no tuples.
+    for column in reversed(columns):
+        places.sort(key=column.__getitem__)
+    return array("q", places)
 
 
 def _only_embedding(short: list[int], long: list[int]) -> list[tuple[int, int]] | None:
@@ -402,8 +439,8 @@ def _longest_growing(values: Sequence[int]) -> Sequence[int]:
     """Return the places of the longest strictly growing subsequence; of several the last found."""
     if all(before < after for before, after in pairwise(values)):
         return range(len(values))
-    tails: list[int] = []
-    places: list[int] = []
+    tails = array("q")
+    places = array("q")
     previous = array("q", [_NONE]) * len(values)
     for at, value in enumerate(values):
         length = bisect_left(tails, value)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from kgw.client.ack_journal import content_crc
 from kgw.client.cursor import RecordFilter
 from kgw.client.subscription import Delivery, OffsetSubscriber
 from kgw.clock import SystemClock
 from kgw.errors import KgwError
 from kgw.offsets.seeker import Seek, SeekKind
-from kgw.records.crc import crc32c
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -60,6 +60,5 @@ async def read_fingerprints(
 ) -> AsyncGenerator[Fingerprint]:
     """Yield what the records are recognised by, as `read_records` yields them."""
     async for record in read_records(reader, partition, start, stop):
-        value = record.value or b""
-        crc = crc32c(value, crc32c(record.key or b""))
-        yield Fingerprint(record.offset, record.timestamp_ms, len(value), crc)
+        crc = content_crc(record.key, record.value)
+        yield Fingerprint(record.offset, record.timestamp_ms, len(record.value or b""), crc)

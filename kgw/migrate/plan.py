@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict, cast
 from kgw.client import GroupClient, WireReader
 from kgw.migrate.errors import MigrationError
 from kgw.migrate.mapping import Entries, PartitionMapping, Records
-from kgw.migrate.native import ends, read_fingerprints
+from kgw.migrate.native import Fingerprint, ends, read_fingerprints
 from kgw.migrate.sealed_file import VERSION, read_sealed
 from kgw.types import format_uuid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from kgw.client import AsyncClient
     from kgw.migrate.sources import OldScheme, TopicPartition
+    from kgw.types import TopicId
 
 PLAN_FORMAT = "kgw-offset-migration"
 _SAMPLES = 100
@@ -139,6 +140,34 @@ async def open_topics(client: AsyncClient, plan: Plan) -> tuple[dict[str, WireRe
     return readers, problems
 
 
+class Place(NamedTuple):
+    """A partition of the gateway as it was when planning began."""
+
+    topic: str
+    partition: int
+    topic_id: TopicId
+    log_start_offset: int
+    end_offset: int
+
+
+class Places(NamedTuple):
+    """What the gateway has of the partitions of the old scheme, and what it does not have."""
+
+    cluster_id: str | None
+    found: dict[TopicPartition, Place]
+    """In order."""
+    absent: list[AbsentPartition]
+    readers: dict[str, WireReader]
+    """By topic."""
+
+
+class FoundPartition(NamedTuple):
+    """What became of a partition and of the groups that had read it."""
+
+    partition: PlannedPartition
+    groups: list[PlannedGroup]
+
+
 async def make_plan(
     client: AsyncClient,
     scheme: OldScheme,
@@ -148,61 +177,58 @@ async def make_plan(
 ) -> Plan:
     """Compare the old scheme with the gateway's partitions and return the plan.
 
-    `advance` is called with the number of partitions done. Raises ClientError, and MigrationError
-    where the gateway is itself what the positions were read from.
+    `advance` is called with the number of partitions done. Raises what `find_places` raises.
+    """
+    places = await find_places(client, scheme)
+    advance(len(places.absent))
+    found = []
+    for key, place in places.found.items():
+        records = Records()
+        async for one in read_fingerprints(
+            places.readers[place.topic],
+            place.partition,
+            place.log_start_offset,
+            place.end_offset,
+        ):
+            records.add(one.offset, one.timestamp_ms, one.size_bytes, one.crc)
+        # Taken out: entries of a partition that has been planned need no memory.
+        entries = scheme.entries.pop(key, Entries())
+        found.append(plan_partition(place, entries, records, scheme.positions.get(key, {})))
+        advance(1)
+    return complete_plan(scheme, places, found, sources, created_ms)
+
+
+async def find_places(client: AsyncClient, scheme: OldScheme) -> Places:
+    """Return where the gateway has the partitions of the old scheme.
+
+    Raises ClientError, and MigrationError where the gateway is itself what the positions were read
+    from.
     """
     cluster = await client.cluster()
     if scheme.cluster_id is not None and scheme.cluster_id == cluster.cluster_id:
         # Native offsets taken for old ones would move every group.
         raise MigrationError("--positions-bootstrap is the gateway itself, not the old one")
-    partitions: list[PlannedPartition] = []
-    groups: list[PlannedGroup] = []
-    absent: list[AbsentPartition] = []
-    readers: dict[str, WireReader | None] = {}
-    for topic, partition in scheme.partitions:
-        if topic not in readers:
-            description = await client.find_topic(topic)
-            readers[topic] = None if description is None else WireReader(client, description)
-        reader = readers[topic]
-        positions = scheme.positions.get((topic, partition), {})
-        if reader is None or partition not in reader.partitions:
-            absent.append(
-                {"topic": topic, "partition": partition, "groups": sorted(positions)},
-            )
-        else:
-            # Taken out: entries of a partition that has been planned need no memory.
-            entries = scheme.entries.pop((topic, partition), Entries())
-            planned, moved = await _plan_partition(reader, partition, entries, positions)
-            partitions.append(planned)
-            groups += moved
-        advance(1)
-    return {
-        "format": PLAN_FORMAT,
-        "version": VERSION,
-        "created_ms": created_ms,
-        "cluster_id": cluster.cluster_id,
-        "sources": sources,
-        "damage": {
-            "count": scheme.damage_count,
-            "first": [one._asdict() for one in scheme.damage],
-        },
-        "partitions": partitions,
-        "absent": absent,
-        "groups": sorted(groups, key=lambda one: (one["group"], one["topic"], one["partition"])),
-    }
+    places = Places(cluster.cluster_id, {}, [], {})
+    for topic, keys in groupby(scheme.partitions, key=lambda one: one[0]):
+        description = await client.find_topic(topic)
+        if description is not None:
+            places.readers[topic] = WireReader(client, description)
+        reader = places.readers.get(topic)
+        for key in keys:
+            partition = key[1]
+            if reader is None or partition not in reader.partitions:
+                groups = sorted(scheme.positions.get(key, {}))
+                places.absent.append({"topic": topic, "partition": partition, "groups": groups})
+            else:
+                places.found[key] = Place(*key, reader.topic_id, *await ends(reader, partition))
+    return places
 
 
-async def _plan_partition(
-    reader: WireReader, partition: int, entries: Entries, positions: dict[str, int]
-) -> tuple[PlannedPartition, list[PlannedGroup]]:
-    """Plan a partition for groups with their old offsets."""
-    start, end = await ends(reader, partition)
-    records = Records()
-    digest = hashlib.sha256()
-    async for one in read_fingerprints(reader, partition, start, end):
-        records.add(one.offset, one.timestamp_ms * _MS, one.size_bytes, one.crc)
-        digest.update(one.in_digest())
-    mapping = PartitionMapping(entries, records, end, precision_ns=_MS)
+def plan_partition(
+    place: Place, entries: Entries, records: Records, positions: Mapping[str, int]
+) -> FoundPartition:
+    """Plan a partition for groups with their old offsets; records have times in milliseconds."""
+    mapping = PartitionMapping(entries, records, place.end_offset, precision_ns=_MS)
     classes: dict[str, int] = {}
     runs = []
     for run in mapping.runs():
@@ -210,19 +236,19 @@ async def _plan_partition(
         classes[name] = classes.get(name, 0) + run.length
         runs.append([name, *run[1:]])
     step = max(1, len(records) // _SAMPLES)
-    planned: PlannedPartition = {
-        "topic": reader.topic,
-        "partition": partition,
-        "topic_id": format_uuid(reader.topic_id),
-        "log_start_offset": start,
-        "end_offset": end,
+    partition: PlannedPartition = {
+        "topic": place.topic,
+        "partition": place.partition,
+        "topic_id": format_uuid(place.topic_id),
+        "log_start_offset": place.log_start_offset,
+        "end_offset": place.end_offset,
         "entries": len(entries),
         "duplicates": mapping.duplicates,
         "records": len(records),
         "sizes_count": mapping.sizes_count,
         "classes": classes,
-        "digest": digest.hexdigest(),
-        "samples": [_sample(records, at) for at in range(0, len(records), step)],
+        "digest": _digest_of(records),
+        "samples": [list(_fingerprint(records, at)) for at in range(0, len(records), step)],
         "runs": runs,
     }
     groups: list[PlannedGroup] = []
@@ -232,22 +258,58 @@ async def _plan_partition(
         groups.append(
             {
                 "group": group_id,
-                "topic": reader.topic,
-                "partition": partition,
+                "topic": place.topic,
+                "partition": place.partition,
                 "old_offset": old_offset,
                 "offset": position.offset,
                 "certainty": position.certainty.value,
                 "comes_again": position.comes_again,
-                "next": _sample(records, at) if at < len(records) else None,
+                "next": list(_fingerprint(records, at)) if at < len(records) else None,
             }
         )
-    return planned, groups
+    return FoundPartition(partition, groups)
 
 
-def _sample(records: Records, at: int) -> Sample:
-    return [
+def complete_plan(
+    scheme: OldScheme,
+    places: Places,
+    found: Iterable[FoundPartition],
+    sources: dict[str, Any],
+    created_ms: int,
+) -> Plan:
+    """Return the plan of partitions that were planned, which come in order."""
+    partitions: list[PlannedPartition] = []
+    groups: list[PlannedGroup] = []
+    for partition, moved in found:
+        partitions.append(partition)
+        groups += moved
+    return {
+        "format": PLAN_FORMAT,
+        "version": VERSION,
+        "created_ms": created_ms,
+        "cluster_id": places.cluster_id,
+        "sources": sources,
+        "damage": {
+            "count": scheme.damage_count,
+            "first": [one._asdict() for one in scheme.damage],
+        },
+        "partitions": partitions,
+        "absent": places.absent,
+        "groups": sorted(groups, key=lambda one: (one["group"], one["topic"], one["partition"])),
+    }
+
+
+def _digest_of(records: Records) -> str:
+    digest = hashlib.sha256()
+    for at in range(len(records)):
+        digest.update(_fingerprint(records, at).in_digest())
+    return digest.hexdigest()
+
+
+def _fingerprint(records: Records, at: int) -> Fingerprint:
+    return Fingerprint(
         records.offsets[at],
-        records.times_ns[at] // _MS,
+        records.times[at],
         records.sizes_bytes[at],
         records.fingerprints[at],
-    ]
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kgw.client import GroupClient, WireReader
@@ -96,6 +97,13 @@ class OldScheme:
         if len(self.damage) < _DAMAGE_SHOWN:
             self.damage.append(Damage(place, reason))
 
+    def take_damage(self, first: Iterable[Damage], count: int) -> None:
+        """Count what was noted elsewhere: `count` in all, and the first ones of them."""
+        before = self.damage_count
+        for one in first:
+            self.note(*one)
+        self.damage_count = before + count
+
     def decoded(
         self, place: str, decode: Callable[..., DecodedT], *content: bytes | None
     ) -> DecodedT | None:
@@ -118,6 +126,11 @@ def files_below(paths: Iterable[Path]) -> list[Path]:
     return found
 
 
+def ledger_files(paths: Iterable[Path]) -> list[Path]:
+    """Return the files that may hold entries, in order."""
+    return [path for path in files_below(paths) if path.suffix not in _NO_LOG_FILES]
+
+
 def read_ledger_files(
     scheme: OldScheme, paths: Iterable[Path], advance: Callable[[int], object]
 ) -> None:
@@ -126,15 +139,56 @@ def read_ledger_files(
     `advance` is called with the bytes of each file that is done. Raises MigrationError for a file
     that cannot be opened or is of no such form.
     """
-    for path in files_below(paths):
-        if path.suffix in _NO_LOG_FILES:
-            continue
-        try:
-            with path.open("rb") as file:
-                _read_ledger_file(scheme, path, file)
-                advance(file.tell())
-        except OSError as error:
-            raise MigrationError(f"{path}: {error.strerror}") from None
+    for path in ledger_files(paths):
+        if is_export(path):
+            read_export(scheme, path, "{path}:{number}".format)
+        else:
+            read_log(scheme, path)
+        advance(path.stat().st_size)
+
+
+def is_export(path: Path) -> bool:
+    """Whether a file is an export, and no log file of SeaweedMQ.
+
+    Raises MigrationError for a file that cannot be opened, and for one of neither form.
+    """
+    with _opened(path) as file:
+        first = file.read(1)
+    if first == b"[":
+        raise MigrationError(f"{path}: a JSON array; an export has one object a line")
+    return first in {b"{", b"\n", b"\r", b" "}
+
+
+def read_export(
+    scheme: OldScheme,
+    path: Path,
+    place_of: Callable[..., str],
+    *,
+    start: int = 0,
+    stop: int | None = None,
+) -> int:
+    """Read an export, or the lines that begin in a part of it; return how many lines there were.
+
+    `place_of` names the place of a line, for damage, from the keywords `path` and `number`, which
+    is counted from 1 in this part. Raises MigrationError for a file that cannot be read.
+    """
+    number = 0
+    with _opened(path) as file:
+        for line in _lines(file, start, stop):
+            number += 1
+            if line.strip():
+                scheme.add_message(place_of(path=path, number=number), None, line)
+    return number
+
+
+def read_log(scheme: OldScheme, path: Path) -> None:
+    """Read a log file of SeaweedMQ. Raises MigrationError for a file that cannot be read."""
+    with _opened(path) as file:
+        for message in read_log_file(file.read):
+            if isinstance(message, LogMessage):
+                scheme.add_message(f"{path}: byte {message.position}", message.key, message.value)
+            else:
+                scheme.note(str(path), str(message))
 
 
 def read_position_paths(scheme: OldScheme, paths: Iterable[Path]) -> None:
@@ -148,7 +202,9 @@ def read_position_paths(scheme: OldScheme, paths: Iterable[Path]) -> None:
                 _read_position_tree(scheme, path)
                 continue
             with path.open("rb") as file:
-                for number, line in _lines(file):
+                for number, line in enumerate(_lines(file), 1):
+                    if not line.strip():
+                        continue
                     place = f"{path}:{number}"
                     position = scheme.decoded(place, decode_position_line, line)
                     if position is not None:
@@ -164,18 +220,29 @@ async def read_ledger_topic(scheme: OldScheme, client: AsyncClient, topic: str) 
     """
     reader = WireReader(client, await client.topic(topic))
     for partition in reader.partitions:
-        start, end = await ends(reader, partition)
-        while start < end:
-            try:
-                async for record in read_records(reader, partition, start, end):
-                    place = f"{topic}-{partition}@{record.offset}"
-                    scheme.add_message(place, record.key, record.value)
-                break
-            except DamagedRangeError as error:
-                if error.end_offset is None:
-                    raise
-                scheme.note(topic, str(error))
-                start = error.end_offset
+        await read_ledger_partition(scheme, reader, partition, *await ends(reader, partition))
+
+
+async def read_ledger_partition(
+    scheme: OldScheme, reader: WireReader, partition: int, start: int, end: int
+) -> None:
+    """Read one partition of a ledger that is a topic, up to an offset; as `read_ledger_topic`."""
+    while start < end:
+        try:
+            async for record in read_records(reader, partition, start, end):
+                place = place_of_record(reader.topic, partition, record.offset)
+                scheme.add_message(place, record.key, record.value)
+            break
+        except DamagedRangeError as error:
+            if error.end_offset is None:
+                raise
+            scheme.note(reader.topic, str(error))
+            start = error.end_offset
+
+
+def place_of_record(topic: str, partition: int, offset: int) -> str:
+    """Return how a message of a ledger that is a topic is named where it cannot be read."""
+    return f"{topic}-{partition}@{offset}"
 
 
 async def read_committed_positions(scheme: OldScheme, client: AsyncClient) -> None:
@@ -192,22 +259,6 @@ async def read_committed_positions(scheme: OldScheme, client: AsyncClient) -> No
             scheme.add_position(place, position)
 
 
-def _read_ledger_file(scheme: OldScheme, path: Path, file: BinaryIO) -> None:
-    first = file.read(1)
-    file.seek(0)
-    if first == b"[":
-        raise MigrationError(f"{path}: a JSON array; an export has one object a line")
-    if first in {b"{", b"\n", b"\r", b" "}:
-        for number, line in _lines(file):
-            scheme.add_message(f"{path}:{number}", None, line)
-        return
-    for message in read_log_file(file.read):
-        if isinstance(message, LogMessage):
-            scheme.add_message(f"{path}: byte {message.position}", message.key, message.value)
-        else:
-            scheme.note(str(path), str(message))
-
-
 def _read_position_tree(scheme: OldScheme, root: Path) -> None:
     for path in files_below([root]):
         # The tree may have been copied from anywhere above the names that count.
@@ -221,10 +272,27 @@ def _read_position_tree(scheme: OldScheme, root: Path) -> None:
             scheme.add_position(str(path), OldPosition(*named, old_offset))
 
 
-def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield number and content of lines that are not blank; of a long one as much as is read."""
-    number = 0
-    while line := file.readline(_MAX_LINE_BYTES):
-        number += 1
-        if line.strip():
-            yield number, line
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a file to read; what goes wrong with it is a MigrationError."""
+    try:
+        with path.open("rb") as file:
+            yield file
+    except OSError as error:
+        raise MigrationError(f"{path}: {error.strerror}") from None
+
+
+def _lines(file: BinaryIO, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+    """Yield the lines that begin in a part of a file; one that is too long comes in several."""
+    position = max(0, start - 1)
+    file.seek(position)
+    is_new = is_ours = start == 0
+    while stop is None or not is_new or position < stop:
+        line = file.readline(_MAX_LINE_BYTES)
+        if not line:
+            return
+        is_ours = is_ours or is_new
+        if is_ours:
+            yield line
+        position += len(line)
+        is_new = line.endswith(b"\n")

@@ -1,7 +1,7 @@
-"""The jars of Spark's own Kafka connector: which ones fit a Spark, and how they are fetched.
+"""Jars of Spark's own Kafka connector, and of Delta: which ones fit a Spark, how they are fetched.
 
-The connector's POM names their versions. Each jar is fetched by its name: a POM further down may
-be missing from a repository, and Spark has the rest of what they need.
+The first jar's POM names the versions of the others. Each is fetched by its name: a POM further
+down may be missing from a repository, and Spark has the rest of what they need.
 """
 
 from __future__ import annotations
@@ -20,13 +20,11 @@ from xml.etree import ElementTree as ET
 from kgw.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 MAVEN_CENTRAL: Final = "https://repo1.maven.org/maven2"
-_SPARK: Final = "org.apache.spark"
-_CONNECTOR: Final = "spark-sql-kafka-0-10_2.13"
-_NEEDED: Final = ("spark-token-provider-kafka-0-10_2.13", "kafka-clients", "commons-pool2")
-"""What the connector needs beyond what Spark brings."""
+_DELTA: Final = {"4.2": "4.4.0"}
+"""Which Delta is for a Spark."""
 _TIMEOUT_S: Final = 30.0
 _MAVEN_TIMEOUT_S: Final = 300.0
 _NAMESPACE: Final = "{http://maven.apache.org/POM/4.0.0}"
@@ -57,13 +55,43 @@ class Artifact(NamedTuple):
         return f"{self.group}:{self.name}:{self.version}:{self.kind}"
 
 
-def connector_pom(spark_version: str) -> Artifact:
-    """Return what names the jars for a version of Spark."""
-    return Artifact(_SPARK, _CONNECTOR, spark_version, "pom")
+class JarSet(NamedTuple):
+    """Jars that belong together: one, and what it needs beyond what Spark brings."""
+
+    first: Artifact
+    needed: tuple[str, ...]
+    settings: Mapping[str, str] = {}
+    """Of Spark, beside `spark.jars`."""
 
 
-def connector_jars(pom: Artifact, text: str) -> list[Artifact]:
-    """Return the connector's jar and those that it needs. Pure. Raises JarsError."""
+def kafka_connector(spark_version: str) -> JarSet:
+    """Return the jars for `format("kafka")` in a version of Spark."""
+    return JarSet(
+        Artifact("org.apache.spark", "spark-sql-kafka-0-10_2.13", spark_version),
+        ("spark-token-provider-kafka-0-10_2.13", "kafka-clients", "commons-pool2"),
+    )
+
+
+def delta_tables(spark_version: str) -> JarSet:
+    """Return the jars for `format("delta")` in a version of Spark. Raises JarsError."""
+    minor = ".".join(spark_version.split(".")[:2])
+    if minor not in _DELTA:
+        raise JarsError(
+            f"which Delta is for Spark {spark_version} is not known; of {', '.join(_DELTA)} it is"
+        )
+    return JarSet(
+        Artifact("io.delta", f"delta-spark_{minor}_2.13", _DELTA[minor]),
+        ("delta-storage",),
+        {
+            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        },
+    )
+
+
+def jars_of(wanted: JarSet, text: str) -> list[Artifact]:
+    """Return the jars of a set by what its first one's POM says. Pure. Raises JarsError."""
+    pom = wanted.first._replace(kind="pom")
     try:
         # From the repository that the jars come from, whose code will run.
         root = ET.fromstring(text)  # noqa: S314
@@ -75,16 +103,16 @@ def connector_jars(pom: Artifact, text: str) -> list[Artifact]:
         if told.get("type", "jar") == "jar" and told.get("scope", "compile") == "compile":
             name = told.get("artifactId", "")
             found[name] = Artifact(told.get("groupId", ""), name, told.get("version", ""))
-    missing = [name for name in _NEEDED if name not in found or not found[name].version]
+    missing = [name for name in wanted.needed if name not in found or not found[name].version]
     if missing:
         raise JarsError(f"{pom} does not say which version of {', '.join(missing)} it needs")
-    return [pom._replace(kind="jar"), *(found[name] for name in _NEEDED)]
+    return [wanted.first, *(found[name] for name in wanted.needed)]
 
 
 def fetch_jars(
-    directory: Path, spark_version: str, fetch: Callable[[Artifact, Path], None]
+    directory: Path, wanted: JarSet, fetch: Callable[[Artifact, Path], None]
 ) -> list[Path]:
-    """Put the jars for a version of Spark into a directory: all of them, or none is touched.
+    """Put a set of jars into a directory: all of them, or none is touched.
 
     `fetch` puts an artifact into a directory, under its file name, and checks it.
     Raises JarsError, OSError.
@@ -92,9 +120,9 @@ def fetch_jars(
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory, prefix=".fetched-") as fetched:
         place = Path(fetched)
-        pom = connector_pom(spark_version)
+        pom = wanted.first._replace(kind="pom")
         fetch(pom, place)
-        jars = connector_jars(pom, (place / pom.file_name).read_text(encoding="utf-8"))
+        jars = jars_of(wanted, (place / pom.file_name).read_text(encoding="utf-8"))
         for jar in jars:
             fetch(jar, place)
         return [
@@ -128,8 +156,10 @@ def fetch_by_maven(artifact: Artifact, directory: Path) -> None:
     except subprocess.TimeoutExpired:
         raise JarsError(f"mvn did not get {artifact} in {_MAVEN_TIMEOUT_S:.0f} s") from None
     if done.returncode or not (directory / artifact.file_name).is_file():
-        said = [line for line in done.stdout.splitlines() if line.startswith("[ERROR]")]
-        raise JarsError(f"mvn cannot get {artifact}: {said[0] if said else done.stderr[-500:]}")
+        # Between escapes for colours, and after lines that are empty.
+        lines = (line.partition("[ERROR] ")[2].strip() for line in done.stdout.splitlines())
+        told = next(filter(None, lines), done.stderr[-500:])
+        raise JarsError(f"mvn cannot get {artifact}: {told}")
 
 
 def has_maven() -> bool:

@@ -471,7 +471,7 @@ def _is_int(value: object) -> bool:
 def _positive(text: str) -> int:
     number = int(text)
     if number <= 0:
-        raise ValueError(text)
+        raise ValueError(f"not above 0: {text}")
     return number
 
 

@@ -1,15 +1,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
+import pytest
+
 from kgw.cli.client import parse_bootstrap
+from kgw.cli.errors import CommandError
+from kgw.cli.pipeline_spark import check_master
 from kgw.client import AsyncClient
 from kgw.client.groups import GroupClient
 from kgw.pipeline.archive.commit_log import CommitLog
 from kgw.pipeline.archive.entry import DataFile, Entry
 from kgw.pipeline.archive.names import data_path, generation_directory
+from kgw.pipeline.master import Master
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,3 +81,109 @@ def test_without_an_archive_it_is_the_lag_of_groups(kgw: Commands) -> None:
     produced(kgw, "read")
     told = kgw.json("offsets", "lag", "-g", "readers", "-t", "read")
     assert told == kgw.json("pipeline", "lag", "-g", "readers", "-t", "read")
+
+
+def timed(kgw: Commands, topic: str) -> None:
+    """Store a record in each of ten seconds, and one a minute later, in two partitions."""
+    kgw.succeed("topics", "create", topic, "-p", "2")
+    times_ms = [*range(0, 10_000, 1000), 70_000]
+    for number, time_ms in enumerate(times_ms):
+        line = f'{{"timestamp_ms": {1_700_000_000_000 + time_ms}, "partition": {number % 2}}}\n'
+        kgw.succeed("produce", topic, "--format", "json", data=line)
+
+
+@pytest.mark.slow
+def test_history_counts_what_came_by_time(kgw: Commands) -> None:
+    """By topic or by partition, between two times, and how much of it a group has yet to read."""
+    timed(kgw, "history")
+
+    async def commit() -> None:
+        async with AsyncClient(parse_bootstrap(kgw.bootstrap), client_id="test") as client:
+            await GroupClient(client).commit("of-history", {("history", 0): 5})
+
+    asyncio.run(commit())
+    lag = ("pipeline", "lag", "--history", "-t", "history")
+    told = kgw.json(*lag, "--bucket", "PT10S", "-g", "of-history")
+    assert [10, 0, 0, 0, 0, 0, 0, 1] == [one["records"] for one in told["rows"]]
+    assert [0, 0, 0, 0, 0, 0, 0, 1] == [one["unread"] for one in told["rows"]]
+    assert (1_700_000_000_000, 1.0) == (
+        told["rows"][0]["time_ms"],
+        told["rows"][0]["records_per_s"],
+    )
+    assert [{"topic": "history", "partition": 1}] == told["nothing_committed"]
+    between = (*lag, "--since", "@1700000002000", "--until", "@1700000005000", "--partitions")
+    told = kgw.json(*between, "--bucket", "PT10S")
+    assert [(0, 2), (1, 1)] == [(one["partition"], one["records"]) for one in told["rows"]]
+    told = kgw.succeed(*lag)
+    assert "2023-11-14T22:13:20.000Z" in told
+    assert "#" * 30 in told
+
+
+def test_history_refuses_what_it_cannot_show(kgw: Commands) -> None:
+    """Mistakes are told in a line."""
+    timed(kgw, "refused")
+    lag = ("pipeline", "lag", "--history")
+    topic = ("-t", "refused")
+    for arguments, told in (
+        (lag, "say which topic"),
+        ((*lag, *topic, "--check"), "takes no --archive, --check or --watch"),
+        ((*lag, *topic, "-g", "a", "-g", "b"), "takes one --group"),
+        ((*lag, *topic, "--bucket", "PT0S"), "some time"),
+        ((*lag, *topic, "--since", "@5", "--until", "@5"), "not later"),
+        ((*lag, *topic, "--since", "@5", "--bucket", "PT0.1S"), "not a duration"),
+        (("pipeline", "lag", "--since", "@5"), "belong to --history"),
+    ):
+        result = kgw.run(*arguments)
+        assert (2, True) == (result.exit_code, told in result.stderr), result.stderr
+    assert "there is no topic absent" == kgw.fail(1, *lag, "-t", "absent")
+    assert "group g has committed no offset of refused" == kgw.fail(1, *lag, *topic, "-g", "g")
+
+
+def test_options_of_queries_that_do_not_go_together(kgw: Commands, tmp_path: Path) -> None:
+    """Told before Spark is started."""
+    of = ("--archive", str(tmp_path), "-t", "orders", "--to", "copies")
+    query = ("--sql", "select 1")
+    staging = ("--staging", str(tmp_path))
+    for arguments, told in (
+        (("backfill", *of, *query), "--sql needs --staging"),
+        (("backfill", *of, *staging), "need --sql"),
+        (("backfill", *of, *query, *staging, "--dry-run"), "--dry-run does not run a query"),
+        (("sql", "select 1", "--decode", "avro"), "decoding avro is missing so far; there is json"),
+        (("sql", "select 1", "--schema", "a INT", "--schema", "t=b INT"), "each needs its topic"),
+    ):
+        assert told in kgw.fail(2, "pipeline", *arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (
+            ("--out", "s3://bucket/archive"),
+            "an archive is a local directory: 's3://bucket/archive'",
+        ),
+        (("--out", ""), "an archive is a local directory: ''"),
+        (("--out", "a", "--master", "127.0.0.1:7077"), "no master of Spark: 127.0.0.1:7077"),
+        (
+            ("--out", "a", "--conf", "executor.memory=1g"),
+            "not a setting of Spark, spark.NAME=VALUE",
+        ),
+        (("--out", "a", "--target-file", "0"), "not above 0: 0"),
+    ],
+)
+def test_what_cannot_be_meant_is_wrong_usage(
+    kgw: Commands, options: tuple[str, ...], told: str
+) -> None:
+    """With what is wrong, before anything is asked or made."""
+    result = kgw.run("pipeline", "archive", "--topic", "t", *options)
+    assert 2 == result.exit_code
+    assert told in result.stderr
+
+
+def test_what_spark_needs_is_looked_for_before_it_starts() -> None:
+    """A Java, and the master of a standalone cluster: each missing one is named."""
+    with pytest.raises(CommandError, match=r"Spark cannot start: Java: /no/bin/java .*JAVA_HOME"):
+        check_master(Master(), {"JAVA_HOME": "/no"})
+    with pytest.raises(CommandError, match=r"can be reached at 127\.0\.0\.1:1: .*refused; x: "):
+        check_master(Master("spark://127.0.0.1:1,x"), os.environ)
+    with pytest.raises(CommandError, match="set HADOOP_CONF_DIR or YARN_CONF_DIR"):
+        check_master(Master("yarn"), {"PATH": os.environ["PATH"]})

@@ -49,7 +49,7 @@ def test_index_leads_to_every_page() -> None:
 def test_readme_commands_exist() -> None:
     """The scripts that README and CONTRIBUTING name are there and can be run."""
     text = (ROOT / "README.md").read_text() + (ROOT / "CONTRIBUTING.md").read_text()
-    named = set(re.findall(r"\bscripts/[a-z0-9_.]+\b(?!/)", text))
+    named = set(re.findall(r"\bscripts/[a-z0-9_.-]+\b(?!/)", text))
     assert named
     missing = [name for name in sorted(named) if not (ROOT / name).is_file()]
     assert [] == missing

@@ -21,7 +21,7 @@ from tests.interop.drivers.loop import Record
 from tests.interop.libraries import NAMES
 from tests.interop.scenario import limits_by_name
 from tests.pipeline.jobs.runners import Backwards
-from tests.pipeline.sending import send
+from tests.pipeline.sending import send, send_aborted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,11 +58,12 @@ def wire(gateway: GatewayProcess) -> Iterator[WireClient]:
 def restore(
     gateway: GatewayProcess, wire: WireClient, tmp_path_factory: pytest.TempPathFactory
 ) -> Restore:
-    """An archive of a topic that begins at 100."""
+    """An archive of a topic that begins at 100, and ends with two offsets without a record."""
     root = tmp_path_factory.mktemp("archive")
     admin = AdminClient(wire.client)
     wire.call(admin.create_topic("source", partitions=1))
     wire.call(send(wire.client, "source", ARCHIVED))
+    wire.call(send_aborted(wire.client, "source"))
     wire.call(admin.delete_records("source", {0: 100}))
     job = ArchiveJob(wire, gateway.bootstrap, root, Backwards(), ArchiveOptions(), now_ms=lambda: 0)
     job.run_once("source")
@@ -97,12 +98,13 @@ def test_a_live_producer_goes_on_where_loading_ends(
     deadline_s = time.monotonic() + TIMEOUT_S
     while refusals(gateway) < before + 2:
         assert time.monotonic() < deadline_s, topic.client.answer()
-    assert [(0, ARCHIVED - 100, ARCHIVED)] == run(wire, asked, Backwards())
+    assert [(0, ARCHIVED - 100, ARCHIVED + 2)] == run(wire, asked, Backwards())
     ((_, offset),) = hand_over(wire, asked, plan(wire, asked))
-    assert ARCHIVED == offset
+    assert ARCHIVED + 2 == offset
     assert list(range(offset, offset + LIVE)) == topic.finish_produce()
     wanted = OffsetRange(topic.name, 0, 100, offset + LIVE)
     rows = [row for piece in wire.decoded(wanted) for row in piece.batch.to_pylist()]
-    assert list(range(100, offset + LIVE)) == [row["offset"] for row in rows]
+    expected = [*range(100, ARCHIVED), *range(offset, offset + LIVE)]
+    assert expected == [row["offset"] for row in rows]
     assert [b"%d" % index for index in range(LIVE)] == [row["value"] for row in rows[-LIVE:]]
-    assert ARCHIVED - 100 + LIVE == len(topic.consume(100, ARCHIVED - 100 + LIVE))
+    assert expected == [one.offset for one in topic.consume(100, len(expected))]

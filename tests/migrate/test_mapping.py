@@ -35,8 +35,8 @@ def mapping(
     ours, theirs = Entries(), Records()
     for entry in entries:
         ours.add(*entry)
-    for record in records:
-        theirs.add(*record)
+    for offset, time_ns, size_bytes in records:
+        theirs.add(offset, time_ns // precision_ns, size_bytes)
     if end_offset is None:
         end_offset = records[-1][0] + 1 if records else 0
     return PartitionMapping(ours, theirs, end_offset, precision_ns=precision_ns)

@@ -11,10 +11,11 @@ import pytest
 from kgw.pipeline.jars import (
     Artifact,
     JarsError,
-    connector_jars,
-    connector_pom,
+    delta_tables,
     fetch_from,
     fetch_jars,
+    jars_of,
+    kafka_connector,
     spark_jars,
 )
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-POM = connector_pom("4.2.0")
+CONNECTOR = kafka_connector("4.2.0")
 NAMES = (
     ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.2.0"),
     ("org.apache.kafka", "kafka-clients", "3.9.2"),
@@ -45,8 +46,8 @@ def pom(*, scope: str = "compile") -> str:
 
 def test_a_pom_names_the_jars() -> None:
     """The connector's own jar comes first, and each has the version that the POM says."""
-    found = connector_jars(POM, pom())
-    assert [POM._replace(kind="jar"), *(Artifact(*one) for one in NAMES)] == found
+    found = jars_of(CONNECTOR, pom())
+    assert [CONNECTOR.first, *(Artifact(*one) for one in NAMES)] == found
     assert "org/apache/kafka/kafka-clients/3.9.2/kafka-clients-3.9.2.jar" == found[2].path
 
 
@@ -56,7 +57,7 @@ def test_a_pom_names_the_jars() -> None:
 def test_a_pom_that_does_not_name_them_is_refused(text: str, told: str) -> None:
     """With the name of the POM."""
     with pytest.raises(JarsError, match=f"spark-sql-kafka-0-10_2.13:4.2.0:pom {told}"):
-        connector_jars(POM, text)
+        jars_of(CONNECTOR, text)
 
 
 def test_all_jars_are_put_into_the_directory_or_none(tmp_path: Path) -> None:
@@ -70,13 +71,21 @@ def test_all_jars_are_put_into_the_directory_or_none(tmp_path: Path) -> None:
         (directory / artifact.file_name).write_text(text)
 
     with pytest.raises(JarsError, match="it is not there"):
-        fetch_jars(tmp_path, "4.2.0", fetch)
+        fetch_jars(tmp_path, CONNECTOR, fetch)
     assert [] == list(tmp_path.iterdir())
 
     is_failing = False
-    found = fetch_jars(tmp_path, "4.2.0", fetch)
+    found = fetch_jars(tmp_path, CONNECTOR, fetch)
     assert sorted(found) == sorted(tmp_path.iterdir())
     assert 4 == len(spark_jars(found).split(","))
+
+
+def test_delta_is_fetched_for_the_spark_that_it_is_for() -> None:
+    """The jar has the version of Spark in its name; another one has no Delta that is known."""
+    told = str(delta_tables("4.2.0").first)
+    assert "io.delta:delta-spark_4.2_2.13:4.4.0:jar" == told
+    with pytest.raises(JarsError, match=r"which Delta is for Spark 4\.3\.0 is not known"):
+        delta_tables("4.3.0")
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 """Proof that an archive holds what its log says; each level finds more, and reads more.
 
 0. The log: every version by the rules of coverage, and every checkpoint by the versions.
-1. The footers: each file is there, whole, and of this topic id, partition, offsets and rows.
+1. The footers: each file is there, whole, and of this topic id, partition, offsets and rows. The
+   tables that the archive publishes: each has these files, and the log's version.
 2. The bytes of each file by their checksum, and its offsets one by one.
 
 Level 3 reads the topic as well: `kgw.pipeline.archive.comparing`.
@@ -22,6 +23,7 @@ from kgw.pipeline.archive.commit_log import CommitLog
 from kgw.pipeline.archive.entry import DataFile
 from kgw.pipeline.archive.errors import ArchiveError, CoverageError, DamagedLogError
 from kgw.pipeline.archive.reading import open_file
+from kgw.pipeline.archive.tables import check
 from kgw.pipeline.archive.units import FOOTER_KEY, checksum_of, footer_value
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ _OFFSET_INDEX: Final = SCHEMA.get_field_index("_offset")
 class Finding:
     """Something that is not as it should be; `name` says what, `text` where.
 
-    `file` is None for what concerns the log.
+    `file` is None for what concerns the log or a table.
     """
 
     level: int
@@ -61,6 +63,8 @@ def audit(generation: Path, topic_id: UUID, *, level: int, threads: int = 1) -> 
         return
     if level == 0:
         return
+    for name, text in check(generation, topic_id):
+        yield Finding(1, name, text)
     files = [
         piece
         for _, partition in sorted(coverage.partitions.items())

@@ -8,14 +8,13 @@ the versions before it are as durable as it is.
 from __future__ import annotations
 
 import json
-import os
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from kgw.pipeline.archive.coverage import Coverage, PartitionCoverage, apply
-from kgw.pipeline.archive.durable import make_directory, sync
+from kgw.pipeline.archive.durable import create
 from kgw.pipeline.archive.entry import (
     FORMAT,
     DataFile,
@@ -99,6 +98,16 @@ class CommitLog:
                 found |= {one.path: at_s for one in entry.removed if isinstance(one, DataFile)}
         return found
 
+    def entries(self, first: int, last: int) -> list[Entry]:
+        """Return the entries of some versions, both ends inclusive; raises `DamagedLogError`."""
+        found = []
+        for version in range(first, last + 1):
+            entry = self.entry(version)
+            if entry is None:
+                raise DamagedLogError(f"{self._directory}: version {version} is missing")
+            found.append(entry)
+        return found
+
     def commit(self, entry: Entry, *, planned_at: int) -> Snapshot:
         """Write an entry as the next version, and return a snapshot that has it.
 
@@ -170,20 +179,10 @@ class CommitLog:
 
     def _create(self, name: str, data: bytes) -> None:
         """Make a file that is not there yet, durably; raises `VersionTakenError`."""
-        make_directory(self._directory)
-        temporary = self._directory / f".{uuid4().hex}.tmp"
         try:
-            with temporary.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            try:
-                os.link(temporary, self._directory / name)
-            except FileExistsError as error:
-                raise VersionTakenError(f"{self._directory / name} is there") from error
-        finally:
-            temporary.unlink(missing_ok=True)
-        sync(self._directory)
+            create(self._directory / name, data)
+        except FileExistsError as error:
+            raise VersionTakenError(f"{self._directory / name} is there") from error
 
     def _write_checkpoint(self, snapshot: Snapshot) -> None:
         value = {

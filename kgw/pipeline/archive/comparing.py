@@ -99,14 +99,14 @@ def compare(
                 ("altered record", found.altered, False),
             ):
                 if offsets and not is_expected:
-                    yield Finding(LEVEL, name, f"{where}: {_shown(offsets)}", file)
+                    yield Finding(LEVEL, name, f"{where}: {shown(offsets)}", file)
         if gaps and not standing.may_have_gaps:
             text = f"{where}: {_shown_ranges(gaps)} have nothing in the topic"
             yield Finding(LEVEL, "gap in the topic", text, file)
     if first_lost is not None:
         kept = read_range(generation, coverage, first_lost, coverage.next, columns=_KEYS)
         if missing := lost_keys.missing(kept):
-            text = f"{where}: {_shown(missing)}, and no later record of the key"
+            text = f"{where}: {shown(missing)}, and no later record of the key"
             yield Finding(LEVEL, "lost record", text)
     if lost_keys.unchecked:
         tell(
@@ -198,7 +198,8 @@ def _shown_ranges(ranges: list[tuple[int, int]]) -> str:
     return f"offsets {told}" if len(ranges) <= 5 else f"{len(ranges)} ranges of offsets, {told}"
 
 
-def _shown(offsets: list[int]) -> str:
+def shown(offsets: list[int]) -> str:
+    """Return offsets as people read them, the first ones of many."""
     told = ", ".join(map(str, offsets[:5]))
     if len(offsets) > 5:
         return f"{len(offsets)} offsets, the first are {told}"

@@ -1,9 +1,10 @@
-"""Directories that are still there after a crash of the machine."""
+"""Files and directories that are still there after a crash of the machine."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,3 +28,21 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def create(path: Path, data: bytes) -> None:
+    """Make a file of a generation, whole or not at all; raises FileExistsError where there is one.
+
+    It is written to a name of its own, synced, and linked to its place.
+    """
+    make_directory(path.parent)
+    temporary = path.parent / f".{uuid4().hex}.tmp"
+    try:
+        with temporary.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync(path.parent)

@@ -38,3 +38,7 @@ class DamagedLogError(ArchiveError):
 
 class VersionTakenError(ArchiveError):
     """Another committer has written this version."""
+
+
+class PublishError(ArchiveError):
+    """A table that cannot be brought to where the commit log is; the commits stand."""

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 from kgw.pipeline.archive.entry import Entry
 from kgw.pipeline.archive.errors import CoverageError, Fault
+from kgw.pipeline.archive.tables import publish
 from kgw.pipeline.archive.units import remove_files
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ def replace_pieces(
     """Commit that `added` stands for `removed`, and return whether it does.
 
     False when another committer has replaced some of `removed` before. Files of `added` are removed
-    when nothing was committed; those of `removed` are left for the sweep. Raises ArchiveError.
+    when nothing was committed; those of `removed` are left for the sweep. The archive's tables are
+    published. Raises ArchiveError, and PublishError behind a commit that stands.
     """
     entry = Entry(
         uuid4(),
@@ -42,4 +44,5 @@ def replace_pieces(
         if error.fault not in _OVERTAKEN:
             raise
         return False
+    publish(life.generation, life.topic_id)
     return True

@@ -20,6 +20,7 @@ from kgw.pipeline.archive.errors import ArchiveError, CoverageError, Fault
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.archive.reading import last_record
 from kgw.pipeline.archive.sweeping import GRACE_S, sweep
+from kgw.pipeline.archive.tables import TableSettings, publish, register
 from kgw.pipeline.archive.units import Sizes, remove_files
 from kgw.pipeline.errors import DamagedRecordsError, DataLossError
 from kgw.pipeline.jobs.archive_plan import Due, Plan, cut, find_truncation, plan
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kgw.client import TopicDescription
+    from kgw.pipeline.archive.commit_log import Snapshot
     from kgw.pipeline.archive.coverage import Coverage
     from kgw.pipeline.archive.entry import Piece
     from kgw.pipeline.jobs.running import Runner
@@ -63,6 +65,8 @@ class ArchiveOptions:
     sizes: Sizes = field(default_factory=Sizes)
     max_bytes_per_s: int | None = None
     """Of stored batches, by all units together."""
+    tables: tuple[TableSettings, ...] = ()
+    """Published from now on, beside those that the archive publishes already."""
 
 
 class Committed(NamedTuple):
@@ -94,6 +98,8 @@ class Summary:
     """Files of runs that died, which no commit names; they were removed."""
     ends: dict[int, int] = field(default_factory=dict)
     """Up to where each partition is archived, exclusive."""
+    tables: dict[str, int] = field(default_factory=dict)
+    """The version of the commit log that each published table has come to, by its kind."""
 
     def add(self, committed: Committed) -> None:
         """Count a commit."""
@@ -139,7 +145,8 @@ class ArchiveJob:
         """
         self._wire = wire
         self._bootstrap = bootstrap
-        self._root = root
+        # Tasks have working directories of their own.
+        self._root = root.absolute()
         self._runner = runner
         self._options = options
         self._now_ms = now_ms
@@ -151,6 +158,8 @@ class ArchiveJob:
         """Of each life that this job has met, so that nothing is read twice from it."""
         self._sizes: dict[tuple[UUID, int], float] = {}
         """Stored bytes of an offset in what is left to read of partitions."""
+        self._published: dict[UUID, tuple[int, dict[str, int]]] = {}
+        """The version that was published last, and the versions of tables."""
 
     def plan(self, topic: str) -> tuple[UUID, Plan]:
         """Return what is to be archived of a topic now."""
@@ -195,6 +204,7 @@ class ArchiveJob:
         refused: dict[int, Refused] = {}
         while True:
             snapshot = self._log(topic, topic_id).read()
+            self._publish(summary, snapshot)
             planned = self._plan(described, topic_id, snapshot.coverage)
             if until is None:
                 chosen = choose(topic_id, planned.ranges)
@@ -355,8 +365,10 @@ class ArchiveJob:
             committed = Committed(summary.topic, unit.partition, first, end, tuple(added))
             summary.add(committed)
             self._sizes.pop((summary.topic_id, unit.partition), None)
-            self._tell_group(summary, log.read().coverage)
+            snapshot = log.read()
+            self._tell_group(summary, snapshot.coverage)
             self._on_committed(committed)
+            self._publish(summary, snapshot)
         return {}
 
     def _cut(self, topic_id: UUID, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
@@ -413,6 +425,16 @@ class ArchiveJob:
                 raise
             return False
         return True
+
+    def _publish(self, summary: Summary, snapshot: Snapshot) -> None:
+        """Bring the archive's tables to where its commit log is, as far as that is news."""
+        topic_id = summary.topic_id
+        if topic_id not in self._published or self._published[topic_id][0] != snapshot.version:
+            generation = generation_directory(str(self._root), summary.topic, topic_id)
+            for settings in self._options.tables:
+                register(generation, settings)
+            self._published[topic_id] = (snapshot.version, publish(generation, topic_id))
+        summary.tables = self._published[topic_id][1]
 
     def _tell_group(self, summary: Summary, coverage: Coverage) -> None:
         if self._group:

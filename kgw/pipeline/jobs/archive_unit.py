@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.pipeline.archive.errors import ArchiveError
+from kgw.pipeline.archive.shared import check_seen
 from kgw.pipeline.archive.units import Lost, Unit, write_unit
 from kgw.pipeline.errors import (
     DamagedRecordsError,
@@ -89,6 +90,7 @@ def archive_range(settings: UnitSettings, wanted: OffsetRange) -> Archived:
 
     Raises ArchiveError, ClientError, PipelineError.
     """
+    check_seen(settings.generation)
     unit = Unit(settings.topic_id, wanted.partition, wanted.first, wanted.end)
     with WireClient(settings.bootstrap) as wire:
         reader = _Reader(wire, settings, wanted)

@@ -14,6 +14,7 @@ from kgw.client import GroupClient, Producer, TransactionalClient
 from kgw.pipeline.archive.commit_log import CommitLog
 from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.archive.reading import read_range
+from kgw.pipeline.archive.shared import check_seen
 from kgw.pipeline.arrow.encode import encode_batches
 from kgw.pipeline.jobs.loading import Standing, is_loading, settings_of
 from kgw.pipeline.wire import WireClient
@@ -130,6 +131,7 @@ def run(
 
 def backfill_partition(backfill: Backfill, partition: int) -> Written:
     """Write what is left of a partition. Raises ArchiveError, ClientError."""
+    check_seen(backfill.generation)
     coverage = CommitLog(backfill.generation, backfill.topic_id).read().coverage
     covered = coverage.partitions[partition]
     transactional_id = f"{backfill.loader}{partition}"

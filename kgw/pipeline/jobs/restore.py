@@ -20,6 +20,7 @@ from kgw.errors import ErrorCode
 from kgw.pipeline.archive.commit_log import CommitLog
 from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.archive.reading import read_range
+from kgw.pipeline.archive.shared import check_seen
 from kgw.pipeline.arrow.columns import SCHEMA
 from kgw.pipeline.arrow.encode import encode_at_offsets
 from kgw.pipeline.jobs.backfill import Written, archived_partitions
@@ -130,6 +131,7 @@ def run(
 
 def restore_partition(restore: Restore, partition: int) -> Written:
     """Write what is left of a partition. Raises ArchiveError, ClientError."""
+    check_seen(restore.generation)
     coverage = CommitLog(restore.generation, restore.topic_id).read().coverage
     covered = coverage.partitions[partition]
     records = tries = 0

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+import re
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 from uuid import uuid4
 
 from kgw.client import ClientError
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 UnitT = TypeVar("UnitT")
 ResultT = TypeVar("ResultT")
+
+_CANCEL_S: Final = 1.0
+_OF_EXECUTOR: Final = re.compile(r" executor \S+\): (.+)")
 
 
 class JobError(PipelineError):
@@ -39,13 +43,30 @@ class Runner(Protocol):
         """Do it."""
 
 
+class HereRunner:
+    """Does the work of units in this process, one after the other, where Spark is not worth it."""
+
+    parallelism = 1
+
+    def run(
+        self, units: Sequence[UnitT], work: Callable[[UnitT], ResultT]
+    ) -> Iterator[tuple[UnitT, ResultT]]:
+        """Yield each unit with what was made of it; see `Runner`."""
+        for unit in units:
+            yield unit, work(unit)
+
+
 class SparkRunner:
     """A task of Spark for each unit; Spark does a task again that fails or loses its executor."""
 
     def __init__(self, spark: SparkSession, description: str) -> None:
         self._context = spark.sparkContext
         self._description = description
-        self.parallelism: int = self._context.defaultParallelism
+
+    @property
+    def parallelism(self) -> int:
+        """How many processors Spark has now, or what spark.default.parallelism says."""
+        return self._context.defaultParallelism
 
     def run(
         self, units: Sequence[UnitT], work: Callable[[UnitT], ResultT]
@@ -70,13 +91,15 @@ class SparkRunner:
                     except PipelineError:
                         raise
                     except Exception as error:
-                        raise JobError(f"{waiting[done]}: {_last_line(error)}") from error
+                        raise JobError(f"{waiting[done]}: {last_line(error)}") from error
                     yield waiting[done], result
             finally:
-                if any(not one.done() for one in waiting):
-                    for one in waiting:
-                        one.cancel()
+                for one in waiting:
+                    one.cancel()
+                # Again: a thread may be about to ask for its job.
+                while wait(waiting, timeout=0).not_done:
                     self._context.cancelJobGroup(group)
+                    wait(waiting, timeout=_CANCEL_S)
 
 
 class _Refused(NamedTuple):
@@ -98,8 +121,12 @@ class _Attempt(Generic[UnitT, ResultT]):
             return _Refused(str(error))
 
 
-def _last_line(error: Exception) -> str:
+def last_line(error: Exception) -> str:
     """Return what a task's Python said last, without the frames of Java around it."""
     told = str(error).partition("\n\tat ")[0]
     lines = [line.strip() for line in told.splitlines() if line.strip()]
-    return lines[-1] if lines else repr(error)
+    if not lines:
+        return repr(error)
+    # Where Python did not begin, Java says all in one line: ... (TID 3) (HOST executor 0): why
+    found = _OF_EXECUTOR.search(lines[-1])
+    return found[1] if found else lines[-1].removeprefix(": ")

@@ -39,6 +39,10 @@ _TYPES: Final[dict[str, DataType]] = {
     "timestampType": IntegerType(),
     "headers": HEADERS_TYPE,
 }
+# As Spark names the parts; it compares the types of what it is given.
+ARROW_HEADERS_TYPE: Final = pa.list_(
+    pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+)
 _ARROW_TYPES: Final = {
     "key": pa.binary(),
     "value": pa.binary(),
@@ -47,12 +51,7 @@ _ARROW_TYPES: Final = {
     "offset": pa.int64(),
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestampType": pa.int32(),
-    # As Spark names the parts; it compares the types of what it is given.
-    "headers": pa.list_(
-        pa.field(
-            "element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
-        )
-    ),
+    "headers": ARROW_HEADERS_TYPE,
 }
 _DECODED: Final = {
     "key": "key",
@@ -80,15 +79,19 @@ def spark_batches(
     decoded: pa.RecordBatch, key: TopicPartition, columns: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
     """Yield decoded records as Spark takes them. Raises PipelineError for an impossible time."""
-    count = decoded.num_rows
-    if not count:
+    if not decoded.num_rows:
         return
     arrays = [_column(decoded, key, name) for name in columns]
     whole = pa.RecordBatch.from_arrays(
         arrays, schema=pa.schema([pa.field(one, _ARROW_TYPES[one]) for one in columns])
     )
-    rows = max(1, count * _HANDED_BYTES // max(whole.nbytes, _HANDED_BYTES))
-    for start in range(0, count, rows):
+    yield from slices(whole)
+
+
+def slices(whole: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield a batch in pieces that Spark can be given one after the other."""
+    rows = max(1, len(whole) * _HANDED_BYTES // max(whole.nbytes, _HANDED_BYTES))
+    for start in range(0, len(whole), rows):
         yield whole.slice(start, rows)
 
 

@@ -34,12 +34,13 @@ from kgw.pipeline.arrow.encode import encode_at_offsets
 from kgw.pipeline.errors import PipelineError
 from kgw.pipeline.jobs.archive import ArchiveJob, ArchiveOptions
 from kgw.pipeline.jobs.archive_plan import Due, Plan, find_truncation, plan
-from kgw.pipeline.jobs.archive_unit import split_at_gaps
+from kgw.pipeline.jobs.archive_unit import UnitSettings, archive_range, split_at_gaps
 from kgw.pipeline.jobs.holding import find_stranger, hold
 from kgw.pipeline.ranges import OffsetRange
 from kgw.pipeline.wire import Reading
 from kgw.records.batch import read_batch
 from kgw.records.builder import BatchBuilder, encode_batch
+from kgw.types import TopicId
 from tests.pipeline.archive.test_units import part, row
 from tests.pipeline.jobs.runners import Backwards
 from tests.pipeline.serving import ServedTopics
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
     from kgw.backend.base import ReadResult
     from kgw.pipeline.archive.coverage import PartitionCoverage
+    from kgw.pipeline.archive.tables import TableSettings
     from kgw.pipeline.jobs.archive import Committed
 
 TOPIC_ID = UUID(int=7)
@@ -68,7 +70,7 @@ def job(
     runner: Backwards | None = None,
     on_committed: Callable[[Committed], None] = lambda _: None,
     tell: Callable[[str], None] = lambda _: None,
-    **options: bool | str | Sizes | None,
+    **options: bool | str | Sizes | tuple[TableSettings, ...] | None,
 ) -> ArchiveJob:
     """Return a job that archives into a root."""
     return ArchiveJob(
@@ -222,22 +224,6 @@ def test_an_archiver_that_is_ahead_by_other_ranges_is_made_room_for(
     assert (47_300, 4) == (summary.offsets, summary.overtaken_units)
     ours, theirs = values(served, tmp_path, "ahead", 0)
     assert theirs == ours
-
-
-def test_files_that_the_driver_does_not_see_are_an_error(
-    served: ServedTopics, tmp_path: Path
-) -> None:
-    """As those of tasks on another machine with a directory of its own: nothing is committed."""
-    served.create("elsewhere")
-    served.number("elsewhere", {0: 10})
-
-    def lose() -> None:
-        for path in tmp_path.rglob("*.parquet"):
-            path.unlink()
-
-    with pytest.raises(ArchiveError, match="is not there as its task has reported"):
-        job(served, tmp_path, Backwards(lose)).run_once("elsewhere")
-    assert 0 == archived(served, tmp_path, "elsewhere")[0].next
 
 
 def test_what_cannot_be_read_in_one_partition_keeps_no_other_out(
@@ -645,3 +631,24 @@ def test_a_topic_that_is_not_there_is_named(served: ServedTopics, tmp_path: Path
     with pytest.raises(ArchiveError, match="there is no topic missing"):
         job(served, tmp_path).run_once("missing")
     assert [] == list(tmp_path.iterdir())
+
+
+def test_an_archive_that_tasks_do_not_share_is_refused(
+    served: ServedTopics, tmp_path: Path
+) -> None:
+    """Wherever the other machine's files are: the run ends, and does not try for ever."""
+    served.create("not-shared")
+    served.number("not-shared", {0: 100})
+
+    def elsewhere() -> None:
+        for file in tmp_path.rglob("*.parquet"):
+            file.unlink()
+
+    with pytest.raises(ArchiveError, match="is not there as its task has reported"):
+        job(served, tmp_path, Backwards(elsewhere)).run_once("not-shared")
+    assert 0 == archived(served, tmp_path, "not-shared")[0].next
+
+    wanted = OffsetRange("not-shared", 0, 0, 100, TopicId(TOPIC_ID.bytes))
+    settings = UnitSettings(served.address, tmp_path / "absent", TOPIC_ID, Reading(), Sizes())
+    with pytest.raises(ArchiveError, match=r"there is no .*/absent on .*: an archive is"):
+        archive_range(settings, wanted)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 
 from kgw.pipeline.archive.entry import DataFile, Hole
 from kgw.pipeline.archive.errors import ArchiveError
+from kgw.pipeline.archive.sweeping import sweep
 from kgw.pipeline.archive.units import Sizes
 from kgw.pipeline.jobs import merge
 from kgw.pipeline.jobs.compact import Compacted, Settings, plan, run
@@ -242,6 +245,22 @@ def test_what_is_archived_meanwhile_stays(tmp_path: Path) -> None:
     compact(life)
     assert [4, 5] == offsets(life)
     assert Hole(0, 0, 1, "compaction") in pieces(life)
+
+
+def test_a_sweep_in_between_takes_nothing_that_waits_for_its_commit(tmp_path: Path) -> None:
+    """Also a second name of an old file, which has the same time."""
+    life = new_life(tmp_path)
+    append(life, keyed("a"), 1)
+    append(life, keyed("b", 1), 2)
+    for path in files_on_disk(life):
+        os.utime(life.generation / path, (0, 0))
+
+    def between() -> None:
+        sweep(life.generation, life.log, now_s=time.time())
+
+    (done,) = compact(life, Backwards(between))
+    assert (2, False) == (done.files, done.is_overtaken)
+    assert [(0, 0, "compacted"), (1, 1, "compacted")] == shapes(life)
 
 
 def test_an_altered_file_is_refused(tmp_path: Path) -> None:

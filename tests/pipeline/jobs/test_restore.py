@@ -12,7 +12,6 @@ from kgw.client import (
     NewRecord,
     Producer,
     ServerRefusedError,
-    TransactionalClient,
 )
 from kgw.client.admin import TOPIC
 from kgw.errors import ErrorCode
@@ -27,6 +26,7 @@ from kgw.pipeline.jobs.restore import Restore, plan, restore_partition, run
 from kgw.pipeline.ranges import OffsetRange
 from kgw.pipeline.wire import Reading, parse_bootstrap
 from tests.pipeline.jobs.runners import Backwards
+from tests.pipeline.sending import send_aborted
 from tests.pipeline.serving import ServedTopics
 
 if TYPE_CHECKING:
@@ -73,26 +73,13 @@ def archived(served: ServedTopics, root: Path, topic: str) -> Restore:
         )
     served.number(topic, {1: 5})
     served.wire.call(served.admin.delete_records(topic, {1: 3}))
-    abort(served, topic, 1)
+    served.wire.call(send_aborted(served.wire.client, topic, partition=1))
     archive(served, root, topic)
     described = served.wire.find_topic(topic)
     assert described is not None
     topic_id = UUID(bytes=bytes(described.topic_id))
     generation = generation_directory(str(root), topic, topic_id)
     return Restore(served.address, generation, topic_id, f"{topic}-again")
-
-
-def abort(served: ServedTopics, topic: str, partition: int) -> None:
-    """Write a record in a transaction that is aborted."""
-
-    async def run_it() -> None:
-        transactions = TransactionalClient(served.wire.client)
-        producer = await transactions.begin(f"{topic}-transaction", timeout_ms=10_000)
-        async with Producer(served.wire.client, transaction=producer) as sender:
-            await sender.send(topic, partition, [NewRecord(b"k", b"aborted", 1)])
-        await transactions.end(producer, is_commit=False)
-
-    served.wire.call(run_it())
 
 
 def records(served: ServedTopics, topic: str, partition: int) -> list[tuple[object, ...]]:

@@ -23,7 +23,10 @@ PARTITIONS = 3
 
 
 class Killable:
-    """A Python program in a process group of its own, with its workers and its Java runtime.
+    """A Python program in a process group of its own, with its Java runtime.
+
+    Spark's Python workers belong to the same session of the kernel, and to a group of their own:
+    they end, a moment later, because the Java runtime is no more.
 
     It says in a line of its own whenever something has ended.
     """
@@ -36,6 +39,7 @@ class Killable:
             stderr=self._log,
             start_new_session=True,
         )
+        self._said: list[bytes] = []
         self._lines: queue.Queue[bool] = queue.Queue()
         self._listener = threading.Thread(target=self._listen)
         self._listener.start()
@@ -46,9 +50,30 @@ class Killable:
     def __exit__(self, *_: object) -> None:
         self.kill()
 
+    @property
+    def pid(self) -> int:
+        """Of the program itself; what it starts belongs to the kernel's session of this number."""
+        return self._process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended, by itself or killed."""
+        return self._process.poll() is not None
+
+    @property
+    def output(self) -> bytes:
+        """What it has said so far; all of it once it was killed, or has ended and was closed."""
+        return b"".join(self._said)
+
+    def interrupt(self) -> None:
+        """Press Ctrl-C: program and Java runtime are told."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGINT)
+
     def _listen(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
+            self._said.append(line)
             if line.strip():
                 self._lines.put(True)
         self._lines.put(False)
@@ -62,7 +87,7 @@ class Killable:
         return self._process.wait(timeout_s)
 
     def kill(self) -> None:
-        """End driver, workers and Java runtime without a word to anybody."""
+        """End driver and Java runtime without a word to anybody."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(30)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.pipeline.serving import ServedTopics
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 
 def read(spark: SparkSession, served: ServedTopics, topic: str, **options: str) -> DataFrame:

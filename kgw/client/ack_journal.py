@@ -1,0 +1,112 @@
+"""A journal of acknowledged records: what `kgw pipeline audit --level 4` looks for later.
+
+One JSON object a line, for each record that a server has acknowledged:
+
+    {"topic": "orders", "partition": 0, "offset": 41, "crc": 2774921563, "topic_id": "…",
+     "acknowledged_ms": 1757628000123}
+
+`topic`, `partition` and `offset` are needed. `crc` is the CRC-32C of the key's bytes and then the
+value's, null counting as none; any client can write that.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from kgw.records.crc import crc32c
+from kgw.types import ZERO_TOPIC_ID, format_uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+    from types import TracebackType
+
+    from kgw.client.values import TopicDescription
+
+_MAX_INT32 = (1 << 31) - 1
+_MAX_INT64 = (1 << 63) - 1
+_MAX_UINT32 = (1 << 32) - 1
+
+
+class Acknowledged(NamedTuple):
+    """A record that a server has acknowledged."""
+
+    topic: str
+    partition: int
+    offset: int
+    crc: int | None = None
+    topic_id: str | None = None
+
+
+def content_crc(key: bytes | None, value: bytes | None) -> int:
+    """Return what a journal says of a record's content."""
+    return crc32c(value or b"", crc32c(key or b""))
+
+
+def journal_lines(
+    topic: TopicDescription, partition: int, base_offset: int, crcs: Iterable[int], now_ms: int
+) -> str:
+    """Return the lines of a batch that was acknowledged, its records' contents in order."""
+    line: dict[str, object] = {"topic": topic.name, "partition": partition}
+    if topic.topic_id != ZERO_TOPIC_ID:
+        line["topic_id"] = format_uuid(topic.topic_id)
+    line["acknowledged_ms"] = now_ms
+    return "".join(
+        json.dumps({**line, "offset": offset, "crc": crc}) + "\n"
+        for offset, crc in enumerate(crcs, base_offset)
+    )
+
+
+def read_journal_line(line: bytes) -> Acknowledged:
+    """Return what a line says. Raises ValueError, which says what is wrong with it."""
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError):
+        raise ValueError("not JSON") from None
+    if not isinstance(said, dict):
+        raise ValueError("not a JSON object")  # noqa: TRY004 - as for every other fault
+    topic, topic_id = said.get("topic"), said.get("topic_id")
+    if not (isinstance(topic, str) and topic):
+        raise ValueError("no topic")
+    if not (topic_id is None or isinstance(topic_id, str)):
+        raise ValueError(f"topic_id is no text: {topic_id!r}")
+    return Acknowledged(
+        topic,
+        _number(said, "partition", _MAX_INT32),
+        _number(said, "offset", _MAX_INT64),
+        None if said.get("crc") is None else _number(said, "crc", _MAX_UINT32),
+        topic_id,
+    )
+
+
+class AckJournal:
+    """A journal's file; what is added is handed to the system before `add` returns."""
+
+    def __init__(self, path: Path) -> None:
+        """Open a file to append to. Raises OSError."""
+        self._file = path.open("ab", buffering=0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    def add(self, lines: str) -> None:
+        """Append lines. Raises OSError."""
+        left = memoryview(lines.encode())
+        while left:
+            left = left[self._file.write(left) :]
+
+
+def _number(said: dict[str, object], name: str, limit: int) -> int:
+    value = said.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= limit:
+        raise ValueError(f"{name} is no number from 0 to {limit}: {value!r}")
+    return value

@@ -1,0 +1,73 @@
+"""Which tables an archive publishes: `_tables/<kind>.json` in a generation, made once."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.pipeline.archive.durable import create
+from kgw.pipeline.archive.errors import ArchiveError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KINDS: Final = ("delta", "iceberg")
+_FORMAT: Final = 1
+
+
+class TableSettings(NamedTuple):
+    """A table that an archive publishes."""
+
+    kind: str
+    """One of `KINDS`."""
+    catalog: str | None = None
+    """For an Iceberg table, the catalog by its name in the settings of pyiceberg; without a name,
+    one in the archive."""
+
+
+def register(generation: Path, settings: TableSettings) -> None:
+    """Let an archive publish a table from now on.
+
+    Raises ArchiveError for settings that cannot be, or are not those that it is published with.
+    """
+    if settings.kind not in KINDS:
+        raise ArchiveError(f"unknown kind of table {settings.kind!r}; there is {', '.join(KINDS)}")
+    if settings.catalog is not None and settings.kind != "iceberg":
+        raise ArchiveError(
+            f"a {settings.kind} table is in no catalog; {settings.catalog} was named"
+        )
+    path = generation / "_tables" / f"{settings.kind}.json"
+    if not path.exists():
+        value = {"format": _FORMAT, **settings._asdict()}
+        try:
+            create(path, json.dumps(value).encode())
+            return
+        except FileExistsError:
+            pass  # Another archiver was faster.
+    before = _read(path)
+    if before != settings:
+        raise ArchiveError(
+            f"{generation} publishes its {settings.kind} table in {_place(before)}, not in "
+            f"{_place(settings)}; remove {path} to publish another one"
+        )
+
+
+def registered(generation: Path) -> list[TableSettings]:
+    """Return the tables that an archive publishes. Raises ArchiveError for one that is unknown."""
+    return [_read(path) for path in sorted((generation / "_tables").glob("[!.]*.json"))]
+
+
+def _read(path: Path) -> TableSettings:
+    try:
+        value = json.loads(path.read_bytes())
+        settings = TableSettings(str(value["kind"]), value["catalog"])
+        is_known = value["format"] == _FORMAT and settings.kind in KINDS
+    except (KeyError, TypeError, ValueError) as error:
+        raise ArchiveError(f"{path} is damaged: {error!r}") from error
+    if not is_known:
+        raise ArchiveError(f"{path} names a table that this version cannot publish")
+    return settings
+
+
+def _place(settings: TableSettings) -> str:
+    return "the archive" if settings.catalog is None else f"catalog {settings.catalog}"

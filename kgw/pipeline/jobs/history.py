@@ -1,0 +1,153 @@
+"""history: what came into topics over time, from batch headers alone.
+
+Fetch brings whole batches over the wire; they are not unpacked.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.client import GroupClient
+from kgw.client.values import MAX_TIMESTAMP
+from kgw.pipeline.arrow.decode import read_batch_headers
+from kgw.pipeline.errors import DamagedRecordsError, PipelineError
+from kgw.pipeline.history import (
+    Histogram,
+    HistoryUnit,
+    Window,
+    bucket_for,
+    count_batches,
+    together,
+)
+from kgw.pipeline.ranges import OffsetRange, TopicPartition, cut_ranges
+from kgw.pipeline.wire import Reading, WireClient
+from kgw.records.errors import RecordError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from kgw.offsets.reader import FoundRecord
+    from kgw.pipeline.jobs.running import Runner
+
+SPARK_OFFSETS: Final = 20_000_000
+"""Offsets from which on more processes are worth their start."""
+_UNIT_OFFSETS: Final = 5_000_000
+_LEAST_OFFSETS: Final = 100_000
+_READING: Final = Reading(fail_on_data_loss=False)
+"""What retention takes meanwhile did come, and is not counted."""
+
+
+class HistoryPlan(NamedTuple):
+    """What is to be read."""
+
+    window: Window
+    ranges: list[OffsetRange]
+    committed: Mapping[TopicPartition, int]
+    """Where the group goes on in each partition, if one was asked for."""
+
+    @property
+    def length(self) -> int:
+        """How many offsets there are."""
+        return sum(one.length for one in self.ranges)
+
+
+def plan(
+    wire: WireClient,
+    topics: Sequence[str],
+    *,
+    bucket_ms: int | None = None,
+    since_ms: int | None = None,
+    until_ms: int | None = None,
+    group: str | None = None,
+) -> HistoryPlan:
+    """Return which offsets are read for topics between two times.
+
+    Without a `bucket_ms` one is chosen that parts what there is into a few dozen. With a group, its
+    committed offsets come along. Raises ClientError, and PipelineError for a topic that is not
+    there and for a group that has committed nothing in any of them.
+    """
+    ranges: list[OffsetRange] = []
+    times_ms: list[int] = []
+    for topic in dict.fromkeys(topics):
+        described = wire.find_topic(topic)
+        if described is None:
+            raise PipelineError(f"there is no topic {topic}")
+        partitions = [one.partition for one in described.partitions]
+
+        def find(time_ms: int) -> dict[int, FoundRecord]:
+            return wire.list_offsets(topic, dict.fromkeys(partitions, time_ms))  # noqa: B023
+
+        bounds = wire.bounds(topic, partitions)
+        firsts = None if since_ms is None else find(since_ms)
+        ends = None if until_ms is None else find(until_ms)
+        for partition, (earliest, latest) in bounds.items():
+            first, end = earliest, latest
+            if firsts is not None:
+                offset = firsts[partition].offset
+                first = latest if offset < 0 else max(earliest, offset)
+            if ends is not None and ends[partition].offset >= 0:
+                end = min(latest, ends[partition].offset)
+            ranges.append(OffsetRange(topic, partition, first, end, described.topic_id))
+        if bucket_ms is None:
+            for found in (find(0), find(MAX_TIMESTAMP)):
+                times_ms += [one.timestamp_ms for one in found.values() if one.offset >= 0]
+    if bucket_ms is None:
+        first_ms = min(times_ms, default=0) if since_ms is None else since_ms
+        last_ms = max(times_ms, default=0) if until_ms is None else until_ms
+        bucket_ms = bucket_for(max(0, last_ms - first_ms))
+    committed: dict[TopicPartition, int] = {}
+    if group is not None:
+        offsets = wire.call(GroupClient(wire.client).offsets(group))
+        committed = {
+            one.key: offsets[one.key].offset
+            for one in ranges
+            if one.key in offsets and not offsets[one.key].is_damaged
+        }
+        if not committed:
+            told = ", ".join(dict.fromkeys(topics))
+            raise PipelineError(f"group {group} has committed no offset of {told}")
+    return HistoryPlan(Window(bucket_ms, since_ms, until_ms), ranges, committed)
+
+
+def run(
+    bootstrap: str,
+    planned: HistoryPlan,
+    runner: Runner,
+    *,
+    on_counted: Callable[[int], object] = lambda _: None,
+) -> dict[TopicPartition, Histogram]:
+    """Return what came into each partition; `on_counted` is told how many offsets are done.
+
+    Raises PipelineError, ClientError.
+    """
+    starts = {one.key: one.first for one in planned.ranges}
+    units = [
+        HistoryUnit(one, one.first == starts[one.key], planned.committed.get(one.key))
+        for one in cut_ranges(
+            planned.ranges, pieces=runner.parallelism, least=_LEAST_OFFSETS, most=_UNIT_OFFSETS
+        )
+    ]
+    counted: dict[TopicPartition, list[Histogram]] = defaultdict(list)
+    for unit, histogram in runner.run(units, partial(count_unit, bootstrap, planned.window)):
+        counted[unit.wanted.key].append(histogram)
+        on_counted(unit.wanted.length)
+    return {key: together(counted[key]) for key in starts}
+
+
+def count_unit(bootstrap: str, window: Window, unit: HistoryUnit) -> Histogram:
+    """Count a range; a task's work. Raises PipelineError, ClientError."""
+    wanted = unit.wanted
+    counted = []
+    with WireClient(bootstrap, client_id="kgw-pipeline-lag") as wire:
+        for piece in wire.pieces(wanted, _READING):
+            try:
+                headers = read_batch_headers(
+                    piece.data, first_offset=piece.first_offset, end_offset=wanted.end
+                )
+            except RecordError as error:
+                text = f"{wanted.key}: {error}"
+                raise DamagedRecordsError(text, piece.first_offset, None) from error
+            counted.append(count_batches(headers, unit, window))
+    return together(counted)

@@ -1,0 +1,402 @@
+"""transform: what a query makes of an archive, as an archive of its own that backfill writes.
+
+A query run twice need not return the same rows in the same order. So it is run once: its rows are
+written to files, in the order in which they are to be in the target, and one commit names them all.
+From then on the files say what is written, whatever is killed, and the position that backfill keeps
+is a place in them.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import suppress
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from uuid import UUID, uuid4, uuid5
+
+import numpy as np
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql.functions import coalesce, col, expr, lit, pmod, unix_millis
+from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegralType,
+    NullType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from kgw.client import GroupClient
+from kgw.pipeline.archive.commit_log import CommitLog
+from kgw.pipeline.archive.entry import DataFile, Entry, decode_piece, encode_piece
+from kgw.pipeline.archive.errors import ArchiveError, CoverageError, Fault
+from kgw.pipeline.archive.names import generation_directory
+from kgw.pipeline.archive.units import Unit, write_unit
+from kgw.pipeline.arrow.columns import SCHEMA
+from kgw.pipeline.arrow.decode import Decoded
+from kgw.pipeline.jobs.running import JobError
+from kgw.pipeline.sink.partitioning import murmur2_each
+from kgw.pipeline.spark_errors import in_one_line, quiet
+from kgw.pipeline.sql.tables import tables
+from kgw.types import NO_LEADER_EPOCH, NO_TIMESTAMP_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from kgw.pipeline.archive.entry import Piece
+    from kgw.pipeline.jobs.backfill import Backfill
+    from kgw.pipeline.sql.tables import Query
+    from kgw.pipeline.wire import WireClient
+
+_NAMESPACE: Final = UUID("5b0c9c35-0f1a-4d5e-9a57-6f1d2c0e8a17")
+_FILE_BYTES: Final = 64 << 20
+"""Of rows, about, in a file: a task holds as much."""
+_COLUMNS: Final = ("key", "value", "headers", "timestamp", "partition")
+_SOURCE: Final = ("_partition", "_index", "_ts")
+"""Of the record that a row is made of: where it is, and its time."""
+_HEADERS: Final = "array<struct<key:string,value:binary>>"
+
+
+class Transform(NamedTuple):
+    """What makes the records, and where they are kept until they are written."""
+
+    query: str
+    root: Path
+    """The archive; every topic in it is a table."""
+    topic: str
+    topic_id: UUID
+    """Of the life of the topic that is meant."""
+    staging: Path
+    is_by_key: bool = False
+    """Whether keys decide on partitions, as Kafka's default partitioner has it."""
+    decode: str | None = None
+    schema: str | Mapping[str, str] | None = None
+    """What is decoded to; may be given by topic."""
+
+
+def staged(transform: Transform, backfill: Backfill) -> Backfill:
+    """Return the backfill of what the query makes: the same for the same query, job and target."""
+    told = [
+        str(transform.topic_id),
+        transform.query,
+        transform.decode,
+        transform.schema,
+        transform.is_by_key,
+        backfill.job,
+        backfill.target,
+    ]
+    topic_id = uuid5(_NAMESPACE, json.dumps(told, sort_keys=True))
+    generation = generation_directory(str(transform.staging), backfill.target, topic_id)
+    return backfill._replace(generation=generation, topic_id=topic_id)
+
+
+def stage(
+    spark: SparkSession, wire: WireClient, transform: Transform, backfill: Backfill, *, now_ms: int
+) -> None:
+    """Run the query and keep its rows, unless a run before has done so.
+
+    `backfill` is what `staged` has returned. `now_ms` is the time of rows that have none.
+
+    Raises ArchiveError when the job has written before and what it wrote is not in the staging
+    directory, and for a query whose columns are no records; JobError, ClientError, and what
+    `Tables.sql` raises.
+    """
+    log = CommitLog(backfill.generation, backfill.topic_id)
+    if log.read().version:
+        return
+    _check_unwritten(wire, transform, backfill)
+    described = wire.find_topic(backfill.target)
+    if described is None:
+        raise ArchiveError(f"there is no topic {backfill.target} to write to; create it first")
+    count = len(described.partitions)
+    opened = tables(
+        spark,
+        archive=transform.root,
+        topic_ids=[transform.topic_id],
+        decode=transform.decode,
+        schema=transform.schema,
+    )
+    query = opened.query(transform.query)
+    if transform.topic not in opened.snapshots:
+        raise ArchiveError(
+            f"the query does not name topic {transform.topic}, which is to be written"
+        )
+    rows = records(query, count, is_by_key=transform.is_by_key, now_ms=now_ms)
+    pieces = _write(rows, backfill, count)
+    entry = Entry(
+        uuid4(),
+        backfill.topic_id,
+        added=tuple(pieces),
+        starts=dict.fromkeys(range(count), 0),
+        committed_at_ms=now_ms,
+    )
+    try:
+        log.commit(entry, planned_at=0)
+    except CoverageError as error:
+        if error.fault is not Fault.WRONG_START:
+            raise
+        # Another run of the same job was faster: its rows are written.
+        for piece in pieces:
+            if isinstance(piece, DataFile):
+                (backfill.generation / piece.path).unlink(missing_ok=True)
+        return
+    try:
+        # Another run may have written and removed its rows since.
+        _check_unwritten(wire, transform, backfill)
+    except ArchiveError:
+        unstage(transform, backfill)
+        raise
+
+
+def _check_unwritten(wire: WireClient, transform: Transform, backfill: Backfill) -> None:
+    groups = GroupClient(wire.client)
+    positions = wire.call(
+        wire.client.retrying(lambda: groups.offsets(backfill.group_id, require_stable=True))
+    )
+    if any(topic == backfill.target for topic, _ in positions):
+        raise ArchiveError(
+            f"job {backfill.job} has written to topic {backfill.target} before, and the rows of "
+            f"this query are not in {transform.staging}: give it another name, or the directory "
+            "and the query that it had"
+        )
+
+
+def unstage(transform: Transform, backfill: Backfill) -> None:
+    """Remove what was kept; directories that are empty then go as well."""
+    # The commit log first: what is left when this is interrupted is taken for nothing.
+    (backfill.generation / "_log").rename(backfill.generation / f".removed-{uuid4().hex}")
+    shutil.rmtree(backfill.generation)
+    with suppress(OSError):
+        backfill.generation.parent.rmdir()
+        transform.staging.rmdir()
+
+
+# --- rows as records -----------------------------------------------------------------------------
+
+
+def records(query: Query, partition_count: int, *, is_by_key: bool, now_ms: int) -> DataFrame:
+    """Return the records that the rows of a query are, each with the partition where it goes.
+
+    Raises ArchiveError for columns that make no records.
+    """
+    of_source = next(
+        (
+            (found, names)
+            for names in (_SOURCE, _SOURCE[:2])
+            if (found := query.with_columns_below(names)) is not None
+        ),
+        None,
+    )
+    frame = query.frame if of_source is None else of_source[0].frame
+    unique = frame.toDF(*(f"_{place}" for place in range(len(frame.columns))))
+    source: dict[str, Column] = {}
+    if of_source is not None:
+        source = {name: col(f"_{frame.columns.index(name)}") for name in of_source[1]}
+    given: dict[str, tuple[Column, DataType]] = {}
+    for place, name in zip(query.places, query.names, strict=True):
+        if name in given or name not in (*_COLUMNS, *_SOURCE):
+            what = "stands there twice" if name in given else "is none of a record's"
+            raise ArchiveError(f"column {name} {what}; a record has {', '.join(_COLUMNS)}")
+        given[name] = (col(f"_{place}"), frame.schema.fields[place].dataType)
+    for name in ("key", "value"):
+        if name not in given:
+            raise ArchiveError(f"the query returns no column {name}: a record has one, or null")
+    key, value = _bytes("key", *given["key"]), _bytes("value", *given["value"])
+    return unique.select(
+        _target(given, source, key, partition_count, is_by_key=is_by_key).alias("target"),
+        source.get("_partition", lit(0)).cast("int").alias("source_partition"),
+        source.get("_index", lit(0)).cast("long").alias("source_offset"),
+        key.alias("key"),
+        value.alias("value"),
+        _headers(given).alias("headers"),
+        _time_ms(given, source, now_ms).alias("timestamp_ms"),
+    )
+
+
+def _bytes(name: str, column: Column, of: DataType) -> Column:
+    if not isinstance(of, (StringType, BinaryType, NullType)):
+        raise ArchiveError(f"column {name} is {of.simpleString()}; cast it to string or binary")
+    return column.cast("binary")
+
+
+def _headers(given: dict[str, tuple[Column, DataType]]) -> Column:
+    if "headers" not in given:
+        return lit(None).cast(_HEADERS)
+    column, of = given["headers"]
+    parts = of.elementType if isinstance(of, ArrayType) else None
+    is_headers = (
+        isinstance(parts, StructType)
+        and len(parts) == 2
+        and isinstance(parts[0].dataType, StringType)
+        and isinstance(parts[1].dataType, (StringType, BinaryType))
+    )
+    if not is_headers and not isinstance(of, NullType):
+        raise ArchiveError(f"column headers is {of.simpleString()}; it must be {_HEADERS}")
+    return column.cast(_HEADERS)
+
+
+def _time_ms(
+    given: dict[str, tuple[Column, DataType]], source: dict[str, Column], now_ms: int
+) -> Column:
+    now = lit(now_ms).cast("long")
+    if "timestamp" not in given:
+        if "_ts" not in source:
+            return now
+        return coalesce(_millis(source["_ts"]), lit(NO_TIMESTAMP_MS).cast("long"))
+    column, of = given["timestamp"]
+    if isinstance(of, (TimestampType, TimestampNTZType)):
+        return coalesce(_millis(column), now)
+    if isinstance(of, IntegralType):
+        return coalesce(column.cast("long"), now)
+    raise ArchiveError(
+        f"column timestamp is {of.simpleString()}; it must be a timestamp, or milliseconds"
+    )
+
+
+def _millis(column: Column) -> Column:
+    return unix_millis(column.cast("timestamp"))
+
+
+def _target(
+    given: dict[str, tuple[Column, DataType]],
+    source: dict[str, Column],
+    key: Column,
+    partition_count: int,
+    *,
+    is_by_key: bool,
+) -> Column:
+    if is_by_key:
+        without_key = pmod(source.get("_partition", lit(0)), lit(partition_count)).cast("int")
+        chosen = arrow_udf(partial(_partitions_of, partition_count), "int", ArrowUDFType.SCALAR)
+        return coalesce(chosen(key), without_key)
+    if "partition" in given:
+        column, of = given["partition"]
+        if not isinstance(of, IntegralType):
+            raise ArchiveError(f"column partition is {of.simpleString()}; it must be a number")
+        return column.cast("int")
+    if "_partition" in source:
+        return source["_partition"]
+    raise ArchiveError(
+        "which partition a row goes to is not clear, as it is not made of one record: let the "
+        "query return a column partition, or _partition and _index, or let keys decide"
+    )
+
+
+def _partitions_of(partition_count: int, keys: pa.Array) -> pa.Array:
+    keys = keys.cast(pa.binary())
+    hashed = (murmur2_each(keys) & np.uint32(0x7FFF_FFFF)) % np.uint32(partition_count)
+    return pa.array(hashed.astype(np.int32), mask=~keys.is_valid().to_numpy(zero_copy_only=False))
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def _write(rows: DataFrame, backfill: Backfill, partition_count: int) -> list[Piece]:
+    """Write rows by Spark's tasks, each partition by one of them; return what they made."""
+    order = ("target", "source_partition", "source_offset", "key", "value", "timestamp_ms")
+    writing = partial(
+        write_partitions, backfill.generation, backfill.topic_id, backfill.target, partition_count
+    )
+    reports = (
+        rows.repartitionById(partition_count, expr("coalesce(target, 0)"))
+        .sortWithinPartitions(*order)
+        .mapInArrow(writing, "report string")
+    )
+    try:
+        with quiet():
+            told = [json.loads(row.report) for row in reports.collect()]
+    except PySparkException as error:
+        raise JobError(f"the query cannot be run: {in_one_line(error)}") from error
+    for one in told:
+        if isinstance(one, str):
+            raise JobError(one)
+    return [decode_piece(one) for one in told]
+
+
+def write_partitions(
+    generation: Path,
+    topic_id: UUID,
+    target: str,
+    partition_count: int,
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Write rows that come in the order of partitions; yield a report of each file, as JSON.
+
+    What cannot be written is a report, too: Spark would try again, and find the same.
+    """
+    try:
+        for partition, parts in groupby(_by_partition(batches), key=lambda one: one[0]):
+            if partition is None or not 0 <= partition < partition_count:
+                raise ArchiveError(
+                    f"a row goes to partition {partition}, and topic {target} has "
+                    f"{partition_count}: 0 to {partition_count - 1}"
+                )
+            for piece in _files(generation, topic_id, partition, (part for _, part in parts)):
+                yield _report(encode_piece(piece))
+    except ArchiveError as error:
+        yield _report(str(error))
+
+
+def _report(value: object) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"report": [json.dumps(value)]})
+
+
+def _by_partition(
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[tuple[int | None, pa.RecordBatch]]:
+    """Yield rows that stand together and go to the same partition."""
+    for batch in batches:
+        targets = batch.column("target")
+        filled = targets.fill_null(-1).to_numpy()
+        changes = (np.flatnonzero(np.diff(filled)) + 1).tolist()
+        for first, end in zip([0, *changes], [*changes, len(batch)], strict=True):
+            if first < end:
+                yield targets[first].as_py(), batch.slice(first, end - first)
+
+
+def _files(
+    generation: Path, topic_id: UUID, partition: int, parts: Iterator[pa.RecordBatch]
+) -> Iterator[Piece]:
+    offset = 0
+    waiting: list[pa.RecordBatch] = []
+    for part in parts:
+        waiting.append(part)
+        if sum(one.nbytes for one in waiting) >= _FILE_BYTES:
+            end = offset + sum(map(len, waiting))
+            yield from _file(generation, Unit(topic_id, partition, offset, end), waiting)
+            offset, waiting = end, []
+    if waiting:
+        end = offset + sum(map(len, waiting))
+        yield from _file(generation, Unit(topic_id, partition, offset, end), waiting)
+
+
+def _file(generation: Path, unit: Unit, batches: list[pa.RecordBatch]) -> tuple[Piece, ...]:
+    return write_unit(generation, unit, _decoded(unit.first, batches))
+
+
+def _decoded(offset: int, batches: list[pa.RecordBatch]) -> Iterator[Decoded]:
+    for batch in batches:
+        count = len(batch)
+        columns: dict[str, Any] = {
+            "offset": np.arange(offset, offset + count),
+            "timestamp_type": np.zeros(count, np.int32),
+            "leader_epoch": np.full(count, NO_LEADER_EPOCH, np.int32),
+        }
+        arrays = [
+            pa.array(columns[field.name])
+            if field.name in columns
+            else batch.column(field.name).cast(field.type)
+            for field in SCHEMA
+        ]
+        offset += count
+        yield Decoded(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA), offset, [], False)

@@ -1,0 +1,235 @@
+"""Asks a server whether it has what it acknowledged, and whether its logs went back."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kgw.client import AdminClient
+from kgw.client.admin import TOPIC
+from kgw.pipeline.archive.audit import Finding
+from kgw.pipeline.archive.comparing import shown
+from kgw.pipeline.errors import DamagedRecordsError, PipelineError
+from kgw.pipeline.live.comparing import compare_part, stretches
+from kgw.pipeline.live.ends import LEVEL, Ends, SeenTopic, went_back
+from kgw.pipeline.live.journal import Journal, JournaledRecords
+from kgw.pipeline.ranges import OffsetRange
+from kgw.pipeline.wire import Reading
+from kgw.types import ZERO_TOPIC_ID, TopicId, format_uuid, parse_uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from kgw.pipeline.live.ends import Seen
+    from kgw.pipeline.live.journal import Acks, Life
+    from kgw.pipeline.wire import WireClient
+
+_READING = Reading(fail_on_data_loss=False)
+"""What retention takes while it is read is told apart afterwards."""
+
+
+@dataclass(slots=True)
+class Checked:
+    """What became of the acknowledged records of a partition."""
+
+    topic: str
+    partition: int
+    acknowledged: int = 0
+    confirmed: int = 0
+    """They are there, with the content that was acknowledged."""
+    removed: int = 0
+    """Below the log start offset: by retention or DeleteRecords."""
+    compacted: int = 0
+    """Not there, in a topic that is compacted."""
+    unread: int = 0
+    """Behind a batch that cannot be read."""
+    absent: list[int] = field(default_factory=list)
+    altered: list[int] = field(default_factory=list)
+    moved: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many acknowledged records there are, and how many of each kind."""
+        return {
+            "acknowledged": self.acknowledged,
+            "confirmed": self.confirmed,
+            "removed": self.removed,
+            "compacted": self.compacted,
+            "unread": self.unread,
+            "lost": len(self.absent),
+            "altered": len(self.altered),
+        }
+
+
+class LiveAudit:
+    """Looks at topics, once or again and again; what a look has seen is what the next one expects.
+
+    `counts` says what became of acknowledged records, by topic and partition.
+    """
+
+    def __init__(
+        self,
+        wire: WireClient,
+        topics: Collection[str],
+        journals: Iterable[Path],
+        before: Mapping[str, SeenTopic],
+    ) -> None:
+        """Look at some topics; without any, at those of the journals and of an earlier look."""
+        self.counts: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
+        self._wire = wire
+        self._topics = topics
+        self._journals = [Journal(path) for path in journals]
+        self.seen: Seen = {
+            topic: one for topic, one in before.items() if not topics or topic in topics
+        }
+
+    def look(self) -> list[tuple[str, Finding]]:
+        """Return topics and what is wrong with them; each line of a journal is looked for once.
+
+        Raises ClientError, and PipelineError for a journal that cannot be read and a topic that was
+        asked for and never seen.
+        """
+        journaled = JournaledRecords()
+        # Read first: what was acknowledged is below the ends that are asked for next.
+        for journal in self._journals:
+            journal.read_new(journaled)
+        lives = [one for one in journaled.lives if not self._topics or one.topic in self._topics]
+        known = {*self.seen, *(one.topic for one in lives)}
+        now = look(self._wire, {*self._topics, *known})
+        if absent := sorted({*self._topics} - {*now} - known):
+            raise PipelineError(f"there is no topic {', '.join(absent)}")
+        findings = list(went_back(self.seen, now))
+        for life in lives:
+            for checked, found in check_acknowledged(self._wire, life, journaled, now):
+                findings += [(life.topic, one) for one in found]
+                self.counts[checked.topic, checked.partition].update(checked.counts)
+        self.seen = now
+        return findings
+
+
+def look(wire: WireClient, topics: Iterable[str]) -> Seen:
+    """Return what topics are now, those that are no more left out. Raises ClientError."""
+    seen: Seen = {}
+    for topic in sorted(set(topics)):
+        described = wire.find_topic(topic)
+        if described is not None:
+            bounds = wire.bounds(topic, [one.partition for one in described.partitions])
+            ends = {partition: Ends(*one) for partition, one in bounds.items()}
+            seen[topic] = SeenTopic(format_uuid(described.topic_id), ends)
+    return seen
+
+
+def check_acknowledged(
+    wire: WireClient, life: Life, journaled: JournaledRecords, seen: Mapping[str, SeenTopic]
+) -> Iterator[tuple[Checked, list[Finding]]]:
+    """Yield what became of a topic's acknowledged records by partition, and what is wrong with it.
+
+    `seen` is what the topics are, looked at after the records were acknowledged. Records of open
+    and aborted transactions are in the log like others, and are compared. Raises ClientError,
+    PipelineError.
+    """
+    topic = seen.get(life.topic)
+    is_compacted = topic is not None and _is_compacted(wire, life.topic)
+    for partition, acks in journaled.partitions(life).items():
+        where = f"topic {life.topic} partition {partition}"
+        checked = Checked(life.topic, partition, len(acks.offsets))
+        findings = []
+        if len(acks.twice):
+            text = f"{where}: acknowledged for two records, {shown(acks.twice.tolist())}"
+            findings.append(Finding(LEVEL, "offset given twice", text))
+        problem = _problem_of(life, partition, topic)
+        if problem is not None:
+            name, why = problem
+            text = f"{where}: {len(acks.offsets)} records were acknowledged, {why}"
+            findings.append(Finding(LEVEL, name, text))
+            checked.absent = acks.offsets.tolist()
+        elif topic is not None:
+            topic_id = TopicId(parse_uuid(topic.topic_id))
+            ends = topic.partitions[partition]
+            damage = _compare(wire, acks, checked, ends, topic_id)
+            findings += _findings(checked, damage, ends.end_offset, is_compacted=is_compacted)
+        yield checked, findings
+
+
+def _problem_of(life: Life, partition: int, topic: SeenTopic | None) -> tuple[str, str] | None:
+    """Return why no record of a partition can be there: the finding's name, and a text."""
+    if topic is None:
+        return "missing topic", "the topic is no more"
+    if life.topic_id not in {None, topic.topic_id} and topic.topic_id != format_uuid(ZERO_TOPIC_ID):
+        return "recreated topic", f"the topic had the id {life.topic_id} and has {topic.topic_id}"
+    if partition not in topic.partitions:
+        return "missing partition", "the partition is no more"
+    return None
+
+
+def _is_compacted(wire: WireClient, topic: str) -> bool:
+    settings = wire.call(AdminClient(wire.client).describe_settings(TOPIC, topic))
+    policy = next((one.value for one in settings if one.name == "cleanup.policy"), None)
+    return "compact" in (policy or "")
+
+
+def _compare(
+    wire: WireClient, acks: Acks, checked: Checked, ends: Ends, topic_id: TopicId
+) -> DamagedRecordsError | None:
+    """Compare a partition's records; return what ended that early, if something did."""
+    topic, partition = checked.topic, checked.partition
+    damage = None
+    low, high = acks.offsets.searchsorted(ends)
+    checked.removed = int(low)
+    checked.absent = acks.offsets[high:].tolist()
+    for first, stop in stretches(acks.offsets[low:high]):
+        wanted = OffsetRange(topic, partition, first, stop, topic_id)
+        position = first
+        try:
+            for decoded in wire.decoded(
+                wanted, columns=("offset", "key", "value"), reading=_READING
+            ):
+                found = compare_part(acks, decoded.batch, position, decoded.next_offset)
+                position = decoded.next_offset
+                checked.confirmed += found.confirmed
+                checked.absent += found.absent
+                checked.altered += found.altered
+                checked.moved |= found.moved
+        except DamagedRecordsError as error:
+            checked.unread = int(high - acks.offsets.searchsorted(position))
+            damage = error
+            break
+        # What is skipped at the end of a range is not decoded.
+        skipped = slice(*acks.offsets.searchsorted([position, stop]))
+        checked.absent += acks.offsets[skipped].tolist()
+    if checked.absent:
+        # What was removed while it was read is no loss; what moves back now, the next look tells.
+        start = wire.bounds(topic, [partition])[partition].earliest
+        left = [offset for offset in checked.absent if offset >= start]
+        checked.removed += len(checked.absent) - len(left)
+        checked.absent = sorted(left)
+    return damage
+
+
+def _findings(
+    checked: Checked,
+    damage: DamagedRecordsError | None,
+    end_offset: int,
+    *,
+    is_compacted: bool,
+) -> list[Finding]:
+    """Return what is wrong with a partition; sets aside what compaction may have removed."""
+    where = f"topic {checked.topic} partition {checked.partition}"
+    findings = []
+    if damage is not None:
+        text = f"{damage}; {checked.unread} acknowledged records from there on were not read"
+        findings.append(Finding(LEVEL, "damaged records", text))
+    if is_compacted:
+        kept = [offset for offset in checked.absent if offset >= end_offset]
+        checked.compacted = len(checked.absent) - len(kept)
+        checked.absent = kept
+    for name, offsets in (("lost record", checked.absent), ("altered record", checked.altered)):
+        if offsets:
+            text = f"{where}: {shown(offsets)}"
+            moved = [offset for offset in offsets if offset in checked.moved]
+            if moved:
+                text += f"; the content of offset {moved[0]} is at {checked.moved[moved[0]]}"
+            findings.append(Finding(LEVEL, name, text))
+    return findings

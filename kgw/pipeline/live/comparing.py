@@ -1,0 +1,74 @@
+"""Acknowledged records beside those of their partition. Pure."""
+
+from __future__ import annotations
+
+from itertools import starmap
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from kgw.client.ack_journal import content_crc
+from kgw.pipeline.live.journal import UNKNOWN_CRC
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from kgw.pipeline.live.journal import Acks
+
+_STRETCH_OFFSETS = 10_000
+"""Offsets between two acknowledged ones that are read along: less than another look-up costs."""
+
+
+class Compared(NamedTuple):
+    """What became of the acknowledged records between two offsets."""
+
+    confirmed: int
+    absent: list[int]
+    altered: list[int]
+    moved: dict[int, int]
+    """Of the absent and altered ones: where a record of the same content is instead."""
+
+
+def stretches(offsets: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Return ranges that have all of some offsets, which rise; ends are exclusive."""
+    if not len(offsets):
+        return []
+    gaps = np.flatnonzero(np.diff(offsets) > _STRETCH_OFFSETS)
+    firsts = offsets[np.append(0, gaps + 1)]
+    lasts = offsets[np.append(gaps, len(offsets) - 1)]
+    return [(int(first), int(last) + 1) for first, last in zip(firsts, lasts, strict=True)]
+
+
+def compare_part(acks: Acks, batch: pa.RecordBatch, first: int, end: int) -> Compared:
+    """Compare the acknowledged records from `first` up to `end` with all that the log has there.
+
+    `batch` has the columns offset, key and value. Without a CRC it counts that there is a record.
+    """
+    low, high = np.searchsorted(acks.offsets, [first, end])
+    wanted, wanted_crcs = acks.offsets[low:high], acks.crcs[low:high]
+    offsets = batch.column("offset").to_numpy()
+    is_there = np.isin(wanted, offsets, assume_unique=True)
+    absent = wanted[~is_there]
+    rows = np.searchsorted(offsets, wanted[is_there])
+    expected = wanted_crcs[is_there]
+    differs = (_crcs(batch, rows) != expected) & (expected != UNKNOWN_CRC)
+    altered = wanted[is_there][differs]
+    moved = {}
+    if len(absent) or len(altered):
+        crcs = dict(zip(wanted.tolist(), wanted_crcs.tolist(), strict=True))
+        is_confirmed = np.isin(offsets, wanted[is_there][~differs], assume_unique=True)
+        others = np.flatnonzero(~is_confirmed)
+        places = dict(zip(_crcs(batch, others).tolist(), offsets[others].tolist(), strict=True))
+        for offset in (*absent.tolist(), *altered.tolist()):
+            if crcs[offset] in places:
+                moved[offset] = places[crcs[offset]]
+    return Compared(len(rows) - len(altered), absent.tolist(), altered.tolist(), moved)
+
+
+def _crcs(batch: pa.RecordBatch, rows: NDArray[np.intp]) -> NDArray[np.int64]:
+    if not len(rows):
+        return np.empty(0, np.int64)
+    chosen = batch.select(["key", "value"]).take(rows)
+    pairs = zip(*(chosen.column(name).to_pylist() for name in ("key", "value")), strict=True)
+    return np.fromiter(starmap(content_crc, pairs), np.int64, len(rows))

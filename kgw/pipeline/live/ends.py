@@ -1,0 +1,97 @@
+"""Where partitions begin and end, as they were seen before and as they are. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.pipeline.archive.audit import Finding
+from kgw.pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+LEVEL: Final = 4
+FORMAT: Final = "kgw-live-audit"
+
+
+class Ends(NamedTuple):
+    """Where a partition begins and ends."""
+
+    log_start_offset: int
+    end_offset: int
+
+
+class SeenTopic(NamedTuple):
+    """A topic at some moment."""
+
+    topic_id: str
+    partitions: dict[int, Ends]
+
+
+Seen = dict[str, SeenTopic]
+"""By the topics' names."""
+
+
+def went_back(
+    before: Mapping[str, SeenTopic], now: Mapping[str, SeenTopic]
+) -> Iterator[tuple[str, Finding]]:
+    """Yield what no topic does by itself, with its name; topics that are new are none of it."""
+    for topic, then in sorted(before.items()):
+        seen = now.get(topic)
+        if seen is None:
+            yield (
+                topic,
+                Finding(LEVEL, "missing topic", f"topic {topic} (id {then.topic_id}) is no more"),
+            )
+            continue
+        if seen.topic_id != then.topic_id:
+            text = f"topic {topic} had the id {then.topic_id} and has {seen.topic_id}"
+            yield topic, Finding(LEVEL, "recreated topic", text)
+            continue
+        for partition, (start, end) in sorted(then.partitions.items()):
+            where = f"topic {topic} partition {partition}"
+            ends = seen.partitions.get(partition)
+            if ends is None:
+                yield topic, Finding(LEVEL, "missing partition", f"{where} is no more")
+                continue
+            if ends.end_offset < end:
+                text = f"{where}: the log ended at offset {end} and ends at {ends.end_offset}"
+                yield topic, Finding(LEVEL, "end went back", text)
+            if ends.log_start_offset < start:
+                text = f"{where}: the log began at offset {start} and begins at "
+                yield topic, Finding(LEVEL, "start went back", f"{text}{ends.log_start_offset}")
+
+
+def to_json(seen: Mapping[str, SeenTopic]) -> dict[str, object]:
+    """Return what a state file holds."""
+    return {
+        "format": FORMAT,
+        "topics": {
+            topic: {
+                "topic_id": one.topic_id,
+                "partitions": {
+                    str(partition): list(ends) for partition, ends in sorted(one.partitions.items())
+                },
+            }
+            for topic, one in sorted(seen.items())
+        },
+    }
+
+
+def from_json(kept: object) -> Seen:
+    """Read what `to_json` has returned. Raises PipelineError for anything else."""
+    try:
+        if kept["format"] != FORMAT:  # type: ignore[index] # whatever it may be is refused below
+            raise KeyError
+        return {
+            topic: SeenTopic(
+                str(one["topic_id"]),
+                {
+                    int(partition): Ends(int(start), int(end))
+                    for partition, (start, end) in one["partitions"].items()
+                },
+            )
+            for topic, one in kept["topics"].items()  # type: ignore[index]
+        }
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise PipelineError("it is no state of an audit of level 4") from None

@@ -1,0 +1,113 @@
+"""What was acknowledged, by partition, from journals of clients."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from kgw.client.ack_journal import read_journal_line
+from kgw.pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+UNKNOWN_CRC = -1
+
+
+class JournalError(PipelineError):
+    """A journal that cannot be read: says of which file and line."""
+
+
+class Life(NamedTuple):
+    """A topic, and which one of that name; None where the journal does not say so."""
+
+    topic: str
+    topic_id: str | None
+
+
+class Acks(NamedTuple):
+    """Acknowledged records of a partition, in order, each offset once."""
+
+    offsets: NDArray[np.int64]
+    crcs: NDArray[np.int64]
+    """`UNKNOWN_CRC` where the journal does not say what a record held."""
+    twice: NDArray[np.int64]
+    """Offsets that were acknowledged for two records which differ: only the later is above."""
+
+
+class Journal:
+    """Reads a journal that may grow: each line once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._position = 0
+        self._lines = 0
+
+    def read_new(self, into: JournaledRecords) -> int:
+        """Take the whole lines that have come since; return how many. Raises JournalError.
+
+        A line without its end is left: whoever writes it was killed, or is not done.
+        """
+        count = 0
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._position)
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        break
+                    self._position += len(line)
+                    self._lines += 1
+                    if line.strip():
+                        into.add(line, f"{self._path}:{self._lines}")
+                        count += 1
+        except OSError as error:
+            raise JournalError(f"{self._path}: {error.strerror}") from None
+        return count
+
+
+class JournaledRecords:
+    """What journals say was acknowledged: 16 bytes for each record."""
+
+    def __init__(self) -> None:
+        self._rows: dict[Life, dict[int, tuple[array[int], array[int]]]] = {}
+
+    @property
+    def lives(self) -> list[Life]:
+        """The topics that have acknowledged records, by name."""
+        return sorted(self._rows, key=lambda one: (one.topic, one.topic_id or ""))
+
+    def add(self, line: bytes, place: str) -> None:
+        """Take a line of a journal. Raises JournalError."""
+        try:
+            said = read_journal_line(line)
+        except ValueError as error:
+            raise JournalError(f"{place}: {error}") from None
+        partitions = self._rows.setdefault(Life(said.topic, said.topic_id), {})
+        offsets, crcs = partitions.setdefault(said.partition, (array("q"), array("q")))
+        offsets.append(said.offset)
+        crcs.append(UNKNOWN_CRC if said.crc is None else said.crc)
+
+    def partitions(self, life: Life) -> dict[int, Acks]:
+        """Return what was acknowledged of a topic, by partition."""
+        return {
+            partition: _acks(offsets, crcs)
+            for partition, (offsets, crcs) in sorted(self._rows[life].items())
+        }
+
+
+def _acks(offsets: array[int], crcs: array[int]) -> Acks:
+    all_offsets: NDArray[Any] = np.array(offsets, np.int64)
+    all_crcs: NDArray[Any] = np.array(crcs, np.int64)
+    # Stable: of one offset the line that came last is last.
+    order = np.argsort(all_offsets, kind="stable")
+    sorted_offsets, sorted_crcs = all_offsets[order], all_crcs[order]
+    is_again = sorted_offsets[1:] == sorted_offsets[:-1]
+    is_known = (sorted_crcs[1:] != UNKNOWN_CRC) & (sorted_crcs[:-1] != UNKNOWN_CRC)
+    differs = is_again & is_known & (sorted_crcs[1:] != sorted_crcs[:-1])
+    is_last = np.append(~is_again, True)
+    twice = np.unique(sorted_offsets[1:][differs])
+    return Acks(sorted_offsets[is_last], sorted_crcs[is_last], twice)

@@ -1,0 +1,302 @@
+"""Tables: queries over topics, each table fixed when the first query names it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import col
+from pyspark.sql.types import IntegerType, StructField, StructType
+
+from kgw.pipeline.archive.errors import ArchiveError
+from kgw.pipeline.archive.lives import archived_lives, archived_topics
+from kgw.pipeline.errors import OptionError
+from kgw.pipeline.spark_errors import quiet
+from kgw.pipeline.sql.columns import MARK, UNDECODED, check_decoding, of_system, shown
+from kgw.pipeline.sql.decoding import (
+    decoded_frame,
+    given_fields,
+    inferred_fields,
+)
+from kgw.pipeline.sql.snapshot import Snapshot, look
+from kgw.pipeline.sql.tail import SPARK_SCHEMA, tail_frame
+from kgw.pipeline.wire import WireClient, parse_bootstrap
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from uuid import UUID
+
+    from pyspark.sql import SparkSession
+
+_SETTINGS: Final = {
+    # The files of a table are known, and local: no job of Spark looks for them.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
+}
+_GLOB: Final = re.compile(r"([*?\[\]{}\\])")
+_NAME: Final = re.compile(r"`((?:[^`]|``)+)`")
+
+
+def tables(
+    spark: SparkSession,
+    bootstrap: str | None = None,
+    *,
+    archive: Path | str | None = None,
+    topic_ids: Collection[UUID] = (),
+    decode: str | None = None,
+    schema: str | Mapping[str, str] | None = None,
+) -> Tables:
+    """Return topics as tables: what an archive has, and what the server at `bootstrap` has since.
+
+    Without `bootstrap` tables have what is archived alone, without `archive` what is in the log.
+    `topic_ids` name the lives that are meant of topics that have several. With `decode="json"` the
+    fields of values are columns: those of `schema`, as in `id INT, name STRING`, which may be given
+    by topic, or else those of the first records. Raises OptionError, ArchiveError.
+    """
+    if bootstrap is None and archive is None:
+        raise OptionError("neither an archive nor a server is given: there is nothing to query")
+    if bootstrap is not None:
+        parse_bootstrap(bootstrap)
+    root = None if archive is None else Path(archive)
+    check_decoding(decode)
+    if schema is not None and decode is None:
+        raise OptionError("a schema says what values are decoded to, and no decoding is given")
+    there = set()
+    if root is not None:
+        there = {life for topic in archived_topics(root) for life in archived_lives(root, topic)}
+    for one in topic_ids:
+        if one not in there:
+            raise ArchiveError(f"there is no archive of a topic with topic id {one}")
+    return Tables(
+        spark,
+        bootstrap,
+        root=root,
+        topic_ids=tuple(topic_ids),
+        is_decoded=decode is not None,
+        schema=schema,
+    )
+
+
+class Query(NamedTuple):
+    """What a query returns: rows, and the places of the columns that are shown."""
+
+    frame: DataFrame
+    places: list[int]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns that are shown."""
+        return [self.frame.columns[place] for place in self.places]
+
+    def shown(self) -> DataFrame:
+        """Return what the user has asked for."""
+        names = self.frame.columns
+        if len(self.places) == len(names):
+            return self.frame
+        # By place: a name may stand there twice.
+        unique = self.frame.toDF(*(f"_{place}" for place in range(len(names))))
+        return unique.select(*(col(f"_{place}").alias(names[place]) for place in self.places))
+
+    def with_columns_below(self, names: tuple[str, ...]) -> Query | None:
+        """Return the rows with columns of what is selected from, which `places` do not count.
+
+        None where there are none: of a row that is made of several, or one of several tables.
+        """
+        try:
+            with quiet():
+                # To sort by a column that is not selected, Spark adds it below the select list,
+                # where that changes nothing, and takes it away above the sorting.
+                plan = self.frame.sort(*names)._jdf.queryExecution().analyzed()  # noqa: SLF001
+        except AnalysisException:
+            return None
+        if plan.nodeName() == "Sort":
+            return self
+        spark = self.frame.sparkSession
+        jvm: Any = spark._jvm  # noqa: SLF001
+        made = jvm.org.apache.spark.sql.classic.Dataset.ofRows(
+            spark._jsparkSession,  # noqa: SLF001
+            plan.child().child(),
+        )
+        return Query(DataFrame(made, spark), self.places)
+
+
+class Tables:
+    """Topics as tables; see `tables`.
+
+    A topic becomes a table when the first query names it. What it has is fixed then: all queries
+    see the same records, whatever comes, is archived or rewritten since.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        bootstrap: str | None,
+        *,
+        root: Path | None,
+        topic_ids: tuple[UUID, ...],
+        is_decoded: bool,
+        schema: str | Mapping[str, str] | None,
+    ) -> None:
+        self.session = spark.newSession()
+        """Where the tables are views; the session that was given is not changed."""
+        for name, value in _SETTINGS.items():
+            self.session.conf.set(name, value)
+        self.snapshots: dict[str, Snapshot] = {}
+        """What each table has, by topic."""
+        self.notes: list[str] = []
+        """What somebody who reads results should know of the tables."""
+        self._bootstrap = bootstrap
+        self._root = root
+        self._topic_ids = topic_ids
+        self._is_decoded = is_decoded
+        self._schema = schema
+        self._frames: dict[str, DataFrame] = {}
+
+    def sql(self, query: str) -> DataFrame:
+        """Return what a query over topics returns; topics are named as tables are, `a-b` quoted.
+
+        Raises ArchiveError for a topic that is not there, or whose archive and log do not meet,
+        ClientError, PipelineError, and Spark's AnalysisException and ParseException.
+        """
+        return self.query(query).shown()
+
+    def query(self, query: str) -> Query:
+        """Return a query with the columns that are not shown; raises as `sql`."""
+        with quiet():
+            # Only a query: a command would be carried out by Spark at once.
+            parser = self.session._jsparkSession.sessionState().sqlParser()  # noqa: SLF001
+            parsed = parser.parseQuery(query).toJSON()
+            try:
+                frame = self._resolve(query)
+            except AnalysisException as error:
+                # A star has more columns than it shows, as in a union with other rows.
+                closed = self._resolve_closed(query)
+                if closed is None:
+                    raise error from None
+                return closed
+            found = Query(frame, shown(frame.columns))
+            # Numbers of columns count those that a star has.
+            counts = "UnresolvedStar" in parsed and "UnresolvedOrdinal" in parsed
+            if not counts and not _depends_on_hidden(found.shown()):
+                return found
+            closed = self._resolve_closed(query)
+            if closed is None:
+                raise OptionError(
+                    "the query names system columns, and has a star that does more than show "
+                    "columns, as with distinct, a natural join, struct(*) or order by 1: name the "
+                    "columns instead"
+                )
+            return closed
+
+    def _resolve(self, query: str) -> DataFrame:
+        """Return a query whose tables are opened as they are found to be missing."""
+        while True:
+            try:
+                return self.session.sql(query)
+            except AnalysisException as error:
+                name = _missing_table(error)
+                if name is None or name in self.snapshots:
+                    raise
+                self._open(name)
+
+    def _resolve_closed(self, query: str) -> Query | None:
+        """Return a query over tables that have no system columns; None where it needs them."""
+        try:
+            for topic, frame in self._frames.items():
+                places = shown(frame.columns)
+                frame.select(*(frame.columns[one] for one in places)).createOrReplaceTempView(
+                    f"`{topic}`"
+                )
+            frame = self.session.sql(query)
+            return Query(frame, list(range(len(frame.columns))))
+        except AnalysisException:
+            return None
+        finally:
+            for topic, frame in self._frames.items():
+                frame.createOrReplaceTempView(f"`{topic}`")
+
+    def _open(self, topic: str) -> None:
+        for other in self.snapshots:
+            if other.lower() == topic.lower():
+                raise OptionError(f"topics {other} and {topic} are the same name to Spark")
+        snapshot = self._look(topic)
+        frame = self._records(snapshot)
+        columns = [f"_{one} as {one}" for one in UNDECODED]
+        if self._is_decoded:
+            frame, columns = self._decode(frame, snapshot)
+        frame = frame.selectExpr(*columns, *of_system(is_decoded=self._is_decoded))
+        frame.createOrReplaceTempView(f"`{topic}`")
+        self._frames[topic] = frame
+        self.snapshots[topic] = snapshot
+        self.notes += [
+            f"topic {topic} partition {one.partition}: offsets {one.first} to {one.last} are "
+            + ("lost" if one.reason == "lost" else "removed by retention")
+            for one in snapshot.holes
+        ]
+        if self._root is not None and snapshot.generation is None:
+            self.notes.append(
+                f"topic {topic} is not in {self._root}: it is read from the log alone"
+            )
+
+    def _look(self, topic: str) -> Snapshot:
+        if self._bootstrap is None:
+            return look(topic, root=self._root, wire=None, topic_ids=self._topic_ids)
+        with WireClient(self._bootstrap, client_id="kgw-pipeline-sql") as wire:
+            return look(topic, root=self._root, wire=wire, topic_ids=self._topic_ids)
+
+    def _records(self, snapshot: Snapshot) -> DataFrame:
+        """Return the records of a table in the archive's columns, and where each is from."""
+        names = SPARK_SCHEMA.names
+        frames = []
+        files = sorted(snapshot.coverage.files())
+        if files and snapshot.generation is not None:
+            # The partition is in the path of a file: what is asked of it chooses files.
+            schema = StructType([*SPARK_SCHEMA.fields[1:], StructField("p", IntegerType())])
+            base = str(snapshot.generation.resolve())
+            # Spark takes paths of files, and no other, for patterns.
+            pattern = _GLOB.sub(r"\\\1", base)
+            archived = (
+                self.session.read.schema(schema)
+                .option("basePath", base)
+                .parquet(*(f"{pattern}/{one}" for one in files))
+            )
+            frames.append(
+                archived.selectExpr("p as _partition", *names[1:], "'archive' as _source")
+            )
+        if snapshot.ranges and self._bootstrap is not None:
+            tail = tail_frame(self.session, self._bootstrap, snapshot.ranges)
+            frames.append(tail.selectExpr("*", "'log' as _source"))
+        if not frames:
+            return self.session.createDataFrame([], SPARK_SCHEMA).selectExpr(
+                "*", "'log' as _source"
+            )
+        return frames[0] if len(frames) == 1 else frames[0].union(frames[1])
+
+    def _decode(self, frame: DataFrame, snapshot: Snapshot) -> tuple[DataFrame, list[str]]:
+        given = self._schema
+        if not (given is None or isinstance(given, str)):
+            given = given.get(snapshot.topic)
+        if given is not None:
+            return decoded_frame(frame, given_fields(given))
+        fields = inferred_fields(self.session, snapshot, self._bootstrap)
+        if fields.left_out:
+            self.notes.append(
+                f"topic {snapshot.topic}: fields {', '.join(fields.left_out)} are no columns, as "
+                "others have their names; _value has them"
+            )
+        return decoded_frame(frame, fields)
+
+
+def _depends_on_hidden(frame: DataFrame) -> bool:
+    plan = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - no other way to look
+    return MARK in plan.toJSON()
+
+
+def _missing_table(error: AnalysisException) -> str | None:
+    """Return the name of a table that a query names and Spark does not know."""
+    if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
+        return None
+    found = _NAME.fullmatch((error.getMessageParameters() or {}).get("relationName", ""))
+    return None if found is None else found[1].replace("``", "`")

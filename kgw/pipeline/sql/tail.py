@@ -1,0 +1,106 @@
+"""What is not archived yet, for Spark: ranges of offsets as rows in the archive's columns.
+
+Not `format("kgw")`: that asks again for topics and offsets when Spark plans, which may be long
+after a table was looked at. Here everything is fixed, the topic ids as well.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import (
+    BinaryType,
+    ByteType,
+    IntegerType,
+    LongType,
+    StructField,
+    StructType,
+)
+
+from kgw.pipeline.archive.columns import SCHEMA, encode
+from kgw.pipeline.ranges import LEAST_PIECE, OffsetRange, cut_ranges
+from kgw.pipeline.source.schema import ARROW_HEADERS_TYPE, HEADERS_TYPE, slices
+from kgw.pipeline.wire import Reading, WireClient
+from kgw.types import TopicId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+SPARK_SCHEMA: Final = StructType(
+    [
+        StructField("_partition", IntegerType()),
+        StructField("_offset", LongType()),
+        StructField("_ts_ns", LongType()),
+        StructField("_ts_ms", LongType()),
+        StructField("_ts_type", ByteType()),
+        StructField("_key", BinaryType()),
+        StructField("_value", BinaryType()),
+        StructField("_headers", HEADERS_TYPE),
+        StructField("_epoch", IntegerType()),
+    ]
+)
+"""The columns of an archive's files, as Spark sees them."""
+_ARROW_SCHEMA: Final = pa.schema(
+    [(one.name, ARROW_HEADERS_TYPE if one.name == "_headers" else one.type) for one in SCHEMA]
+)
+
+
+def tail_frame(spark: SparkSession, bootstrap: str, ranges: Sequence[OffsetRange]) -> DataFrame:
+    """Return the committed records of these ranges."""
+    spark.dataSource.register(RangesDataSource)
+    pieces = cut_ranges(ranges, pieces=spark.sparkContext.defaultParallelism, least=LEAST_PIECE)
+    told = [[*one[:4], one.topic_id.hex()] for one in pieces]
+    return (
+        spark.read.format(RangesDataSource.name())
+        .option("bootstrap", bootstrap)
+        .option("ranges", json.dumps(told))
+        .load()
+    )
+
+
+class RangesDataSource(DataSource):
+    """Ranges that were planned before, from the options `bootstrap` and `ranges`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what stands in `format(...)`."""
+        return "kgw-ranges"
+
+    def schema(self) -> StructType:
+        """Return the archive's columns."""
+        return SPARK_SCHEMA
+
+    def reader(self, schema: StructType) -> RangesReader:
+        """Return what reads them."""
+        return RangesReader(self.options["bootstrap"], json.loads(self.options["ranges"]))
+
+
+class RangesReader(DataSourceReader):
+    """Reads each range in a task of its own."""
+
+    def __init__(self, bootstrap: str, ranges: list[list[Any]]) -> None:
+        self._bootstrap = bootstrap
+        self._ranges = ranges
+
+    def partitions(self) -> list[InputPartition]:
+        """Return the ranges."""
+        return [InputPartition(one) for one in self._ranges]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield one range's records. Raises ClientError, and what `WireClient.decoded` raises."""
+        topic, index, first, end, topic_id = partition.value
+        wanted = OffsetRange(topic, index, first, end, TopicId(UUID(topic_id).bytes))
+        with WireClient(self._bootstrap, client_id="kgw-pipeline-sql") as wire:
+            for decoded in wire.decoded(wanted, reading=Reading(read_committed=True)):
+                batch = encode(decoded.batch, index)
+                arrays = [
+                    column.cast(_ARROW_SCHEMA.field(at).type)
+                    for at, column in enumerate(batch.columns)
+                ]
+                yield from slices(pa.RecordBatch.from_arrays(arrays, schema=_ARROW_SCHEMA))

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from click.testing import CliRunner
+
+from kgw.cli.main import main
+from tests.pipeline.archive.tables.archives import TOPIC_ID, Archived, table_rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from click.testing import Result
+
+
+def run(*arguments: str) -> Result:
+    """Run a command of the pipeline."""
+    return CliRunner().invoke(main, ("pipeline", *arguments), prog_name="kgw")
+
+
+def test_a_table_is_begun_and_brought_up_to_date(tmp_path: Path) -> None:
+    """Without a server; what is published is known from then on, and to the audit."""
+    archived = Archived(tmp_path)
+    archived.append(10, 20)
+    of = ("--archive", str(tmp_path), "--json")
+    first = run("publish", *of, "--table", "delta")
+    row = {"topic": "or.ders", "topic_id": str(TOPIC_ID), "table": "delta", "version": 1}
+    assert (0, [row]) == (first.exit_code, json.loads(first.stdout))
+
+    archived.append(20, 30)
+    audited = run("audit", *of)
+    (finding,) = json.loads(audited.stdout)["findings"]
+    assert (1, "table behind", 1) == (finding["level"], finding["finding"], audited.exit_code)
+    again = run("publish", *of)
+    assert [row | {"version": 2}] == json.loads(again.stdout)
+    assert archived.rows() == table_rows(archived.generation, "delta")
+    assert 0 == run("audit", *of).exit_code
+
+
+def test_mistakes_are_told_in_a_line(tmp_path: Path) -> None:
+    """No table, an unknown kind, a catalog that nothing needs, and a table that is foreign."""
+    archived = Archived(tmp_path)
+    archived.append(10, 20)
+    of = ("publish", "--archive", str(tmp_path))
+    nothing = run(*of)
+    told = f"error: {tmp_path} publishes no table; name one with --table\n"
+    assert (1, told) == (nothing.exit_code, nothing.stderr)
+    assert "'hudi' is not one of 'delta', 'iceberg'" in run(*of, "--table", "hudi").stderr
+    catalog = run(*of, "--table", "delta", "--catalog", "mine")
+    assert (2, True) == (catalog.exit_code, "--catalog is for --table iceberg" in catalog.stderr)
+
+    assert 0 == run(*of, "--table", "delta").exit_code
+    (archived.generation / "_log" / f"{1:020d}.json").unlink()
+    archived.append(30, 40)
+    foreign = run(*of)
+    assert (1, 1) == (foreign.exit_code, len(foreign.stderr.splitlines()))
+    assert "is not what was published: at version 1 it lacks p=00003" in foreign.stderr
