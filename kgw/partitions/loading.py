@@ -9,7 +9,7 @@ of a batch: of one with records, before, between or behind them, or of one witho
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.errors import ErrorCode, KafkaError
 from kgw.offsets.manager import MAX_OFFSET
@@ -17,6 +17,8 @@ from kgw.records.batch import HEADER_BYTES
 
 if TYPE_CHECKING:
     from kgw.records.batch import RecordBatch
+
+LOADING_SETTINGS: Final = frozenset({"kgw.loading", "kgw.loading.offsets"})
 
 
 class Loading(NamedTuple):
