@@ -150,6 +150,7 @@ def backfill_partition(backfill: Backfill, partition: int) -> Written:
                     position,
                     covered.next,
                     columns=_COLUMNS | {"offset"},
+                    is_checked=True,
                 )
             taken, position = _take(source, backfill.transaction_bytes, covered.next)
             wire.call(_write(wire, backfill, producer, partition, taken, position))

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+import pyarrow.parquet as pq
 import pytest
 
 from kgw.client import (
@@ -246,6 +248,23 @@ def test_what_cannot_be_restored_is_refused(served: ServedTopics, tmp_path: Path
         plan(served.wire, asked)
     with pytest.raises(ClientError, match="is for empty topics: partition 1"):
         begin(served.wire, asked)
+
+
+def test_a_file_that_was_altered_is_refused(served: ServedTopics, tmp_path: Path) -> None:
+    """A record that it lacks would look like one that compaction removed."""
+    asked = archived(served, tmp_path, "altered")
+    appended = Backfill(
+        served.address, "altered", asked.generation, asked.topic_id, "altered-again"
+    )
+    (path,) = (asked.generation / "p=00000").iterdir()
+    pq.write_table(pq.read_table(path).slice(1), path)
+    for write in (
+        partial(append.backfill_partition, appended),
+        partial(restore_partition, asked),
+    ):
+        with pytest.raises(ArchiveError, match=rf"{path.name} was altered after its commit"):
+            write(0)
+    assert 0 == served.wire.bounds("altered-again", [0])[0].latest
 
 
 def test_an_abandoned_topic_is_open(served: ServedTopics, tmp_path: Path) -> None:
