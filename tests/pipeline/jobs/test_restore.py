@@ -292,9 +292,13 @@ def test_an_append_is_handed_over(served: ServedTopics, tmp_path: Path) -> None:
     append.run(served.wire, asked, Backwards())
     with pytest.raises(ServerRefusedError, match="NOT_ENOUGH_REPLICAS"):
         produce_once(served, restored.target, 0)
-    handed = hand_over(served.wire, asked, append.plan(served.wire, asked))
+    standing = append.plan(served.wire, asked)
+    handed = hand_over(served.wire, asked, standing)
     ends = served.wire.bounds(restored.target, [0, 1])
     assert [HandOff(0, ends[0].latest), HandOff(1, ends[1].latest)] == handed
     assert handed[0].offset == produce_once(served, restored.target, 0)
     expected = [one[1:] for one in records(served, "appended", 0)]
     assert expected == [one[1:] for one in records(served, restored.target, 0)][1:-1]
+    # As if somebody else had let them in: where they went on, nobody knows.
+    with pytest.raises(ArchiveError, match="kgw.loading was taken away before"):
+        hand_over(served.wire, asked, standing)
