@@ -300,5 +300,5 @@ def test_an_append_is_handed_over(served: ServedTopics, tmp_path: Path) -> None:
     expected = [one[1:] for one in records(served, "appended", 0)]
     assert expected == [one[1:] for one in records(served, restored.target, 0)][1:-1]
     # As if somebody else had let them in: where they went on, nobody knows.
-    with pytest.raises(ArchiveError, match="kgw.loading was taken away before"):
+    with pytest.raises(ArchiveError, match=r"kgw\.loading was taken away before"):
         hand_over(served.wire, asked, standing)
