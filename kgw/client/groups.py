@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kgw.client.admin import describe_configs
 from kgw.client.coordinators import coordinator_connection
@@ -32,6 +32,8 @@ from kgw.protocol.messages.offset_delete import (
 from kgw.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
 
     from kgw.client.client import AsyncClient
     from kgw.client.connection import Connection
+
+PlacesT = TypeVar("PlacesT", OffsetFetchRequestTopic, OffsetFetchRequestTopics)
 
 GROUP = 32
 """Resource type of DescribeConfigs."""
@@ -149,9 +153,13 @@ class GroupClient:
             raise
 
     async def offsets(
-        self, group_id: str, *, require_stable: bool = False
+        self,
+        group_id: str,
+        *,
+        of: Mapping[str, Sequence[int]] | None = None,
+        require_stable: bool = False,
     ) -> dict[tuple[str, int], GroupOffset]:
-        """Return everything that a group has committed, by topic and partition.
+        """Return what a group has committed, by topic and partition; `of` names those it is for.
 
         Only the other errors of a partition are raised than that its offset is damaged. With
         `require_stable` UNSTABLE_OFFSET_COMMIT is one: an open transaction may change the offset.
@@ -160,25 +168,23 @@ class GroupClient:
         version = connection.spoken_version(
             OffsetFetchRequest, _STABLE if require_stable else 2, _BY_NAME
         )
-        answer = await connection.ask(
-            OffsetFetchRequest(
-                groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)],
-                require_stable=require_stable,
-            )
-            if version >= _SEVERAL
-            else OffsetFetchRequest(group_id=group_id, topics=None, require_stable=require_stable),
-            OffsetFetchResponse,
-            version=version,
-        )
+        request = OffsetFetchRequest(require_stable=require_stable)
+        if version >= _SEVERAL:
+            topics = _places(OffsetFetchRequestTopics, of)
+            request.groups = [OffsetFetchRequestGroup(group_id=group_id, topics=topics)]
+        else:
+            request.group_id = group_id
+            request.topics = _places(OffsetFetchRequestTopic, of)
+        answer = await connection.ask(request, OffsetFetchResponse, version=version)
         what = f"cannot get the offsets of group {group_id}"
         refuse(answer.error_code, what)
-        topics: Sequence[OffsetFetchResponseTopic | OffsetFetchResponseTopics] = answer.topics
+        answers: Sequence[OffsetFetchResponseTopic | OffsetFetchResponseTopics] = answer.topics
         if version >= _SEVERAL:
             (group,) = answer.groups
             refuse(group.error_code, what)
-            topics = group.topics
+            answers = group.topics
         found: dict[tuple[str, int], GroupOffset] = {}
-        for topic in topics:
+        for topic in answers:
             for one in topic.partitions:
                 place = (topic.name, one.partition_index)
                 if one.error_code == ErrorCode.CORRUPT_MESSAGE:
@@ -325,3 +331,10 @@ def _partitions(assignment: bytes) -> tuple[tuple[str, int], ...] | None:
             (one.topic, index) for one in assigned.assigned_partitions for index in one.partitions
         )
     )
+
+
+def _places(kind: type[PlacesT], of: Mapping[str, Sequence[int]] | None) -> list[PlacesT] | None:
+    """Return partitions of topics as a request has them; None for all."""
+    if of is None:
+        return None
+    return [kind(name=name, partition_indexes=list(indexes)) for name, indexes in of.items()]

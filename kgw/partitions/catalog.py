@@ -24,6 +24,7 @@ from kgw.errors import ErrorCode, KafkaError, KgwError, StorageError
 from kgw.partitions.appending import CheckThread
 from kgw.partitions.encoded_topics import EncodedTopics
 from kgw.partitions.hold import nothing_committed
+from kgw.partitions.loading import LOADING_SETTINGS
 from kgw.partitions.partition import Partition, most_grown
 from kgw.partitions.steady_time import JumpWatch
 from kgw.partitions.topic import (
@@ -526,20 +527,53 @@ class TopicCatalog:
     async def _configure(self, topic: Topic, change: ConfigChange) -> None:
         async with self._lock(topic.name):
             self._check_exists(topic)
+            before = topic.config.own
             own = self._own_settings(change(topic.config.own_texts()))
             config = TopicConfig(own, self._config)
-            _check_empty(topic, config)
-            row, before = topic.row()._replace(configs=config.own_texts()), topic.row()
-            await self._backend.state.apply([Change(TOPIC, row.key, row.encode())])
+            row = topic.row()._replace(configs=config.own_texts())
+            if config.loading is not None and config.loading != topic.config.loading:
+                await self._begin_loading(topic, config)
             try:
-                # What came meanwhile would be taken for something that was loaded.
-                _check_empty(topic, config)
-            except KafkaError:
-                await self._backend.state.apply([Change(TOPIC, before.key, before.encode())])
+                await self._backend.state.apply([Change(TOPIC, row.key, row.encode())])
+            except BaseException:
+                topic.config = TopicConfig(before, self._config)
                 raise
             self._backend.describe_topic(topic.topic_id, row.encode())
             config = TopicConfig(own, self._config)
             await take_turns(topic.configure(config, self._config_share()))
+
+    async def _begin_loading(self, topic: Topic, config: TopicConfig) -> None:
+        """Let only the one write that a changed configuration names, before that is durable.
+
+        What others wrote meanwhile would be taken for something that was loaded. Raises KafkaError
+        when the topic is being loaded already, or cannot be loaded in this way.
+        """
+        loading = topic.config.loading
+        if loading is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"topic {topic.name} is being loaded: take kgw.loading={loading.transactional_id} "
+                "away first",
+            )
+        if config.loading is not None and config.loading.keeps_offsets:
+            await self.opened()
+            self._check_empty(topic)
+        others = {n: value for n, value in topic.config.own.items() if n not in LOADING_SETTINGS}
+        changed = {n: value for n, value in config.own.items() if n in LOADING_SETTINGS}
+        topic.config = TopicConfig({**others, **changed}, self._config)
+
+    def _check_empty(self, topic: Topic) -> None:
+        """Raise KafkaError unless nothing has ever been stored in a topic's partitions."""
+        for key in self._keys_here(topic.row()):
+            partition = topic.partitions.get(key.partition)
+            end_offset = None if partition is None else partition.log.end_offset
+            if end_offset != 0:
+                found = "is not open" if end_offset is None else f"ends at offset {end_offset}"
+                raise KafkaError(
+                    ErrorCode.INVALID_CONFIG,
+                    f"kgw.loading.offsets=original is for empty topics: partition {key.partition} "
+                    f"of {topic.name} {found}",
+                )
 
     def _own_settings(self, texts: Mapping[str, str | None]) -> dict[str, Value]:
         """Return a topic's own settings as values. Raises KafkaError INVALID_CONFIG."""
@@ -712,21 +746,6 @@ class TopicCatalog:
                 ErrorCode.POLICY_VIOLATION,
                 f"{added_count} partitions beside {self._partition_count}: at most {limit} "
                 "are served (kgw.partitions.max)",
-            )
-
-
-def _check_empty(topic: Topic, config: TopicConfig) -> None:
-    """Raise KafkaError when records are to keep their offsets where there are others already."""
-    loading = config.loading
-    if loading is None or not loading.keeps_offsets or loading == topic.config.loading:
-        return
-    for partition in topic.partitions.values():
-        end_offset = partition.log.end_offset
-        if end_offset:
-            raise KafkaError(
-                ErrorCode.INVALID_CONFIG,
-                f"kgw.loading.offsets=original is for empty topics: partition {partition.index} of "
-                f"{topic.name} ends at offset {end_offset}",
             )
 
 

@@ -9,7 +9,7 @@ of a batch: of one with records, before, between or behind them, or of one witho
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.errors import ErrorCode, KafkaError
 from kgw.offsets.manager import MAX_OFFSET
@@ -17,6 +17,8 @@ from kgw.records.batch import HEADER_BYTES
 
 if TYPE_CHECKING:
     from kgw.records.batch import RecordBatch
+
+LOADING_SETTINGS: Final = frozenset({"kgw.loading", "kgw.loading.offsets"})
 
 
 class Loading(NamedTuple):
@@ -41,14 +43,20 @@ class Loading(NamedTuple):
                 "away, only that transactional id writes",
             )
 
-    def check_place(self, batch: RecordBatch, end_offset: int) -> None:
+    def check_place(self, batch: RecordBatch, end_offset: int, *, is_relaxed: bool) -> None:
         """Raise KafkaError when a batch with offsets of its own does not go on at `end_offset`.
 
         OFFSET_OUT_OF_RANGE for another offset; INVALID_RECORD for a batch of an idempotent or
         transactional producer: sequences and markers would take offsets that are not theirs.
+        POLICY_VIOLATION where a power loss would move the end, and leave out what was answered.
         """
         if not self.keeps_offsets:
             return
+        if is_relaxed:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                "kgw.loading.offsets=original goes with kgw.durability=strict alone",
+            )
         if batch.has_producer_id or batch.is_transactional:
             raise KafkaError(
                 ErrorCode.INVALID_RECORD,

@@ -549,9 +549,11 @@ class Partition:
             self._refuse_unverified(batch, verified, now_ms)
         # Again: loading may have begun or ended since it came.
         self._check_loader(batch, transactional_id, now_ms)
-        loading = self.topic.config.loading
-        if loading is not None:
-            loading.check_place(batch, self.log.end_offset)
+        config = self.topic.config
+        if config.loading is not None:
+            config.loading.check_place(
+                batch, self.log.end_offset, is_relaxed=config.log_settings.is_relaxed
+            )
         return self._enter(batch, now_ms, append_time_ms)
 
     def _enter(self, batch: RecordBatch, now_ms: int, append_time_ms: int) -> Appended:

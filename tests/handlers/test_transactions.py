@@ -352,8 +352,10 @@ def let_partitions_ask(monkeypatch: pytest.MonkeyPatch, at_once: bool = False) -
         *,
         zstd_allowed: bool = True,
         verify: Callable[[RecordBatch], Completion[ErrorCode]] | None = None,
+        transactional_id: str | None = None,
     ) -> Appended:
         assert verify is not None
+        assert ID == transactional_id
         asked, result = verify(read_batch(records)), QueuedAppend()
 
         def enter(asked: Completion[ErrorCode]) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from kgw.backend.memory import MemoryBackend
 from kgw.config import Config
-from kgw.errors import ErrorCode, KafkaError
+from kgw.errors import ErrorCode, KafkaError, StorageError
 from kgw.partitions.loading import Loading
 from kgw.partitions.topic_config import TopicConfig
 from kgw.protocol.api_keys import ApiKey
@@ -265,6 +265,18 @@ async def test_original_offsets_are_for_empty_topics() -> None:
         assert "retention.ms" not in topic_of(gateway).config.own
 
 
+async def test_nothing_is_loaded_where_a_power_loss_moves_the_end() -> None:
+    """The setting may have come after the job has looked; when it has gone, the job goes on."""
+    async with InProcessGateway() as gateway:
+        await create_topic(gateway, **ORIGINAL)
+        assert (0, None) == await alter(gateway, kgw_durability="relaxed")
+        answer = await load(gateway, make_sparse_batch(0, 2, {1: b"v"}))
+        assert ErrorCode.POLICY_VIOLATION == answer.error_code
+        assert "kgw.durability=strict" in (answer.error_message or "")
+        assert (0, None) == await alter(gateway, kgw_durability=None)
+        assert 0 == (await load(gateway, make_sparse_batch(0, 2, {1: b"v"}))).error_code
+
+
 async def test_original_offsets_outlast_other_changes_and_a_restart() -> None:
     """The job goes on; another one is refused, since it has not loaded what is there."""
     async with InProcessGateway() as gateway:
@@ -278,29 +290,43 @@ async def test_original_offsets_outlast_other_changes_and_a_restart() -> None:
         assert ErrorCode.INVALID_CONFIG == (await alter(gateway, kgw_loading="other"))[0]
 
 
-async def test_what_comes_while_the_setting_is_stored_keeps_it_out(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("is_stored", [True, False], ids=["stored", "not stored"])
+async def test_nobody_else_writes_while_the_setting_is_stored(
+    monkeypatch: pytest.MonkeyPatch, *, is_stored: bool
 ) -> None:
-    """The row that was written meanwhile is taken back."""
+    """What came then would be taken for loaded; a setting that is not stored lets it in again."""
     async with InProcessGateway() as gateway:
-        topic = await create_topic(gateway)
+        topic = await create_topic(gateway, kgw_loading_offsets="original", retention_ms="5")
         state = gateway.gateway.backend.state
         apply = type(state).apply
-        written: list[list[object]] = []
+        codes: list[int] = []
 
-        async def apply_late(self: object, changes: list[object]) -> None:
-            if not written:
-                await produce(gateway, batch())
-            written.append(changes)
-            await apply(state, changes)  # type: ignore[arg-type]
+        async def apply_late(self: object, changes: list[Any]) -> None:
+            codes.append((await produce(gateway, batch())).error_code)
+            if not is_stored:
+                raise StorageError("no room")
+            await apply(state, changes)
 
-        monkeypatch.setattr(type(state), "apply", apply_late)
-        code, _ = await alter(gateway, kgw_loading="job-", kgw_loading_offsets="original")
-        assert (ErrorCode.INVALID_CONFIG, 2) == (code, len(written))
-        assert topic.config.loading is None
-        backend = gateway.gateway.backend
-    async with InProcessGateway(backend=backend) as gateway:
-        assert topic_of(gateway).config.loading is None
+        with monkeypatch.context() as patch:
+            patch.setattr(type(state), "apply", apply_late)
+            code, _ = await alter(gateway, kgw_loading="job-", retention_ms="6")
+        assert [ErrorCode.NOT_ENOUGH_REPLICAS] == codes
+        assert (ErrorCode.NONE if is_stored else ErrorCode.KAFKA_STORAGE_ERROR) == code
+        assert (Loading("job-", keeps_offsets=True) if is_stored else None) == topic.config.loading
+        assert (6 if is_stored else 5) == topic.config.own["retention.ms"]
+        assert is_stored != ((await produce(gateway, batch())).error_code == 0)
+
+
+async def test_only_one_job_loads() -> None:
+    """One that asked before another began, and begins after it, would take its place."""
+    async with InProcessGateway() as gateway:
+        await create_topic(gateway, **LOADING)
+        for changes in ({"kgw_loading": "other"}, {"kgw_loading_offsets": "original"}):
+            code, message = await alter(gateway, **changes)
+            assert ErrorCode.INVALID_CONFIG == code
+            assert "is being loaded: take kgw.loading=job- away first" in (message or "")
+        assert (0, None) == await alter(gateway, kgw_loading="job-", retention_ms="5")
+        assert 0 == (await load(gateway, batch(b"a"))).error_code
 
 
 async def test_a_marker_takes_no_offset_of_those_that_are_loaded() -> None:
@@ -323,5 +349,5 @@ def test_a_batch_of_a_transaction_has_no_offset_of_its_own() -> None:
     """Its marker would take one."""
     one = make_batch([b"v"], producer_id=7, producer_epoch=0, is_transactional=True)
     with pytest.raises(KafkaError, match="has no producer id"):
-        Loading("job-", keeps_offsets=True).check_place(one, 0)
-    Loading("job-", keeps_offsets=False).check_place(one, 5)
+        Loading("job-", keeps_offsets=True).check_place(one, 0, is_relaxed=False)
+    Loading("job-", keeps_offsets=False).check_place(one, 5, is_relaxed=True)

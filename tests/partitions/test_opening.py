@@ -3,9 +3,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import pytest
+
 from kgw.backend.memory import MemoryBackend
 from kgw.config import Config
-from kgw.errors import ErrorCode, StorageError
+from kgw.errors import ErrorCode, KafkaError, StorageError
 from kgw.partitions.catalog import TopicCatalog
 from kgw.testing.clock import ManualClock
 from tests.turns import turns
@@ -126,6 +128,25 @@ async def test_a_topic_is_deleted_once_its_partitions_are_open() -> None:
     backend.is_let.set()
     await deletion
     assert ({}, []) == (dict(catalog.topics), backend.partition_keys)
+    await catalog.aclose()
+
+
+async def test_original_offsets_wait_until_all_is_open() -> None:
+    """Whether a partition is empty is not known before, nor of one that cannot be opened."""
+    backend, clock = SlowBackend(), ManualClock()
+    backend.broken = {3}
+    catalog, opening = await _restarted(backend, clock)
+    clock.advance(WAIT_S)
+    await opening
+    topic = catalog.topics["orders"]
+    loading = {"kgw.loading": "job-", "kgw.loading.offsets": "original"}
+    change = asyncio.ensure_future(catalog.configure(topic, lambda _: loading))
+    await turns(10)
+    assert not change.done()
+    backend.is_let.set()
+    with pytest.raises(KafkaError, match="partition 3 of orders is not open"):
+        await change
+    assert topic.config.loading is None
     await catalog.aclose()
 
 

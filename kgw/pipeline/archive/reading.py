@@ -36,11 +36,13 @@ def read_range(
     end: int,
     *,
     columns: frozenset[str] = ALL_COLUMNS,
+    is_checked: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records from `first` up to `end`, which is exclusive, in the order of offsets.
 
     `columns` are some of the decoder's. Raises `ArchiveError` for offsets that the partition does
-    not cover, and for a file that is missing or damaged.
+    not cover, and for a file that is missing or damaged; with `is_checked` for any other bytes than
+    were committed, before the first record of that file.
     """
     if not coverage.start <= first <= end <= coverage.next:
         raise ArchiveError(
@@ -48,6 +50,8 @@ def read_range(
         )
     for piece in coverage.pieces:
         if isinstance(piece, DataFile) and piece.first < end and first <= piece.last:
+            if is_checked:
+                check_checksum(generation, piece)
             yield from _read_file(generation, piece, first, end, columns)
 
 

@@ -81,15 +81,17 @@ class Written(NamedTuple):
 
 
 def plan(wire: WireClient, backfill: Backfill) -> list[Standing]:
-    """Return how far each partition of the archive is.
+    """Return how far each partition of the archive is, or was before what is still open.
 
     Raises ArchiveError when the target has too few partitions or is being loaded by another job,
     or the job's name belongs to another archive; ClientError.
     """
     coverage = archived_partitions(wire, backfill)
     is_loading(settings_of(wire, backfill.target), backfill)
+    # An attempt that was killed may have a transaction open, which the next attempt ends.
+    at = partial(_position, wire, backfill, require_stable=False)
     return [
-        Standing(partition, one.start, _position(wire, backfill, partition, one.start), one.next)
+        Standing(partition, one.start, at(partition, one.start), one.next)
         for partition, one in sorted(coverage.items())
     ]
 
@@ -145,7 +147,7 @@ def backfill_partition(backfill: Backfill, partition: int) -> Written:
             # it cannot go on. Only then does the position say what is written: asked before, an
             # attempt that slept would write again what another one has written meanwhile.
             producer = wire.call(transactions.begin(transactional_id, timeout_ms=_TIMEOUT_MS))
-            position = _position(wire, backfill, partition, covered.start)
+            position = _position(wire, backfill, partition, covered.start, require_stable=True)
             if position >= covered.next:
                 break
             if position != expected:
@@ -155,6 +157,7 @@ def backfill_partition(backfill: Backfill, partition: int) -> Written:
                     position,
                     covered.next,
                     columns=_COLUMNS | {"offset"},
+                    is_checked=True,
                 )
             taken, position = _take(source, backfill.transaction_bytes, covered.next)
             wire.call(_write(wire, backfill, producer, partition, taken, position))
@@ -215,11 +218,17 @@ async def _write(
     await transactions.end(producer, is_commit=True)
 
 
-def _position(wire: WireClient, backfill: Backfill, partition: int, start: int) -> int:
+def _position(
+    wire: WireClient, backfill: Backfill, partition: int, start: int, *, require_stable: bool
+) -> int:
     """Return where the last committed transaction ends in the archive."""
     groups = GroupClient(wire.client)
+    # Of this partition alone: what is open in another one is no matter here.
+    wanted = {backfill.target: [partition]}
     offsets = wire.call(
-        wire.client.retrying(lambda: groups.offsets(backfill.group_id, require_stable=True))
+        wire.client.retrying(
+            lambda: groups.offsets(backfill.group_id, of=wanted, require_stable=require_stable)
+        )
     )
     found = offsets.get((backfill.target, partition))
     if found is None:

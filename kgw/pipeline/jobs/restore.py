@@ -206,7 +206,9 @@ def _pieces(
     generation: Path, covered: PartitionCoverage, position: int
 ) -> Iterator[tuple[pa.RecordBatch, int, int]]:
     """Yield the archive's rows from a position on, and the offsets that each piece covers."""
-    found = read_range(generation, covered, position, covered.next, columns=_COLUMNS)
+    found = read_range(
+        generation, covered, position, covered.next, columns=_COLUMNS, is_checked=True
+    )
     before = next(found, _EMPTY)
     for batch in found:
         end = int(before.column("offset")[len(before) - 1].as_py()) + 1

@@ -112,6 +112,33 @@ def test_an_attempt_that_ends_in_the_middle_is_gone_on_with(
         assert records(served, name, partition) == records(served, f"{name}-target", partition)
 
 
+def test_what_a_killed_attempt_has_open_holds_up_nothing(
+    served: ServedTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its second transaction has the next position: the next attempt ends it, and goes on."""
+    asked = archived(served, tmp_path, "open", "open-target")
+    real_end = TransactionalClient.end
+    ends = 0
+
+    async def end(
+        self: TransactionalClient, producer: TransactionalProducer, *, is_commit: bool
+    ) -> None:
+        nonlocal ends
+        ends += 1
+        if ends == 2:
+            raise OSError("killed")
+        await real_end(self, producer, is_commit=is_commit)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TransactionalClient, "end", end)
+        with pytest.raises(OSError, match="killed"):
+            backfill_partition(asked, 0)
+    assert Standing(0, 0, 1000, 3000) == plan(served.wire, asked)[0]
+    run(served.wire, asked, Backwards())
+    for partition in range(2):
+        assert records(served, "open", partition) == records(served, "open-target", partition)
+
+
 def test_an_attempt_that_slept_does_not_write_again(served: ServedTopics, tmp_path: Path) -> None:
     """Another one has written all meanwhile; the sleeper finds that out before it writes."""
     asked = archived(served, tmp_path, "slept", "slept-target")

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+import pyarrow.parquet as pq
 import pytest
 
 from kgw.client import (
@@ -248,6 +250,23 @@ def test_what_cannot_be_restored_is_refused(served: ServedTopics, tmp_path: Path
         begin(served.wire, asked)
 
 
+def test_a_file_that_was_altered_is_refused(served: ServedTopics, tmp_path: Path) -> None:
+    """A record that it lacks would look like one that compaction removed."""
+    asked = archived(served, tmp_path, "altered")
+    appended = Backfill(
+        served.address, "altered", asked.generation, asked.topic_id, "altered-again"
+    )
+    (path,) = (asked.generation / "p=00000").iterdir()
+    pq.write_table(pq.read_table(path).slice(1), path)
+    for write in (
+        partial(append.backfill_partition, appended),
+        partial(restore_partition, asked),
+    ):
+        with pytest.raises(ArchiveError, match=rf"{path.name} was altered after its commit"):
+            write(0)
+    assert 0 == served.wire.bounds("altered-again", [0])[0].latest
+
+
 def test_an_abandoned_topic_is_open(served: ServedTopics, tmp_path: Path) -> None:
     """What was written stays, and the job that is still at it is told."""
     asked = archived(served, tmp_path, "left")
@@ -273,9 +292,13 @@ def test_an_append_is_handed_over(served: ServedTopics, tmp_path: Path) -> None:
     append.run(served.wire, asked, Backwards())
     with pytest.raises(ServerRefusedError, match="NOT_ENOUGH_REPLICAS"):
         produce_once(served, restored.target, 0)
-    handed = hand_over(served.wire, asked, append.plan(served.wire, asked))
+    standing = append.plan(served.wire, asked)
+    handed = hand_over(served.wire, asked, standing)
     ends = served.wire.bounds(restored.target, [0, 1])
     assert [HandOff(0, ends[0].latest), HandOff(1, ends[1].latest)] == handed
     assert handed[0].offset == produce_once(served, restored.target, 0)
     expected = [one[1:] for one in records(served, "appended", 0)]
     assert expected == [one[1:] for one in records(served, restored.target, 0)][1:-1]
+    # As if somebody else had let them in: where they went on, nobody knows.
+    with pytest.raises(ArchiveError, match=r"kgw\.loading was taken away before"):
+        hand_over(served.wire, asked, standing)
