@@ -102,7 +102,8 @@ def begin(wire: WireClient, job: LoadingJob) -> None:
 def hand_over(wire: WireClient, job: LoadingJob, standing: Sequence[Standing]) -> list[HandOff]:
     """Let everybody write, and return from where. `standing` is the job's plan, with nothing left.
 
-    Raises ArchiveError when something is left, or another job loads the topic; ClientError.
+    Raises ArchiveError when something is left, when another job loads the topic, or none does any
+    more; ClientError.
     """
     for one in standing:
         if one.position < one.end:
@@ -113,7 +114,11 @@ def hand_over(wire: WireClient, job: LoadingJob, standing: Sequence[Standing]) -
     partitions = [one.partition for one in standing]
     # Asked for while the job alone writes: afterwards it may be another one's offset.
     bounds = wire.bounds(job.target, partitions) if partitions else {}
-    abandon(wire, job)
+    if not abandon(wire, job):
+        raise ArchiveError(
+            f"all of the archive is in topic {job.target}, but {LOADER_SETTING} was taken away "
+            "before: what others have written may stand between"
+        )
     return [HandOff(partition, bounds[partition].latest) for partition in partitions]
 
 
