@@ -30,6 +30,7 @@ from kgw.pipeline.archive.errors import (
     Fault,
     VersionTakenError,
 )
+from kgw.pipeline.archive.names import parse_data_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +59,20 @@ class CommitLog:
         """What was read last: versions never change, so that reading goes on from there."""
 
     def read(self) -> Snapshot:
-        """Return the newest snapshot; raises `DamagedLogError` and `CoverageError`."""
+        """Return the newest snapshot; raises `DamagedLogError` and `CoverageError`.
+
+        A log without a version beside data files was lost: a sweep would take all of them for
+        orphans, and an audit find nothing.
+        """
+        snapshot = self._read()
+        if snapshot.version == 0 and self._is_lost():
+            raise DamagedLogError(
+                f"{self._directory} has no version, but there are data files beside it: the "
+                "commit log was lost; put it back from a copy, or move the files away to begin anew"
+            )
+        return snapshot
+
+    def _read(self) -> Snapshot:
         snapshot = self._seen
         if snapshot is None or not self._path(snapshot.version).exists():
             snapshot = self._read_newest_checkpoint()
@@ -120,7 +134,7 @@ class CommitLog:
         """
         seen = planned_at
         while True:
-            snapshot = self.read()
+            snapshot = self._read()
             for version in range(seen + 1, snapshot.version + 1):
                 before = self.entry(version)
                 if before is not None and before.id == entry.id:
@@ -170,6 +184,12 @@ class CommitLog:
                         f"{path} is not there as its task has reported; "
                         "is this one directory for all that write to it?",
                     )
+
+    def _is_lost(self) -> bool:
+        files = (str(path.relative_to(self._generation)) for path in self._generation.glob("p=*/*"))
+        has_files = any(parse_data_path(path) is not None for path in files)
+        # After the files: an archiver writes none before the first version.
+        return has_files and not self._path(1).exists()
 
     def _newest_version(self) -> int:
         names = (path.name.partition(".") for path in self._directory.glob("*.json"))

@@ -12,11 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgw.pipeline.archive import commit_log
+from kgw.pipeline.archive.audit import audit
 from kgw.pipeline.archive.commit_log import CHECKPOINT_EVERY, CommitLog, Snapshot
 from kgw.pipeline.archive.coverage import Coverage
 from kgw.pipeline.archive.entry import DataFile, Entry, Hole, Piece
 from kgw.pipeline.archive.errors import ArchiveError, CoverageError, DamagedLogError, Fault
 from kgw.pipeline.archive.names import data_path, generation_directory, parse_data_path
+from kgw.pipeline.archive.sweeping import sweep
 
 TOPIC_ID = UUID(int=7)
 
@@ -158,15 +160,32 @@ def test_a_checkpoint_that_is_removed_while_it_is_read(
 def test_a_file_that_is_not_there_is_not_committed(tmp_path: Path) -> None:
     """Swept while its committer slept, or shorter than it was reported."""
     log = CommitLog(tmp_path, TOPIC_ID)
+    log.commit(entry(start=0), planned_at=0)
     piece = data_file(0, 9)
     for content in (None, b"xx"):
         if content is not None:
             (tmp_path / piece.path).parent.mkdir(parents=True)
             (tmp_path / piece.path).write_bytes(content)
         with pytest.raises(CoverageError) as refused:
-            log.commit(entry(piece, start=0), planned_at=0)
+            log.commit(entry(piece), planned_at=1)
         assert refused.value.fault is Fault.MISSING_FILE
-    assert log.read().version == 0
+    assert log.read().version == 1
+
+
+def test_a_log_without_a_version_beside_data_files_was_lost(tmp_path: Path) -> None:
+    """A sweep would remove the files, and an audit find nothing; files of others do not count."""
+    log = FilledLog(tmp_path, TOPIC_ID)
+    (tmp_path / "p=00000").mkdir()
+    (tmp_path / "p=00000" / "notes.txt").touch()
+    assert 0 == log.read().version
+    log.commit(entry(data_file(0, 9), start=0), planned_at=0)
+    (tmp_path / "_log" / f"{1:020d}.json").unlink()
+    lost = CommitLog(tmp_path, TOPIC_ID)
+    with pytest.raises(DamagedLogError, match="the commit log was lost"):
+        lost.read()
+    with pytest.raises(DamagedLogError, match="the commit log was lost"):
+        sweep(tmp_path, lost, now_s=1e12)
+    assert ["damaged log"] == [one.name for one in audit(tmp_path, TOPIC_ID, level=0)]
 
 
 class DiedError(Exception):
@@ -182,10 +201,8 @@ class Committer:
 
     def plan(self, length: int) -> None:
         snapshot = self.log.read()
-        partition = snapshot.coverage.partitions.get(0)
-        first = partition.next if partition else 0
-        start = None if partition else 0
-        self.planned = snapshot, entry(data_file(first, first + length), start=start)
+        first = snapshot.coverage.partitions[0].next
+        self.planned = snapshot, entry(data_file(first, first + length))
 
     def commit(self, death: str | None, patch: pytest.MonkeyPatch) -> None:
         """Commit what was planned; a process that dies comes back and commits it again."""
@@ -226,6 +243,7 @@ def test_two_committers_keep_the_coverage_dense(steps: list[tuple[int, int | str
     """No offset is covered twice or left out, and no entry is written twice."""
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         committers = [Committer(Path(name)), Committer(Path(name))]
+        committers[0].log.commit(entry(start=0), planned_at=0)
         for who, step in steps:
             if isinstance(step, int):
                 committers[who].plan(step)

@@ -73,9 +73,9 @@ class Archived:
 
     def commit(self, *added: Piece, removed: tuple[Piece, ...] = ()) -> None:
         """Commit pieces, the first ones with the start of the partition."""
-        version = self.version
-        starts = {} if version else {3: added[0].first}
-        self.log.commit(Entry(uuid4(), TOPIC_ID, added, removed, starts), planned_at=version)
+        is_begun = any((self.generation / "_log").glob("*.json"))
+        starts = {} if is_begun else {3: added[0].first}
+        self.log.commit(Entry(uuid4(), TOPIC_ID, added, removed, starts), planned_at=0)
 
     def append(self, first: int, end: int) -> DataFile:
         """Write and commit."""
