@@ -12,7 +12,6 @@ from kgw.cli.output import note, print_columns, print_json, text_of
 from kgw.cli.pipeline_archives import archive_option
 from kgw.cli.pipeline_queries import decode_options, told_in_one_line
 from kgw.cli.pipeline_spark import SparkWhenNeeded, spark_options
-from kgw.pipeline.jobs.executors import aside
 from kgw.types import printable
 
 if TYPE_CHECKING:
@@ -84,18 +83,12 @@ def sql(
         from kgw.pipeline.sql.tables import tables
 
         def ask() -> tuple[Tables, StructType, list[list[Any]]]:
-            with told_in_one_line():
-                opened = tables(
-                    session,
-                    address,
-                    archive=root,
-                    topic_ids=topic_ids,
-                    decode=decode,
-                    schema=schema,
-                )
-                return (opened, *_answer(opened, query, schema, limit + 1))
+            opened = tables(
+                session, address, archive=root, topic_ids=topic_ids, decode=decode, schema=schema
+            )
+            return (opened, *_answer(opened, query, schema, limit + 1))
 
-        opened, fields, rows = aside(ask).result()
+        opened, fields, rows = told_in_one_line(ask)
     names = fields.names
     is_cut = len(rows) > limit
     rows = rows[:limit]

@@ -121,8 +121,8 @@ def staging(
         )
         made = staged(transform, backfill)
         try:
-            with told_in_one_line():
-                stage(session, wire, transform, made, now_ms=int(time.time() * 1000))
+            now_ms = int(time.time() * 1000)
+            told_in_one_line(lambda: stage(session, wire, transform, made, now_ms=now_ms))
         except KeyboardInterrupt:
             note("Interrupted. The query is run again by the same command.")
             raise

@@ -7,7 +7,6 @@ from datetime import date
 from typing import Any
 
 import pytest
-from pyspark.sql import Row
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -35,7 +34,7 @@ OF_TIMES = StructType().add("at", TIME).add("of", ArrayType(MapType(StringType()
     [
         (None, TIME, None),
         (AT, TIME, TOLD),
-        (Row(AT, [{"a": AT}, None]), OF_TIMES, {"at": TOLD, "of": [{"a": TOLD}, None]}),
+        ((AT, [{"a": AT}, None]), OF_TIMES, {"at": TOLD, "of": [{"a": TOLD}, None]}),
         ({AT: 1}, MapType(TIME, LongType()), {TOLD: 1}),
         (AT, StringType(), AT),
         (b"text", BinaryType(), "text"),
