@@ -40,6 +40,12 @@ def decode_options(command: FunctionT) -> FunctionT:
     return decode(schema(command))
 
 
+def check_decode_options(decode: str | None, schema: object) -> None:
+    """Raise UsageError for --schema without --decode, before Spark is started."""
+    if schema is not None and decode is None:
+        raise click.UsageError("--schema says what --decode makes of values: say --decode json")
+
+
 def told_in_one_line(work: Callable[[], ResultT]) -> ResultT:
     """Return what comes of asking Spark; what it raises is a CommandError.
 

@@ -10,7 +10,7 @@ from kgw.cli.client import Bootstrap, client_options
 from kgw.cli.errors import CommandError
 from kgw.cli.output import note, print_columns, print_json, text_of
 from kgw.cli.pipeline_archives import archive_option
-from kgw.cli.pipeline_queries import decode_options, told_in_one_line
+from kgw.cli.pipeline_queries import check_decode_options, decode_options, told_in_one_line
 from kgw.cli.pipeline_spark import SparkWhenNeeded, spark_options
 from kgw.types import printable
 
@@ -77,6 +77,11 @@ def sql(
     offset), _ts, _ts_ns, _key, _value, _partition, _headers and _source (archive or log), and with
     --decode _error; a query may name them anywhere, and select * does not show them.
     """
+    check_decode_options(decode, schema)
+    if root is None and not has_tail:
+        raise click.UsageError("--no-tail leaves nothing to query without --archive")
+    if root is None and topic_ids:
+        raise click.UsageError("--topic-id is for --archive")
     address = ",".join(f"{host}:{port}" for host, port in bootstrap) if has_tail else None
     with SparkWhenNeeded("kgw pipeline sql", master) as spark:
         session = spark.session

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from kgw.cli.output import note
-from kgw.cli.pipeline_queries import decode_options, told_in_one_line
+from kgw.cli.pipeline_queries import check_decode_options, decode_options, told_in_one_line
 from kgw.cli.pipeline_spark import SparkWhenNeeded
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def transform_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 )
             if others.get("is_restore") or others.get("is_abandoned"):
                 raise click.UsageError("--sql goes neither with --restore nor with --abandon")
+            check_decode_options(decode, schema)
             making = Making(query, staging, is_kept, is_by_key, decode, schema)
         elif staging or is_kept or is_by_key or decode or schema:
             raise click.UsageError(

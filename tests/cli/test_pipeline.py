@@ -162,6 +162,10 @@ def test_options_of_queries_that_do_not_go_together(kgw: Commands, tmp_path: Pat
         (("backfill", *of, *query), "--sql needs --staging"),
         (("backfill", *of, *staging), "need --sql"),
         (("backfill", *of, *query, *staging, "--dry-run"), "--dry-run does not run a query"),
+        (("backfill", *of, *query, *staging, "--schema", "a INT"), "say --decode json"),
+        (("sql", "select 1", "--schema", "a INT"), "say --decode json"),
+        (("sql", "select 1", "--no-tail"), "nothing to query without --archive"),
+        (("sql", "select 1", "--topic-id", str(uuid4())), "--topic-id is for --archive"),
         (("sql", "select 1", "--decode", "avro"), "decoding avro is missing so far; there is json"),
         (("sql", "select 1", "--schema", "a INT", "--schema", "t=b INT"), "each needs its topic"),
     ):
