@@ -12,7 +12,7 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from pyspark import __version__
-from pyspark.sql.functions import col, count, get_json_object, to_timestamp, window
+from pyspark.sql.functions import col, count, get_json_object, try_to_timestamp, window
 
 from kgw.pipeline.jars import delta_tables, spark_jars
 from kgw.pipeline.session import session
@@ -34,7 +34,8 @@ def counted(flights: DataFrame) -> DataFrame:
     return (
         flights.select(
             get_json_object(text, "$.origin").alias("origin"),
-            to_timestamp(get_json_object(text, "$.time_hour")).alias("starts"),
+            # Not to_timestamp: what is no time would end the query, at every start again.
+            try_to_timestamp(get_json_object(text, "$.time_hour")).alias("starts"),
         )
         .withWatermark("starts", LATE)
         .groupBy(window("starts", "1 day"), "origin")

@@ -9,7 +9,7 @@ import click
 from kgw.cli.formats import format_time
 from kgw.cli.output import note, print_json, print_rows, progress_bar
 from kgw.cli.pipeline_spark import SparkWhenNeeded
-from kgw.pipeline.history import NO_TIME, Counted, filled, together
+from kgw.pipeline.history import NO_TIME, Counted, filled, length_filled, together
 from kgw.pipeline.jobs.history import SPARK_OFFSETS, plan, run
 from kgw.pipeline.jobs.running import HereRunner
 from kgw.pipeline.ranges import TopicPartition
@@ -56,9 +56,12 @@ def history(address: str, asked: HistoryOptions, master: Master, *, is_json: boo
         counted = run(address, planned, runner, on_counted=advance)
     shown = _shown(counted, is_by_partition=asked.is_by_partition)
     bucket_ms = planned.window.bucket_ms
+    # Before they are made: one record with a time that is far off makes billions.
+    if sum(length_filled(one, bucket_ms) for one in shown.values()) > _MAX_ROWS:
+        raise click.UsageError(
+            f"that makes more than {_MAX_ROWS} rows; say a longer --bucket, or --since and --until"
+        )
     full = {key: filled(histogram, bucket_ms) for key, histogram in shown.items()}
-    if sum(map(len, full.values())) > _MAX_ROWS:
-        raise click.UsageError(f"that makes more than {_MAX_ROWS} rows; say a longer --bucket")
     rows = [
         _row(key, time_ms, one, bucket_ms)
         for key, histogram in full.items()

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from kgw.cli.errors import CommandError
 from kgw.cli.settings import FunctionT, parsed
 from kgw.pipeline.errors import OptionError
+from kgw.pipeline.jobs.executors import aside
 from kgw.pipeline.sql.columns import check_decoding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
+
+ResultT = TypeVar("ResultT")
 
 _BY_TOPIC = re.compile(r"([a-zA-Z0-9._-]+)=(.*)", re.DOTALL)
 
@@ -38,16 +40,27 @@ def decode_options(command: FunctionT) -> FunctionT:
     return decode(schema(command))
 
 
-@contextmanager
-def told_in_one_line() -> Iterator[None]:
-    """Make a CommandError of what Spark raises."""
+def check_decode_options(decode: str | None, schema: object) -> None:
+    """Raise UsageError for --schema without --decode, before Spark is started."""
+    if schema is not None and decode is None:
+        raise click.UsageError("--schema says what --decode makes of values: say --decode json")
+
+
+def told_in_one_line(work: Callable[[], ResultT]) -> ResultT:
+    """Return what comes of asking Spark; what it raises is a CommandError.
+
+    Ctrl-C ends the waiting at once, without frames of Py4J; Spark is stopped by whoever started it.
+    """
     from pyspark.errors import PySparkException
 
     from kgw.pipeline.spark_errors import in_one_line, quiet
 
-    try:
+    def quietly() -> ResultT:
         with quiet():
-            yield
+            return work()
+
+    try:
+        return aside(quietly).result()
     except PySparkException as error:
         raise CommandError(in_one_line(error)) from None
 

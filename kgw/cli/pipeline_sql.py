@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from base64 import b64encode
-from datetime import date, datetime, time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,18 +10,20 @@ from kgw.cli.client import Bootstrap, client_options
 from kgw.cli.errors import CommandError
 from kgw.cli.output import note, print_columns, print_json, text_of
 from kgw.cli.pipeline_archives import archive_option
-from kgw.cli.pipeline_queries import decode_options, told_in_one_line
+from kgw.cli.pipeline_queries import check_decode_options, decode_options, told_in_one_line
 from kgw.cli.pipeline_spark import SparkWhenNeeded, spark_options
+from kgw.types import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
     from uuid import UUID
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
     from kgw.pipeline.master import Master
     from kgw.pipeline.sql.snapshot import Snapshot
+    from kgw.pipeline.sql.tables import Tables
 
 
 @click.command(short_help="Query archives and topics.")
@@ -78,26 +77,27 @@ def sql(
     offset), _ts, _ts_ns, _key, _value, _partition, _headers and _source (archive or log), and with
     --decode _error; a query may name them anywhere, and select * does not show them.
     """
+    check_decode_options(decode, schema)
+    if root is None and not has_tail:
+        raise click.UsageError("--no-tail leaves nothing to query without --archive")
+    if root is None and topic_ids:
+        raise click.UsageError("--topic-id is for --archive")
     address = ",".join(f"{host}:{port}" for host, port in bootstrap) if has_tail else None
     with SparkWhenNeeded("kgw pipeline sql", master) as spark:
         session = spark.session
         from kgw.pipeline.sql.tables import tables
 
-        opened = tables(
-            session, address, archive=root, topic_ids=topic_ids, decode=decode, schema=schema
-        )
-        with told_in_one_line():
-            opened.session.conf.set("spark.sql.session.timeZone", "UTC")
-            frame = opened.sql(query)
-            names = frame.columns
-            if isinstance(schema, dict) and (unused := sorted(schema.keys() - opened.snapshots)):
-                raise CommandError(f"--schema names topic {unused[0]}, and the query does not")
-            if twice := sorted({name for name in names if names.count(name) > 1}):
-                raise CommandError(f"several columns are called {twice[0]}: name one by `as`")
-            rows = _rows(frame, limit + 1)
-        is_cut = len(rows) > limit
-        rows = rows[:limit]
-        types = [field.dataType.simpleString() for field in frame.schema.fields]
+        def ask() -> tuple[Tables, StructType, list[list[Any]]]:
+            opened = tables(
+                session, address, archive=root, topic_ids=topic_ids, decode=decode, schema=schema
+            )
+            return (opened, *_answer(opened, query, schema, limit + 1))
+
+        opened, fields, rows = told_in_one_line(ask)
+    names = fields.names
+    is_cut = len(rows) > limit
+    rows = rows[:limit]
+    types = [field.dataType.simpleString() for field in fields]
     if is_json:
         print_json(
             {
@@ -111,55 +111,34 @@ def sql(
             }
         )
         return
-    print_columns(names, [[_cell(row[place]) for row in rows] for place in range(len(names))])
+    # Names and notes may have what records say.
+    print_columns(
+        list(map(text_of, names)),
+        [[_cell(row[place]) for row in rows] for place in range(len(names))],
+    )
     for text in opened.notes:
-        note(text)
+        note(printable(text))
     if is_cut:
         note(f"There are more rows than these {limit}; --limit says how many are printed.")
 
 
-def _rows(frame: DataFrame, limit: int) -> list[list[Any]]:
-    """Return rows in JSON's types."""
-    from pyspark.sql.functions import col
-    from pyspark.sql.types import TimestampType
+def _answer(
+    opened: Tables, query: str, schema: str | dict[str, str] | None, limit: int
+) -> tuple[StructType, list[list[Any]]]:
+    """Return the columns and the first rows of a query.
 
-    # As text: Python has no years above 9999.
-    fields = frame.schema.fields
-    unique = frame.toDF(*(f"_{place}" for place in range(len(fields))))
-    is_time = [isinstance(field.dataType, TimestampType) for field in fields]
-    columns = [
-        col(f"_{place}").cast("string") if one else col(f"_{place}")
-        for place, one in enumerate(is_time)
-    ]
-    return [
-        [
-            f"{value.replace(' ', 'T')}Z" if one and value is not None else _plain(value)
-            for value, one in zip(row, is_time, strict=True)
-        ]
-        for row in unique.select(*columns).limit(limit).collect()
-    ]
+    Raises CommandError, and what `Tables.sql` raises.
+    """
+    from kgw.pipeline.sql.rows import rows_of
 
-
-def _plain(value: Any) -> Any:
-    """Return a value of Spark in JSON's types; bytes that are no text as an object with base64."""
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, (bytes, bytearray)):
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            return {"base64": b64encode(value).decode("ascii")}
-    if isinstance(value, (date, datetime, time)):
-        return value.isoformat()
-    if hasattr(value, "asDict"):
-        return _plain(value.asDict())
-    if isinstance(value, dict):
-        return {str(_plain(key)): _plain(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_plain(one) for one in value]
-    return str(value)
+    opened.session.conf.set("spark.sql.session.timeZone", "UTC")
+    frame = opened.sql(query)
+    names = frame.columns
+    if isinstance(schema, dict) and (unused := sorted(schema.keys() - opened.snapshots)):
+        raise CommandError(f"--schema names topic {unused[0]}, and the query does not")
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise CommandError(f"several columns are called {twice[0]}: name one by `as`")
+    return frame.schema, rows_of(frame, limit)
 
 
 def _cell(value: Any) -> str:

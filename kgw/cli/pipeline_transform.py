@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from kgw.cli.output import note
-from kgw.cli.pipeline_queries import decode_options, told_in_one_line
+from kgw.cli.pipeline_queries import check_decode_options, decode_options, told_in_one_line
 from kgw.cli.pipeline_spark import SparkWhenNeeded
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def transform_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 )
             if others.get("is_restore") or others.get("is_abandoned"):
                 raise click.UsageError("--sql goes neither with --restore nor with --abandon")
+            check_decode_options(decode, schema)
             making = Making(query, staging, is_kept, is_by_key, decode, schema)
         elif staging or is_kept or is_by_key or decode or schema:
             raise click.UsageError(
@@ -121,8 +122,8 @@ def staging(
         )
         made = staged(transform, backfill)
         try:
-            with told_in_one_line():
-                stage(session, wire, transform, made, now_ms=int(time.time() * 1000))
+            now_ms = int(time.time() * 1000)
+            told_in_one_line(lambda: stage(session, wire, transform, made, now_ms=now_ms))
         except KeyboardInterrupt:
             note("Interrupted. The query is run again by the same command.")
             raise

@@ -308,6 +308,8 @@ def _open_journal(path: Path | None) -> Iterator[AckJournal | None]:
         journal = AckJournal(path)
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise CommandError(f"{path}: {error}") from None
     with journal:
         yield journal
 

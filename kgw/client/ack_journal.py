@@ -6,16 +6,17 @@ One JSON object a line, for each record that a server has acknowledged:
      "acknowledged_ms": 1757628000123}
 
 `topic`, `partition` and `offset` are needed. `crc` is the CRC-32C of the key's bytes and then the
-value's, null counting as none; any client can write that.
+value's, null counting as none; `topic_id` is in Kafka's text form. Any client can write that.
 """
 
 from __future__ import annotations
 
 import json
+from os import SEEK_END
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from kgw.records.crc import crc32c
-from kgw.types import ZERO_TOPIC_ID, format_uuid
+from kgw.types import ZERO_TOPIC_ID, format_uuid, parse_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -69,8 +70,11 @@ def read_journal_line(line: bytes) -> Acknowledged:
     topic, topic_id = said.get("topic"), said.get("topic_id")
     if not (isinstance(topic, str) and topic):
         raise ValueError("no topic")
-    if not (topic_id is None or isinstance(topic_id, str)):
-        raise ValueError(f"topic_id is no text: {topic_id!r}")
+    if topic_id is not None:
+        if not isinstance(topic_id, str):
+            raise ValueError(f"topic_id is no text: {topic_id!r}")
+        # In another form it would be taken for another life of the topic.
+        parse_uuid(topic_id)
     return Acknowledged(
         topic,
         _number(said, "partition", _MAX_INT32),
@@ -84,8 +88,20 @@ class AckJournal:
     """A journal's file; what is added is handed to the system before `add` returns."""
 
     def __init__(self, path: Path) -> None:
-        """Open a file to append to. Raises OSError."""
-        self._file = path.open("ab", buffering=0)
+        """Open a file to append to.
+
+        Raises OSError, and ValueError for a file that does not end with a whole line.
+        """
+        self._file = path.open("a+b", buffering=0)
+        if self._file.seek(0, SEEK_END):
+            self._file.seek(-1, SEEK_END)
+            if self._file.read(1) != b"\n":
+                self._file.close()
+                # What is appended would make it a line that nobody can read.
+                raise ValueError(
+                    "its last line has no end, as after a crash or on a full disk: remove that "
+                    "line, or name another file"
+                )
 
     def __enter__(self) -> Self:
         return self

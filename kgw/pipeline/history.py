@@ -109,9 +109,14 @@ def together(histograms: Iterable[Mapping[int, Counted]]) -> Histogram:
 
 def bucket_for(span_ms: int) -> int:
     """Return the length of times of which a few dozen make up a span, in milliseconds."""
-    return next(
-        (1000 * one for one in _SECONDS if span_ms <= 1000 * one * _BUCKETS), 1000 * _SECONDS[-1]
-    )
+    weeks = 1000 * _SECONDS[-1] * -(-span_ms // (1000 * _SECONDS[-1] * _BUCKETS))
+    return next((1000 * one for one in _SECONDS if span_ms <= 1000 * one * _BUCKETS), weeks)
+
+
+def length_filled(histogram: Mapping[int, Counted], bucket_ms: int) -> int:
+    """Return how many times `filled` makes of a histogram."""
+    times = histogram.keys() - {NO_TIME}
+    return len(range(min(times), max(times) + 1, bucket_ms)) if times else 0
 
 
 def filled(histogram: Mapping[int, Counted], bucket_ms: int) -> Histogram:

@@ -119,6 +119,20 @@ def test_history_counts_what_came_by_time(kgw: Commands) -> None:
     assert "#" * 30 in told
 
 
+@pytest.mark.slow
+def test_history_of_a_time_that_is_far_off(kgw: Commands) -> None:
+    """A time in nanoseconds makes few rows of long times, or too many that are asked for."""
+    timed(kgw, "far")
+    kgw.succeed("topics", "alter", "far", "--set", f"message.timestamp.after.max.ms={2**63 - 1}")
+    line = '{"timestamp_ms": 1700000000000000000, "partition": 0}\n'
+    kgw.succeed("produce", "far", "--format", "json", data=line)
+    lag = ("pipeline", "lag", "--history", "-t", "far")
+    told = kgw.json(*lag)
+    assert (12, True) == (sum(one["records"] for one in told["rows"]), len(told["rows"]) < 50)
+    result = kgw.run(*lag, "--bucket", "PT1H")
+    assert (2, True) == (result.exit_code, "more than 10000 rows" in result.stderr)
+
+
 def test_history_refuses_what_it_cannot_show(kgw: Commands) -> None:
     """Mistakes are told in a line."""
     timed(kgw, "refused")
@@ -148,6 +162,10 @@ def test_options_of_queries_that_do_not_go_together(kgw: Commands, tmp_path: Pat
         (("backfill", *of, *query), "--sql needs --staging"),
         (("backfill", *of, *staging), "need --sql"),
         (("backfill", *of, *query, *staging, "--dry-run"), "--dry-run does not run a query"),
+        (("backfill", *of, *query, *staging, "--schema", "a INT"), "say --decode json"),
+        (("sql", "select 1", "--schema", "a INT"), "say --decode json"),
+        (("sql", "select 1", "--no-tail"), "nothing to query without --archive"),
+        (("sql", "select 1", "--topic-id", str(uuid4())), "--topic-id is for --archive"),
         (("sql", "select 1", "--decode", "avro"), "decoding avro is missing so far; there is json"),
         (("sql", "select 1", "--schema", "a INT", "--schema", "t=b INT"), "each needs its topic"),
     ):

@@ -11,6 +11,7 @@ from kgw.pipeline.history import (
     bucket_for,
     count_batches,
     filled,
+    length_filled,
     together,
 )
 from kgw.pipeline.ranges import OffsetRange, cut_ranges
@@ -95,12 +96,15 @@ def test_times_in_which_nothing_came_are_shown() -> None:
     assert [(NO_TIME, some), (0, some), (1000, none), (2000, none), (3000, some)] == list(
         filled(histogram, 1000).items()
     )
+    assert 4 == length_filled(histogram, 1000)
     assert {} == filled({}, 1000)
+    assert 0 == length_filled({}, 1000)
+    assert 10**15 + 1 == length_filled({0: Counted(), 10**18: Counted()}, 1000)
 
 
 @pytest.mark.parametrize(
     ("span_ms", "bucket_ms"),
-    [(0, 1000), (40_000, 1000), (40_001, 5000), (3_600_000, 300_000), (10**13, 604_800_000)],
+    [(0, 1000), (40_000, 1000), (40_001, 5000), (3_600_000, 300_000), (10**13, 414 * 604_800_000)],
 )
 def test_a_few_dozen_times_make_up_a_span(span_ms: int, bucket_ms: int) -> None:
     """They are as long as people count time."""

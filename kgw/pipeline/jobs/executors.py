@@ -62,7 +62,8 @@ def wait_for_executors(spark: SparkSession, *, on_waiting: Callable[[], None]) -
     except Exception as error:
         raise ExecutorsError(f"Spark's executors cannot run kgw: {last_line(error)}") from error
     check_version(found, __version__)
-    settled(lambda: context.defaultParallelism, lambda: time.sleep(_POLL_S))
+    # Aside as well: Ctrl-C while it polls Java would print frames of Py4J.
+    aside(lambda: settled(lambda: context.defaultParallelism, lambda: time.sleep(_POLL_S))).result()
 
 
 def check_version(theirs: str, ours: str) -> None:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 SAMPLE: Final = 1000
 """So many records of each partition, the first ones, say which columns there are."""
 
+# One answer has them as a rule; a common one would bring the whole of many partitions.
+_SAMPLE_READING: Final = Reading(read_committed=True, max_fetch_bytes=1 << 20)
 _DECODED: Final = "_kgw_decoded"
 _MALFORMED: Final = "_kgw_malformed"
 _OPTIONS: Final = {"columnNameOfCorruptRecord": _MALFORMED, "allowSingleQuotes": "false"}
@@ -126,9 +128,7 @@ def _values(snapshot: Snapshot, extent: Extent, bootstrap: str | None) -> Iterat
     for one in snapshot.ranges:
         if one.partition == extent.partition and bootstrap is not None:
             with WireClient(bootstrap, client_id="kgw-pipeline-sql") as wire:
-                for decoded in wire.decoded(
-                    one, columns=wanted, reading=Reading(read_committed=True)
-                ):
+                for decoded in wire.decoded(one, columns=wanted, reading=_SAMPLE_READING):
                     yield from decoded.batch.column("value").to_pylist()
 
 

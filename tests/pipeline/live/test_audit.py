@@ -83,6 +83,21 @@ def test_what_was_acknowledged_is_there(served: ServedTopics, tmp_path: Path) ->
     assert [0, 20] == seen["0"]
 
 
+def test_a_journal_whose_last_line_has_no_end_is_not_gone_on_with(
+    served: ServedTopics, tmp_path: Path
+) -> None:
+    """What would be appended to half a line nobody could read; nothing is sent then."""
+    kgw = Commands(served.address)
+    journal = tmp_path / "journal"
+    produced(kgw, "torn", journal)
+    with journal.open("a") as file:
+        file.write('{"topic": "to')
+    told = kgw.fail(1, "produce", "torn", "--ack-journal", str(journal), data="x\n")
+    assert told.startswith(f"{journal}: its last line has no end")
+    names, (row,) = audited(kgw, "--journal", str(journal))
+    assert ([], 10) == (names, row["acknowledged"])
+
+
 def test_what_is_not_there_is_found(served: ServedTopics, tmp_path: Path) -> None:
     """A record that is missing, altered, moved, or acknowledged by another life of the topic."""
     kgw = Commands(served.address)

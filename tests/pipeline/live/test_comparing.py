@@ -115,6 +115,7 @@ def test_a_journal_is_read_as_it_was_written(tmp_path: Path) -> None:
         '{"topic": "t", "partition": 0, "offset": 1, "crc": 4294967296}',
         '{"topic": "t", "partition": 0, "offset": true}',
         '{"topic": "t", "topic_id": 1, "partition": 0, "offset": 1}',
+        '{"topic": "t", "topic_id": "8b1a9953-c461-1296", "partition": 0, "offset": 1}',
     ],
 )
 def test_a_line_that_says_nothing_is_refused_by_its_place(tmp_path: Path, line: str) -> None:

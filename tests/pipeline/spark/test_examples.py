@@ -119,6 +119,14 @@ def test_flights_are_named(spark: SparkSession, served: ServedTopics, tmp_path: 
         assert [named(partition, one) for one in range(9)] == [*map(json.loads, values[:9])]
 
 
+def test_what_has_no_time_is_not_counted(spark: SparkSession) -> None:
+    """It is left out, and does not end the query."""
+    texts = [b"not JSON", None, b'{"time_hour": "soon"}', *(flight(0, one).value for one in (0, 1))]
+    rows = spark.createDataFrame([(one,) for one in texts], "value binary")
+    counted = program("windowed_counts").counted(rows).collect()
+    assert [("EWR", 2)] == [(one.origin, one.flights) for one in counted]
+
+
 def run_with_kills(topics: ServedTopics, name: str, *arguments: str, log: Path) -> None:
     """Run a program to its end over flights that come meanwhile; it is killed some times before."""
     shared = ("--bootstrap", topics.address, "--batch", "200", *arguments)

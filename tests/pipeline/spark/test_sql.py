@@ -186,11 +186,15 @@ def kgw(served: ServedTopics, *arguments: str, exit_code: int = 0) -> tuple[str,
 @pytest.mark.usefixtures("spark")
 def test_the_command_prints_rows_and_where_tables_end(served: ServedTopics, root: Path) -> None:
     """As JSON or aligned; what is left out is told, and so are mistakes, in a line each."""
-    query = "select *, _index, _ts, x'ff' as raw from `_hyphen-and.dot` where _partition = 1"
+    query = (
+        "select *, _index, _ts, array(_ts) as times, x'ff' as raw "
+        "from `_hyphen-and.dot` where _partition = 1"
+    )
     of = ("sql", f"{query} order by _index", "--archive", str(root), "--limit", "2")
     told = json.loads(kgw(served, *of, "--json")[0])
     row = {"key": "0", "value": "1-0", "_index": 0, "_ts": "1970-01-01T00:00:00Z"}
-    assert row | {"raw": {"base64": "/w=="}} == told["rows"][0]
+    row |= {"times": ["1970-01-01T00:00:00Z"], "raw": {"base64": "/w=="}}
+    assert row == told["rows"][0]
     assert (2, True) == (len(told["rows"]), told["is_cut"])
     assert {"name": "_index", "type": "bigint"} in told["columns"]
     assert [107, 8] == [one["end_offset"] for one in told["tables"][0]["partitions"]]

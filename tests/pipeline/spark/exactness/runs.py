@@ -51,8 +51,6 @@ class Subject(NamedTuple):
     is_fed: bool = False
     """Whether it follows a topic of its own, and ends with Ctrl-C."""
     may_double: bool = False
-    needs: tuple[str, str] = ("archive", "--out")
-    """A command of `kgw pipeline`, and an option of it."""
 
 
 class Ground(NamedTuple):

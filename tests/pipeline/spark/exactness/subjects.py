@@ -1,4 +1,4 @@
-"""The table of subjects. A new one is a row of `SUBJECTS`, and what it needs above."""
+"""The table of subjects. A new one is a row of `SUBJECTS`, and its functions above."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ import shutil
 import time
 from typing import TYPE_CHECKING
 
-import click
-
-from kgw.cli.pipeline import pipeline
 from tests.pipeline.spark.campaign import Killable
 from tests.pipeline.spark.exactness.faults import CONDITIONS
 from tests.pipeline.spark.exactness.judging import (
@@ -192,14 +189,7 @@ def _judge_audit(run: Run) -> Outcome:
 # --- the table -----------------------------------------------------------------------------------
 
 
-def _has(command: str, option: str = "--archive") -> bool:
-    """Whether `kgw pipeline` has a command with an option."""
-    context = click.Context(pipeline)
-    found = pipeline.get_command(context, command)
-    return found is not None and any(option in one.opts for one in found.params)
-
-
-_SUBJECTS = (
+SUBJECTS = (
     Subject("archive", ALL, _archive, _archived, _judge_archive),
     Subject(
         "archive-follow",
@@ -271,7 +261,6 @@ _SUBJECTS = (
         _replaced,
         _judge_archive,
         prepare=_copy_the_archive,
-        needs=("merge", "--archive"),
     ),
     Subject(
         "compact",
@@ -280,7 +269,6 @@ _SUBJECTS = (
         _replaced,
         _judge_compacted,
         prepare=_copy_the_archive,
-        needs=("compact", "--archive"),
     ),
     Subject(
         "backfill-restore",
@@ -289,8 +277,5 @@ _SUBJECTS = (
         _copied,
         lambda run: judge(AT_OFFSETS, run.journal.records, topic_records(run.address, run.target)),
         prepare=Run.create_target,
-        needs=("backfill", "--restore"),
     ),
 )
-SUBJECTS = tuple(one for one in _SUBJECTS if _has(*one.needs))
-"""Those of commands that this version of kgw has."""

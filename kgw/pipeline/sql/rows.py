@@ -1,0 +1,84 @@
+"""Rows of a result as values of JSON."""
+
+from __future__ import annotations
+
+import math
+from base64 import b64encode
+from datetime import date, datetime, time
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.functions import col
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def rows_of(frame: DataFrame, limit: int) -> list[list[Any]]:
+    """Return the first rows. The session's time zone must be UTC: times are told in it."""
+    fields = frame.schema.fields
+    # By place: a name may stand there twice.
+    unique = frame.toDF(*(f"_{place}" for place in range(len(fields))))
+    columns = [
+        col(f"_{place}").cast(times_as_text(field.dataType)).alias(f"_{place}")
+        for place, field in enumerate(fields)
+    ]
+    return [
+        [plain(value, field.dataType) for value, field in zip(row, fields, strict=True)]
+        for row in unique.select(*columns).limit(limit).collect()
+    ]
+
+
+def times_as_text(of: DataType) -> DataType:
+    """Return a type with strings for timestamps. Pure.
+
+    Python has no years above 9999, and PySpark gives timestamps in the time zone of the process.
+    """
+    if isinstance(of, TimestampType):
+        return StringType()
+    if isinstance(of, ArrayType):
+        return ArrayType(times_as_text(of.elementType), of.containsNull)
+    if isinstance(of, MapType):
+        key, value = times_as_text(of.keyType), times_as_text(of.valueType)
+        return MapType(key, value, of.valueContainsNull)
+    if isinstance(of, StructType):
+        fields = ((one.name, times_as_text(one.dataType), one.nullable) for one in of)
+        return StructType([StructField(*one) for one in fields])
+    return of
+
+
+def plain(value: Any, of: DataType) -> Any:
+    """Return a value whose timestamps are text. Pure.
+
+    Bytes that are no text become an object with base64.
+    """
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    if isinstance(of, TimestampType):
+        return f"{value.replace(' ', 'T')}Z"
+    if isinstance(of, ArrayType):
+        return [plain(one, of.elementType) for one in value]
+    if isinstance(of, MapType):
+        return {str(plain(key, of.keyType)): plain(one, of.valueType) for key, one in value.items()}
+    if isinstance(of, StructType):
+        return {
+            field.name: plain(one, field.dataType) for field, one in zip(of, value, strict=True)
+        }
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, (bytes, bytearray)):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return {"base64": b64encode(value).decode("ascii")}
+    if isinstance(value, (date, datetime, time)):
+        return value.isoformat()
+    return str(value)
