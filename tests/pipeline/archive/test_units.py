@@ -62,6 +62,20 @@ def part(
     return Decoded(batch, next_offset, control or [], is_partial=False, missing=missing)
 
 
+def part_from(
+    first: int,
+    rows: list[dict[str, Any]],
+    next_offset: int,
+    control: list[tuple[int, int]] | None = None,
+) -> Decoded:
+    """Return an answer from an offset on, in which what else there is has nothing."""
+    held = {one["offset"] for one in rows}
+    for low, high in control or ():
+        held.update(range(low, high))
+    missing = [(at, at + 1) for at in range(first, next_offset) if at not in held]
+    return part(rows, next_offset, control, missing)
+
+
 def commit(generation: Path, pieces: tuple[Piece, ...]) -> PartitionCoverage:
     """Commit the first pieces of partition 3."""
     entry = Entry(uuid4(), TOPIC_ID, pieces, starts={3: pieces[0].first})

@@ -10,7 +10,7 @@ from kgw.pipeline.archive.entry import DataFile, Entry
 from kgw.pipeline.archive.lives import Life
 from kgw.pipeline.archive.reading import read_range
 from kgw.pipeline.archive.units import Unit, write_unit
-from tests.pipeline.archive.test_units import part
+from tests.pipeline.archive.test_units import part_from
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,11 +38,7 @@ def append(
     known = snapshot.coverage.partitions.get(partition)
     first = 0 if known is None else known.next
     unit = Unit(TOPIC_ID, partition, first, end)
-    held = {one["offset"] for one in rows}
-    for low, high in control or ():
-        held.update(range(low, high))
-    missing = [(at, at + 1) for at in range(first, end) if at not in held]
-    pieces = write_unit(life.generation, unit, [part(rows, end, control, missing)])
+    pieces = write_unit(life.generation, unit, [part_from(first, rows, end, control)])
     starts = {partition: 0} if known is None else {}
     entry = Entry(uuid4(), TOPIC_ID, added=pieces, starts=starts)
     life.log.commit(entry, planned_at=snapshot.version)

@@ -18,7 +18,7 @@ from kgw.pipeline.archive.tables import TableSettings, register
 from kgw.pipeline.archive.tables.iceberg import NAMESPACE, table_name
 from kgw.pipeline.archive.units import Unit, write_unit
 from kgw.pipeline.arrow.columns import ALL_COLUMNS
-from tests.pipeline.archive.test_units import part, row
+from tests.pipeline.archive.test_units import part_from, row
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -114,7 +114,9 @@ class Archived:
         kind: str,
     ) -> DataFile:
         unit = Unit(TOPIC_ID, 3, first, end)
-        (piece,) = write_unit(self.generation, unit, [part(rows, end, control)], kind=kind)
+        (piece,) = write_unit(
+            self.generation, unit, [part_from(first, rows, end, control)], kind=kind
+        )
         assert isinstance(piece, DataFile)
         return piece
 
