@@ -148,6 +148,31 @@ async def test_what_an_idempotent_producer_sent_later_does_not_overtake() -> Non
         assert [0, 1] == [(await produce(gateway, one)).base_offset for one in (first, second)]
 
 
+async def test_what_follows_a_batch_in_its_check_is_refused_behind_it() -> None:
+    """The first of the two that is refused is the one that has to come first later on."""
+    async with InProcessGateway() as gateway:
+        topic = await create_topic(gateway, kgw_validation="records")
+
+        def start(sequence: int, count: int) -> Any:
+            records = batch(
+                *[b"v"] * count,
+                compression=Compression.GZIP,
+                producer_id=7,
+                base_sequence=sequence,
+            )
+            return gateway.start(produce_request(records), 9)
+
+        first = start(0, 1000)
+        topic.config = TopicConfig({**topic.config.own, **LOADING}, Config.of())
+        answers = [await produced(one) for one in (first, start(1000, 1))]
+        assert [ErrorCode.NOT_ENOUGH_REPLICAS] * 2 == [one.error_code for one in answers]
+        topic.config = TopicConfig({"kgw.validation": "records"}, Config.of())
+        answer = await produced(start(1000, 1))
+        assert ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER == answer.error_code
+        answers = [await produced(one) for one in (start(0, 1000), start(1000, 1))]
+        assert [0, 1000] == [one.base_offset for one in answers]
+
+
 async def test_batches_keep_their_offsets() -> None:
     """Gaps before, between and behind records, and of a batch without any."""
     async with InProcessGateway() as gateway:
