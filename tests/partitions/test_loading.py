@@ -166,6 +166,7 @@ async def test_what_follows_a_batch_in_its_check_is_refused_behind_it() -> None:
         topic.config = TopicConfig({**topic.config.own, **LOADING}, Config.of())
         answers = [await produced(one) for one in (first, start(1000, 1))]
         assert [ErrorCode.NOT_ENOUGH_REPLICAS] * 2 == [one.error_code for one in answers]
+        assert 2 == gateway.gateway.metrics.loading_refusals
         topic.config = TopicConfig({"kgw.validation": "records"}, Config.of())
         answer = await produced(start(1000, 1))
         assert ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER == answer.error_code
