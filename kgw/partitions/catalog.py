@@ -533,10 +533,15 @@ class TopicCatalog:
             row = topic.row()._replace(configs=config.own_texts())
             if config.loading is not None and config.loading != topic.config.loading:
                 await self._begin_loading(topic, config)
+            state = self._backend.state
+            had_failed = state.failure is not None
             try:
-                await self._backend.state.apply([Change(TOPIC, row.key, row.encode())])
+                await state.apply([Change(TOPIC, row.key, row.encode())])
             except BaseException:
-                topic.config = TopicConfig(before, self._config)
+                if state.failure is None or had_failed:
+                    topic.config = TopicConfig(before, self._config)
+                # Else nobody knows before the next start whether the topic is being loaded. Until
+                # then nobody writes what would be taken for loaded.
                 raise
             self._backend.describe_topic(topic.topic_id, row.encode())
             config = TopicConfig(own, self._config)

@@ -316,9 +316,9 @@ async def test_original_offsets_outlast_other_changes_and_a_restart() -> None:
         assert ErrorCode.INVALID_CONFIG == (await alter(gateway, kgw_loading="other"))[0]
 
 
-@pytest.mark.parametrize("is_stored", [True, False], ids=["stored", "not stored"])
+@pytest.mark.parametrize("outcome", ["stored", "not stored", "in doubt"])
 async def test_nobody_else_writes_while_the_setting_is_stored(
-    monkeypatch: pytest.MonkeyPatch, *, is_stored: bool
+    monkeypatch: pytest.MonkeyPatch, outcome: str
 ) -> None:
     """What came then would be taken for loaded; a setting that is not stored lets it in again."""
     async with InProcessGateway() as gateway:
@@ -329,18 +329,21 @@ async def test_nobody_else_writes_while_the_setting_is_stored(
 
         async def apply_late(self: object, changes: list[Any]) -> None:
             codes.append((await produce(gateway, batch())).error_code)
-            if not is_stored:
+            if outcome == "in doubt":
+                patch.setattr(type(state), "failure", "no room")
+            if outcome != "stored":
                 raise StorageError("no room")
             await apply(state, changes)
 
         with monkeypatch.context() as patch:
             patch.setattr(type(state), "apply", apply_late)
             code, _ = await alter(gateway, kgw_loading="job-", retention_ms="6")
+        is_stored, is_open = outcome == "stored", outcome == "not stored"
         assert [ErrorCode.NOT_ENOUGH_REPLICAS] == codes
         assert (ErrorCode.NONE if is_stored else ErrorCode.KAFKA_STORAGE_ERROR) == code
-        assert (Loading("job-", keeps_offsets=True) if is_stored else None) == topic.config.loading
+        assert (None if is_open else Loading("job-", keeps_offsets=True)) == topic.config.loading
         assert (6 if is_stored else 5) == topic.config.own["retention.ms"]
-        assert is_stored != ((await produce(gateway, batch())).error_code == 0)
+        assert is_open == ((await produce(gateway, batch())).error_code == 0)
 
 
 async def test_only_one_job_loads() -> None:
