@@ -539,13 +539,17 @@ class TopicCatalog:
                 await state.apply([Change(TOPIC, row.key, row.encode())])
             except BaseException:
                 if state.failure is None or had_failed:
-                    topic.config = TopicConfig(before, self._config)
+                    await self._take(topic, before)
                 # Else nobody knows before the next start whether the topic is being loaded. Until
                 # then nobody writes what would be taken for loaded.
                 raise
             self._backend.describe_topic(topic.topic_id, row.encode())
-            config = TopicConfig(own, self._config)
-            await take_turns(topic.configure(config, self._config_share()))
+            await self._take(topic, own)
+
+    async def _take(self, topic: Topic, own: Mapping[str, Value]) -> None:
+        """Let a topic's own settings be these, from the next append on."""
+        config = TopicConfig(own, self._config)
+        await take_turns(topic.configure(config, self._config_share()))
 
     async def _begin_loading(self, topic: Topic, config: TopicConfig) -> None:
         """Let only the one write that a changed configuration names, before that is durable.
@@ -565,7 +569,7 @@ class TopicCatalog:
             self._check_empty(topic)
         others = {n: value for n, value in topic.config.own.items() if n not in LOADING_SETTINGS}
         changed = {n: value for n, value in config.own.items() if n in LOADING_SETTINGS}
-        topic.config = TopicConfig({**others, **changed}, self._config)
+        await self._take(topic, {**others, **changed})
 
     def _check_empty(self, topic: Topic) -> None:
         """Raise KafkaError unless nothing has ever been stored in a topic's partitions."""
