@@ -199,6 +199,21 @@ async def test_batches_keep_their_offsets() -> None:
         assert [*expected, (120, b"live")] == await stored(gateway, 103)
 
 
+async def test_a_compacted_topic_begins_where_its_records_do() -> None:
+    """DeleteRecords is for that alone: afterwards only compaction removes records."""
+    async with InProcessGateway() as gateway:
+        await create_topic(gateway, **ORIGINAL, cleanup_policy="compact")
+        assert 0 == (await load(gateway, make_sparse_batch(0, 100, {}))).error_code
+        places = [{"partition_index": 0, "offset": 100}]
+        wanted = [{"name": "orders", "partitions": places}]
+        await call(gateway, ApiKey.DELETE_RECORDS, 2, topics=wanted, timeout_ms=1000)
+        assert (100, 100) == ends(gateway)
+        await alter(gateway, kgw_loading=None)
+        answer = await call(gateway, ApiKey.DELETE_RECORDS, 2, topics=wanted, timeout_ms=1000)
+        code = answer.topics[0].partitions[0].error_code
+        assert ErrorCode.POLICY_VIOLATION == code
+
+
 async def test_a_batch_begins_where_the_partition_ends() -> None:
     """Neither what is stored already nor what would leave a hole is stored."""
     async with InProcessGateway() as gateway:
