@@ -17,7 +17,7 @@ from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.jobs import backfill as append
 from kgw.pipeline.jobs import restore
 from kgw.pipeline.jobs.backfill import Backfill
-from kgw.pipeline.jobs.loading import abandon, begin, hand_over
+from kgw.pipeline.jobs.loading import LOADER_SETTING, abandon, begin, hand_over, settings_of
 from kgw.pipeline.jobs.restore import Restore
 from kgw.pipeline.wire import WireClient
 from kgw.records.batch import Compression
@@ -148,6 +148,8 @@ def backfill(
             with SparkWhenNeeded("kgw pipeline backfill", master) as runner:
                 written = _write_all(loading, standing, runner)
             handed = hand_over(wire, loading.job, loading.plan()) if is_handed_over else []
+            # Also after an earlier run of the same job that was to hand over, and was interrupted.
+            loader = settings_of(wire, target).get(LOADER_SETTING)
         except KeyboardInterrupt:
             note("Interrupted. What was written stays; the same command goes on from there.")
             if is_restore or is_handed_over:
@@ -162,8 +164,8 @@ def backfill(
     if handed:
         note(f"Everybody may write to {target} again, from here on:")
         print_rows(offsets, "partition offset")
-    elif is_restore:
-        note(f"Other producers of {target} wait until the same command runs with --hand-over.")
+    elif loader == loading.job.loader:
+        note(f"Other producers of {target} wait until this runs with --hand-over or --abandon.")
 
 
 class _Loading(NamedTuple):

@@ -83,7 +83,8 @@ TOPIC_SETTINGS = table(
         "",
         "The beginning of a transactional id. While it is set, only requests that name such an id "
         "write to the topic; every other producer is told to try again (NOT_ENOUGH_REPLICAS), and "
-        "goes on when it is taken away. Readers are served as ever. Empty: everybody writes.",
+        "goes on when it is taken away. Readers are served as ever. Another id is taken when this "
+        "one has been taken away. Empty: everybody writes.",
         dynamic=True,
     ),
     Setting(

@@ -347,8 +347,7 @@ def _append(
             else partition.append_message_set(records)
         )
     except KafkaError as error:
-        if error.code is ErrorCode.NOT_ENOUGH_REPLICAS and partition.topic.config.loading:
-            context.gateway.metrics.loading_refusals += 1
+        _count_refusal(error, partition, context)
         _refuse_append(answer, data, error, version)
         return
     answer.log_append_time_ms = appended.log_append_time_ms
@@ -481,11 +480,19 @@ def _fill_in(pending: _Pending, context: RequestContext) -> None:
     elif isinstance(error, UnfitRecordsError):
         _refuse_records(answer, error)
     elif isinstance(error, KafkaError | StorageError):
+        _count_refusal(error, partition, context)
         _refuse(answer, _for_version(error.code, context.api_version), error.message)
     else:
         # A bug of ours: perhaps stored, perhaps not. A retry finds out (`bug_code` in table.py).
         context.gateway.report_internal_error("PRODUCE", error)
         _refuse(answer, ErrorCode.REQUEST_TIMED_OUT, None)
+
+
+def _count_refusal(
+    error: KafkaError | StorageError, partition: Partition, context: RequestContext
+) -> None:
+    if error.code is ErrorCode.NOT_ENOUGH_REPLICAS and partition.topic.config.loading:
+        context.gateway.metrics.loading_refusals += 1
 
 
 def _refuse(answer: PartitionProduceResponse, code: ErrorCode, message: str | None) -> None:

@@ -533,14 +533,23 @@ class TopicCatalog:
             row = topic.row()._replace(configs=config.own_texts())
             if config.loading is not None and config.loading != topic.config.loading:
                 await self._begin_loading(topic, config)
+            state = self._backend.state
+            had_failed = state.failure is not None
             try:
-                await self._backend.state.apply([Change(TOPIC, row.key, row.encode())])
+                await state.apply([Change(TOPIC, row.key, row.encode())])
             except BaseException:
-                topic.config = TopicConfig(before, self._config)
+                if state.failure is None or had_failed:
+                    await self._take(topic, before)
+                # Else nobody knows before the next start whether the topic is being loaded. Until
+                # then nobody writes what would be taken for loaded.
                 raise
             self._backend.describe_topic(topic.topic_id, row.encode())
-            config = TopicConfig(own, self._config)
-            await take_turns(topic.configure(config, self._config_share()))
+            await self._take(topic, own)
+
+    async def _take(self, topic: Topic, own: Mapping[str, Value]) -> None:
+        """Let a topic's own settings be these, from the next append on."""
+        config = TopicConfig(own, self._config)
+        await take_turns(topic.configure(config, self._config_share()))
 
     async def _begin_loading(self, topic: Topic, config: TopicConfig) -> None:
         """Let only the one write that a changed configuration names, before that is durable.
@@ -560,7 +569,7 @@ class TopicCatalog:
             self._check_empty(topic)
         others = {n: value for n, value in topic.config.own.items() if n not in LOADING_SETTINGS}
         changed = {n: value for n, value in config.own.items() if n in LOADING_SETTINGS}
-        topic.config = TopicConfig({**others, **changed}, self._config)
+        await self._take(topic, {**others, **changed})
 
     def _check_empty(self, topic: Topic) -> None:
         """Raise KafkaError unless nothing has ever been stored in a topic's partitions."""

@@ -348,7 +348,7 @@ class Partition:
         # Properties cost a call each; this runs ten thousand times a second.
         if batch.attributes & TRANSACTIONAL_FLAG:
             # Before the coordinator is asked: it would take the partition in.
-            self._check_loader(batch, transactional_id, now_ms)
+            self._check_loader_at_once(batch, transactional_id, now_ms)
             verified = self._verify(batch, verify, now_ms)
         append_time_ms = now_ms if rules.uses_log_append_time else NO_TIMESTAMP_MS
         if config.checks_batches or self._check_queue is not None or verified is not None:
@@ -402,6 +402,17 @@ class Partition:
                 self.producers.expect(batch, now_ms)
             raise
 
+    def _check_loader_at_once(
+        self, batch: RecordBatch, transactional_id: str | None, now_ms: int
+    ) -> None:
+        """As `_check_loader`, unless something waits: then a batch is refused in its turn.
+
+        What it would overtake may be refused as well, and has to come first when it is sent again.
+        """
+        queue = self._check_queue
+        if queue is None or not queue.is_busy:
+            self._check_loader(batch, transactional_id, now_ms)
+
     def _verify(
         self,
         batch: RecordBatch,
@@ -453,7 +464,7 @@ class Partition:
     ) -> Appended:
         """Submit a batch once it may enter, and all before it have entered."""
         config = self.topic.config
-        self._check_loader(batch, transactional_id, now_ms)
+        self._check_loader_at_once(batch, transactional_id, now_ms)
         limits = config.decompression_limits
         rules = None
         if config.checks_batches and batch.record_count:

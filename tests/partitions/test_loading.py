@@ -148,6 +148,32 @@ async def test_what_an_idempotent_producer_sent_later_does_not_overtake() -> Non
         assert [0, 1] == [(await produce(gateway, one)).base_offset for one in (first, second)]
 
 
+async def test_what_follows_a_batch_in_its_check_is_refused_behind_it() -> None:
+    """The first of the two that is refused is the one that has to come first later on."""
+    async with InProcessGateway() as gateway:
+        topic = await create_topic(gateway, kgw_validation="records")
+
+        def start(sequence: int, count: int) -> Any:
+            records = batch(
+                *[b"v"] * count,
+                compression=Compression.GZIP,
+                producer_id=7,
+                base_sequence=sequence,
+            )
+            return gateway.start(produce_request(records), 9)
+
+        first = start(0, 1000)
+        topic.config = TopicConfig({**topic.config.own, **LOADING}, Config.of())
+        answers = [await produced(one) for one in (first, start(1000, 1))]
+        assert [ErrorCode.NOT_ENOUGH_REPLICAS] * 2 == [one.error_code for one in answers]
+        assert 2 == gateway.gateway.metrics.loading_refusals
+        topic.config = TopicConfig({"kgw.validation": "records"}, Config.of())
+        answer = await produced(start(1000, 1))
+        assert ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER == answer.error_code
+        answers = [await produced(one) for one in (start(0, 1000), start(1000, 1))]
+        assert [0, 1000] == [one.base_offset for one in answers]
+
+
 async def test_batches_keep_their_offsets() -> None:
     """Gaps before, between and behind records, and of a batch without any."""
     async with InProcessGateway() as gateway:
@@ -171,6 +197,21 @@ async def test_batches_keep_their_offsets() -> None:
         await alter(gateway, kgw_loading=None, kgw_loading_offsets=None)
         assert 120 == (await produce(gateway, batch(b"live"))).base_offset
         assert [*expected, (120, b"live")] == await stored(gateway, 103)
+
+
+async def test_a_compacted_topic_begins_where_its_records_do() -> None:
+    """DeleteRecords is for that alone: afterwards only compaction removes records."""
+    async with InProcessGateway() as gateway:
+        await create_topic(gateway, **ORIGINAL, cleanup_policy="compact")
+        assert 0 == (await load(gateway, make_sparse_batch(0, 100, {}))).error_code
+        places = [{"partition_index": 0, "offset": 100}]
+        wanted = [{"name": "orders", "partitions": places}]
+        await call(gateway, ApiKey.DELETE_RECORDS, 2, topics=wanted, timeout_ms=1000)
+        assert (100, 100) == ends(gateway)
+        await alter(gateway, kgw_loading=None)
+        answer = await call(gateway, ApiKey.DELETE_RECORDS, 2, topics=wanted, timeout_ms=1000)
+        code = answer.topics[0].partitions[0].error_code
+        assert ErrorCode.POLICY_VIOLATION == code
 
 
 async def test_a_batch_begins_where_the_partition_ends() -> None:
@@ -290,9 +331,9 @@ async def test_original_offsets_outlast_other_changes_and_a_restart() -> None:
         assert ErrorCode.INVALID_CONFIG == (await alter(gateway, kgw_loading="other"))[0]
 
 
-@pytest.mark.parametrize("is_stored", [True, False], ids=["stored", "not stored"])
+@pytest.mark.parametrize("outcome", ["stored", "not stored", "in doubt"])
 async def test_nobody_else_writes_while_the_setting_is_stored(
-    monkeypatch: pytest.MonkeyPatch, *, is_stored: bool
+    monkeypatch: pytest.MonkeyPatch, outcome: str
 ) -> None:
     """What came then would be taken for loaded; a setting that is not stored lets it in again."""
     async with InProcessGateway() as gateway:
@@ -303,18 +344,21 @@ async def test_nobody_else_writes_while_the_setting_is_stored(
 
         async def apply_late(self: object, changes: list[Any]) -> None:
             codes.append((await produce(gateway, batch())).error_code)
-            if not is_stored:
+            if outcome == "in doubt":
+                patch.setattr(type(state), "failure", "no room")
+            if outcome != "stored":
                 raise StorageError("no room")
             await apply(state, changes)
 
         with monkeypatch.context() as patch:
             patch.setattr(type(state), "apply", apply_late)
             code, _ = await alter(gateway, kgw_loading="job-", retention_ms="6")
+        is_stored, is_open = outcome == "stored", outcome == "not stored"
         assert [ErrorCode.NOT_ENOUGH_REPLICAS] == codes
         assert (ErrorCode.NONE if is_stored else ErrorCode.KAFKA_STORAGE_ERROR) == code
-        assert (Loading("job-", keeps_offsets=True) if is_stored else None) == topic.config.loading
+        assert (None if is_open else Loading("job-", keeps_offsets=True)) == topic.config.loading
         assert (6 if is_stored else 5) == topic.config.own["retention.ms"]
-        assert is_stored != ((await produce(gateway, batch())).error_code == 0)
+        assert is_open == ((await produce(gateway, batch())).error_code == 0)
 
 
 async def test_only_one_job_loads() -> None:

@@ -7,7 +7,9 @@ from uuid import UUID
 
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
+from kgw.cli.main import main
 from kgw.client import (
     AsyncClient,
     ClientError,
@@ -292,6 +294,10 @@ def test_an_append_is_handed_over(served: ServedTopics, tmp_path: Path) -> None:
     append.run(served.wire, asked, Backwards())
     with pytest.raises(ServerRefusedError, match="NOT_ENOUGH_REPLICAS"):
         produce_once(served, restored.target, 0)
+    of = ("-t", "appended", "--to", restored.target, "--job", "job", "-b", served.address)
+    command = ("pipeline", "backfill", "--archive", str(tmp_path), *of)
+    told = CliRunner().invoke(main, command, prog_name="kgw")
+    assert (0, True) == (told.exit_code, f"Other producers of {restored.target}" in told.output)
     standing = append.plan(served.wire, asked)
     handed = hand_over(served.wire, asked, standing)
     ends = served.wire.bounds(restored.target, [0, 1])
