@@ -14,7 +14,7 @@ from kgw.cli.output import note
 from kgw.cli.settings import parsed
 from kgw.pipeline.archive.lives import Life, archived_lives, archived_topics
 from kgw.pipeline.archive.sweeping import orphans, sweep
-from kgw.pipeline.archive.tables import KINDS, TableSettings
+from kgw.pipeline.archive.tables import KINDS, TableSettings, publish
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,6 +137,9 @@ def swept_files(life: Life, grace_ms: int, *, dry_run: bool) -> list[str]:
 
     Returns their paths within the archive. Raises ArchiveError.
     """
+    if not dry_run:
+        # A table that is behind, as after a run that was killed, still names what was replaced.
+        publish(life.generation, life.topic_id)
     act = orphans if dry_run else sweep
     found = act(life.generation, life.log, now_s=time.time(), replaced_grace_s=grace_ms / 1000)
     return [str((life.generation / one).relative_to(life.root)) for one in found]

@@ -8,10 +8,14 @@ import click
 
 from kgw.cli.errors import CommandError
 from kgw.cli.output import print_json, print_rows
-from kgw.cli.pipeline_archives import archive_option, chosen_tables, chosen_topics, table_options
+from kgw.cli.pipeline_archives import (
+    archive_option,
+    chosen_lives,
+    chosen_tables,
+    table_options,
+    topics_option,
+)
 from kgw.cli.settings import json_option
-from kgw.pipeline.archive.lives import archived_lives
-from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.archive.tables import publish, register
 
 if TYPE_CHECKING:
@@ -20,7 +24,7 @@ if TYPE_CHECKING:
 
 @click.command("publish", short_help="Publish tables over an archive's files.")
 @archive_option()
-@click.option("-t", "--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic.")
+@topics_option
 @table_options
 @json_option()
 def publish_tables(
@@ -39,15 +43,21 @@ def publish_tables(
     """
     tables = chosen_tables(kinds, catalog)
     rows = []
-    for topic in chosen_topics(root, topics):
-        for topic_id in archived_lives(root, topic):
-            generation = generation_directory(str(root), topic, topic_id)
+    try:
+        for life in chosen_lives(root, topics):
             for settings in tables:
-                register(generation, settings)
+                register(life.generation, settings)
             rows += [
-                {"topic": topic, "topic_id": str(topic_id), "table": kind, "version": version}
-                for kind, version in publish(generation, topic_id).items()
+                {
+                    "topic": life.topic,
+                    "topic_id": str(life.topic_id),
+                    "table": kind,
+                    "version": version,
+                }
+                for kind, version in publish(life.generation, life.topic_id).items()
             ]
+    except OSError as error:
+        raise CommandError(f"cannot write to {root}: {error}") from None
     if not rows:
         raise CommandError(f"{root} publishes no table; name one with --table")
     if is_json:

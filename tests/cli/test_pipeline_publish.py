@@ -38,6 +38,39 @@ def test_a_table_is_begun_and_brought_up_to_date(tmp_path: Path) -> None:
     assert 0 == run("audit", *of).exit_code
 
 
+def test_a_sweep_takes_no_file_that_a_table_still_names(tmp_path: Path) -> None:
+    """A publisher that was killed is made up for first; where that fails, nothing is removed."""
+    archived = Archived(tmp_path)
+    archived.append(10, 20)
+    archived.append(20, 30)
+    of = ("--archive", str(tmp_path))
+    assert 0 == run("publish", *of, "--table", "delta").exit_code
+    archived.replace(2, "merged")
+    sweeping = ("merge", *of, "--grace", "PT0S")
+
+    newest = archived.generation / "_delta_log" / f"{1:020d}.json"
+    content = newest.read_bytes()
+    newest.write_bytes(b"{")
+    failed = run(*sweeping)
+    assert (1, "") == (failed.exit_code, failed.stdout)
+    assert 3 == len([*archived.generation.glob("p=*/*.parquet")])
+
+    newest.write_bytes(content)
+    assert 0 == run(*sweeping).exit_code
+    assert 1 == len([*archived.generation.glob("p=*/*.parquet")])
+    assert archived.rows() == table_rows(archived.generation, "delta")
+
+
+def test_an_archive_that_cannot_be_written_to_is_told_in_a_line(tmp_path: Path) -> None:
+    """As on a file system that is read-only."""
+    archived = Archived(tmp_path)
+    archived.append(10, 20)
+    (archived.generation / "_tables").touch()
+    refused = run("publish", "--archive", str(tmp_path), "--table", "delta")
+    assert (1, 1) == (refused.exit_code, len(refused.stderr.splitlines()))
+    assert refused.stderr.startswith(f"error: cannot write to {tmp_path}: ")
+
+
 def test_mistakes_are_told_in_a_line(tmp_path: Path) -> None:
     """No table, an unknown kind, a catalog that nothing needs, and a table that is foreign."""
     archived = Archived(tmp_path)
