@@ -13,6 +13,7 @@ from kgw.pipeline.archive.units import remove_files
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kgw.pipeline.archive.commit_log import CommitLog
     from kgw.pipeline.archive.entry import Piece
     from kgw.pipeline.archive.lives import Life
 
@@ -21,11 +22,17 @@ _OVERTAKEN: Final = frozenset({Fault.UNKNOWN_PIECE, Fault.MISSING_FILE})
 
 
 def replace_pieces(
-    life: Life, removed: Sequence[Piece], added: Sequence[Piece], *, now_ms: int
+    life: Life,
+    log: CommitLog,
+    removed: Sequence[Piece],
+    added: Sequence[Piece],
+    *,
+    now_ms: int,
 ) -> bool:
     """Commit that `added` stands for `removed`, and return whether it does.
 
-    False when another committer has replaced some of `removed` before. Files of `added` are removed
+    `log` is that of the life; the same one for all commits of a job, as it goes on from what it has
+    read. False when another committer has replaced some of `removed` before. Files of `added` are removed
     when nothing was committed; those of `removed` are left for the sweep. The archive's tables are
     published. Raises ArchiveError, and PublishError behind a commit that stands.
     """
@@ -36,7 +43,6 @@ def replace_pieces(
         removed=tuple(removed),
         committed_at_ms=now_ms,
     )
-    log = life.log
     try:
         log.commit(entry, planned_at=log.read().version)
     except CoverageError as error:

@@ -40,6 +40,7 @@ from kgw.pipeline.archive.units import DataFileWriter, Sizes, remove_files
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from kgw.pipeline.archive.commit_log import CommitLog
     from kgw.pipeline.archive.coverage import Coverage
     from kgw.pipeline.archive.entry import Piece
     from kgw.pipeline.archive.lives import Life
@@ -246,11 +247,12 @@ def run(
     `on_rows` is told of records as they are done.
     """
     done = []
+    log = settings.life.log
     for at in range(0, len(dues), runner.parallelism):
         # So many at once, so that what the first pass says of them fits into memory.
         some = dues[at : at + runner.parallelism]
         found = dict(runner.run(some, partial(find_fallen, settings)))
-        done += _Rewriting(settings, runner, now_ms, on_rows).run(found)
+        done += _Rewriting(settings, log, runner, now_ms, on_rows).run(found)
     return done
 
 
@@ -260,11 +262,13 @@ class _Rewriting:
     def __init__(
         self,
         settings: Settings,
+        log: CommitLog,
         runner: Runner,
         now_ms: Callable[[], int],
         on_rows: Callable[[int], None],
     ) -> None:
         self._settings = settings
+        self._log = log
         self._runner = runner
         self._now_ms = now_ms
         self._on_rows = on_rows
@@ -306,7 +310,8 @@ class _Rewriting:
         if not pairs:
             return
         removed, added = [piece for piece, _ in pairs], [made.piece for _, made in pairs]
-        if not replace_pieces(self._settings.life, removed, added, now_ms=self._now_ms()):
+        life, now_ms = self._settings.life, self._now_ms()
+        if not replace_pieces(life, self._log, removed, added, now_ms=now_ms):
             result.is_overtaken = True
             return
         for piece, made in pairs:

@@ -175,8 +175,9 @@ def run(
 ) -> list[Merged]:
     """Merge groups, and commit each as soon as it is done. Raises ArchiveError, JobError."""
     found = []
+    log = life.log
     for group, piece in runner.run(groups, partial(merge_group, life, sizes)):
-        is_committed = replace_pieces(life, group.pieces, [piece], now_ms=now_ms())
+        is_committed = replace_pieces(life, log, group.pieces, [piece], now_ms=now_ms())
         merged = Merged(group, piece if is_committed else None)
         on_merged(merged)
         found.append(merged)

@@ -180,13 +180,14 @@ def run(life: Life, planned: Sequence[Removal], limits: Limits, *, now_ms: int) 
     Where another committer has put other files in their place, the limits are asked again.
     """
     done = []
+    log = life.log
     left = list(planned)
     while left:
         removal = left.pop()
-        if replace_pieces(life, removal.pieces, [removal.hole], now_ms=now_ms):
+        if replace_pieces(life, log, removal.pieces, [removal.hole], now_ms=now_ms):
             done.append(removal)
         else:
-            left += plan(life.log.read().coverage, limits, [removal.partition])
+            left += plan(log.read().coverage, limits, [removal.partition])
     return sorted(done)
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kgw.pipeline.archive.commit_log import CommitLog
 from kgw.pipeline.archive.coverage import Coverage, PartitionCoverage
 from kgw.pipeline.archive.entry import DataFile, Hole
 from kgw.pipeline.archive.errors import ArchiveError
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from kgw.pipeline.archive.entry import Piece
+    from kgw.pipeline.archive.entry import Entry, Piece
     from kgw.pipeline.archive.lives import Life
 
 TARGET = 100
@@ -161,6 +162,28 @@ def test_of_two_that_merge_the_same_files_one_removes_its_own(tmp_path: Path, st
     assert before == read(life)
     assert [(0, 5, "merged")] == shapes(life)
     assert files_on_disk(life) == life.log.read().coverage.files() | life.log.replaced_at().keys()
+
+
+def test_what_a_job_has_read_of_the_log_it_does_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With many files the log would take more time than they do."""
+    life = new_life(tmp_path)
+    for partition in range(8):
+        append(life, numbered(0, 1), 1, partition=partition)
+        append(life, numbered(1, 2), 2, partition=partition)
+    groups = plan_life(life, 1 << 20)
+    read_versions = []
+    real = CommitLog.entry
+
+    def entry(log: CommitLog, version: int) -> Entry | None:
+        read_versions.append(version)
+        return real(log, version)
+
+    monkeypatch.setattr(CommitLog, "entry", entry)
+    run(life, groups, Backwards(), sizes=Sizes(), now_ms=lambda: 0)
+    assert 8 == len(groups)
+    assert 1 == read_versions.count(1)
 
 
 def test_an_append_in_between_is_no_race(tmp_path: Path) -> None:
