@@ -171,16 +171,11 @@ def _check_offsets(offsets: Any, piece: DataFile) -> Iterator[tuple[str, str]]:
 
 def _first_gap(offsets: Any, piece: DataFile) -> str:
     """Return where records may be missing first; with holes declared by number, one of them."""
-    bounds = np.concatenate(
-        [
-            [piece.first - 1],
-            np.sort(
-                np.concatenate(
-                    [offsets, *(np.arange(a, b + 1) for a, b in piece.control_ranges)]
-                ).astype(np.int64)
-            ),
-            [piece.last + 1],
-        ]
-    )
-    at = np.flatnonzero(np.diff(bounds) > 1)[0]
-    return f"the first from {bounds[at] + 1} to {bounds[at + 1] - 1}"
+    control = np.array(piece.control_ranges, np.int64).reshape(-1, 2)
+    # What is there or declared, as ranges; of any length.
+    firsts = np.concatenate([offsets, control[:, 0], [piece.last + 1]])
+    lasts = np.concatenate([offsets, control[:, 1], [piece.last + 1]])
+    order = firsts.argsort(kind="stable")
+    expected = np.concatenate([[piece.first], np.maximum.accumulate(lasts[order]) + 1])
+    at = np.flatnonzero(firsts[order] > expected[:-1])[0]
+    return f"the first from {expected[at]} to {firsts[order][at] - 1}"

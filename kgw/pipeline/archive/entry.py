@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -82,14 +83,23 @@ def decode_piece(value: Any) -> Piece:
             ranges = tuple((int(first), int(last)) for first, last in fields["control_ranges"])
             piece = DataFile(**{**fields, "control_ranges": ranges})
             named = (piece.partition, piece.first, piece.last, piece.kind)
+            _check_numbers(named[:3], (piece.rows, piece.bytes, piece.holes))
             if parse_data_path(piece.path) != named:
                 raise DamagedLogError(f"{piece.path!r} is not the path of {named}")
             return piece
         if kind == "hole" and fields["reason"] in REASONS:
-            return Hole(**fields)
+            hole = Hole(**fields)
+            _check_numbers((hole.partition, hole.first, hole.last))
+            return hole
     except (KeyError, TypeError, ValueError) as error:
         raise DamagedLogError(f"not a piece of an archive: {error!r}") from error
     raise DamagedLogError(f"not a piece of an archive: {value!r}")
+
+
+def _check_numbers(*fields: tuple[object, ...]) -> None:
+    for value in chain(*fields):
+        if type(value) is not int:
+            raise TypeError(f"{value!r} is not a number")
 
 
 def encode_entry(entry: Entry) -> bytes:

@@ -14,6 +14,7 @@ import pytest
 from kgw.pipeline.archive.audit import audit
 from kgw.pipeline.archive.commit_log import CHECKPOINT_EVERY, CommitLog
 from kgw.pipeline.archive.entry import DataFile, Entry, Hole
+from kgw.pipeline.archive.names import data_path
 from kgw.pipeline.archive.units import FOOTER_KEY, Unit, checksum_of, write_unit
 from tests.pipeline.archive.test_units import TOPIC_ID, part, row
 
@@ -82,6 +83,17 @@ def test_a_gap_says_where(tmp_path: Path) -> None:
     assert "from 18 to 19" in gap.text
 
 
+def test_a_gap_beside_a_long_range_without_records(tmp_path: Path) -> None:
+    """As in a topic whose offsets are sparse; the range takes no memory."""
+    piece = rewrite(tmp_path, archive(tmp_path), [*ALL[:7], *ALL[9:]])
+    last = 10**15
+    path = data_path(3, 10, last, "append", "a")
+    (tmp_path / piece.path).rename(tmp_path / path)
+    commit(tmp_path, replace(piece, path=path, last=last, control_ranges=((15, 15), (30, last))))
+    gap = list(audit(tmp_path, TOPIC_ID, level=2))[-1]
+    assert ("gap", True) == (gap.name, gap.text.endswith("the first from 18 to 19"))
+
+
 def test_records_where_none_was_declared(tmp_path: Path) -> None:
     """A range of control records has none; a record that is there was declared away."""
     piece = replace(archive(tmp_path), control_ranges=((16, 16),))
@@ -148,6 +160,8 @@ def test_a_file_of_other_offsets(tmp_path: Path) -> None:
         ("topic_id", str(UUID(int=8)), "foreign topic id"),
         ("starts", {"3": 5}, "wrong start"),
         ("id", "x", "damaged log"),
+        ("last", "19", "damaged log"),
+        ("partition", None, "damaged log"),
     ],
 )
 def test_a_log_that_was_changed(tmp_path: Path, field: str, value: object, name: str) -> None:
