@@ -105,7 +105,7 @@ def plan(
         raise ArchiveError(f"the archive has no partition {', '.join(map(str, unknown))}")
     found = [
         Removal(partition, _gone(known[partition], limits))
-        for partition in sorted(known if partitions is None else partitions)
+        for partition in sorted(known if partitions is None else set(partitions))
     ]
     return [one for one in found if one.pieces]
 

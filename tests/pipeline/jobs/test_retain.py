@@ -152,6 +152,13 @@ def test_a_partition_that_is_not_archived_is_named(tmp_path: Path) -> None:
     assert 1 == life.log.read().version
 
 
+def test_a_partition_that_is_named_twice_goes_once(tmp_path: Path) -> None:
+    """What would go is not counted twice."""
+    life = new_life(tmp_path)
+    append(life, [row(0)], 1)
+    assert 1 == len(plan(life.log.read().coverage, Limits(before_offset=1), [0, 0]))
+
+
 def test_a_group_keeps_what_it_has_not_read() -> None:
     """The lowest of several; all of a partition where one of them has committed nothing."""
     bounds = {partition: OffsetBounds(3, 100) for partition in range(4)}
