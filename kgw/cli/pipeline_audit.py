@@ -12,7 +12,7 @@ import click
 from kgw.cli.client import Bootstrap, client_options
 from kgw.cli.errors import ExitCode
 from kgw.cli.output import note, print_json, print_rows
-from kgw.cli.pipeline_archives import archive_option, chosen_topics
+from kgw.cli.pipeline_archives import archive_option, chosen_topics, topics_option
 from kgw.cli.pipeline_audit_live import COUNTS, LiveOptions, audit_live
 from kgw.client import AdminClient
 from kgw.client.admin import TOPIC
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @click.command("audit", short_help="Prove that an archive is whole.")
 @archive_option(is_required=False, what="The archive; level 4 does without.")
-@click.option("-t", "--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic.")
+@topics_option
 @click.option(
     "--level",
     type=click.IntRange(0, LIVE_LEVEL),
