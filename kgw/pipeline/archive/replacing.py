@@ -31,10 +31,10 @@ def replace_pieces(
 ) -> bool:
     """Commit that `added` stands for `removed`, and return whether it does.
 
-    `log` is that of the life; the same one for all commits of a job, as it goes on from what it has
-    read. False when another committer has replaced some of `removed` before. Files of `added` are removed
-    when nothing was committed; those of `removed` are left for the sweep. The archive's tables are
-    published. Raises ArchiveError, and PublishError behind a commit that stands.
+    `log` is that of the life, the same one for all commits of a job: it goes on from what it has
+    read. False when another committer has replaced some of `removed` before. Files of `added` are
+    removed when nothing was committed; those of `removed` are left for the sweep. The archive's
+    tables are published. Raises ArchiveError, and PublishError behind a commit that stands.
     """
     entry = Entry(
         uuid4(),
