@@ -99,17 +99,20 @@ class CommitLog:
         except DamagedLogError as error:
             raise DamagedLogError(f"{path}: {error}") from error
 
-    def replaced_at(self) -> dict[str, float]:
-        """Return the files that versions have replaced, and when they did.
+    def replaced_at(self) -> dict[str, float | None]:
+        """Return the files of all versions, and when a version has replaced them; None: none has.
 
         By path; in seconds since 1970, by the clock of the file system. Reads every version.
         """
-        found: dict[str, float] = {}
+        found: dict[str, float | None] = {}
         for version in range(1, self._newest_version() + 1):
             entry = self.entry(version)
-            if entry is not None and entry.removed:
-                at_s = (self._directory / f"{version:020d}.json").stat().st_mtime
+            if entry is None:
+                continue
+            if entry.removed:
+                at_s = self._path(version).stat().st_mtime
                 found |= {one.path: at_s for one in entry.removed if isinstance(one, DataFile)}
+            found |= {one.path: None for one in entry.added if isinstance(one, DataFile)}
         return found
 
     def entries(self, first: int, last: int) -> list[Entry]:

@@ -54,9 +54,11 @@ def orphans(
     for path, written_s in written_at.items():
         at_s, grace = written_s, grace_s
         if path in replaced_at:
-            if replaced_grace_s is None:
+            replaced_s = replaced_at[path]
+            # A file that stands by the versions is kept, whatever a damaged checkpoint says.
+            if replaced_s is None or replaced_grace_s is None:
                 continue
-            at_s, grace = replaced_at[path], replaced_grace_s
+            at_s, grace = replaced_s, replaced_grace_s
         if at_s < now_s - grace:
             found.append(path)
     return sorted(found)

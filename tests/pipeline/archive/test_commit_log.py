@@ -188,6 +188,22 @@ def test_a_log_without_a_version_beside_data_files_was_lost(tmp_path: Path) -> N
     assert ["damaged log"] == [one.name for one in audit(tmp_path, TOPIC_ID, level=0)]
 
 
+def test_a_sweep_believes_the_versions_rather_than_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint that was altered does not cost a file."""
+    monkeypatch.setattr(commit_log, "CHECKPOINT_EVERY", 1)
+    log = FilledLog(tmp_path, TOPIC_ID)
+    piece = data_file(0, 9)
+    log.commit(entry(piece, start=0), planned_at=0)
+    (checkpoint,) = tmp_path.glob("_log/*.checkpoint.json")
+    token = piece.path.rpartition("-")[2]
+    checkpoint.write_text(checkpoint.read_text().replace(token, f"{uuid4().hex}.parquet"))
+    damaged = CommitLog(tmp_path, TOPIC_ID)
+    assert {piece.path} != damaged.read().coverage.files()
+    assert [] == sweep(tmp_path, damaged, now_s=1e12, replaced_grace_s=0)
+
+
 class DiedError(Exception):
     """The committer's process ends here."""
 
