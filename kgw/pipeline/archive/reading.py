@@ -14,7 +14,7 @@ from kgw.pipeline.archive.units import checksum_of
 from kgw.pipeline.arrow.columns import ALL_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from kgw.pipeline.archive.coverage import PartitionCoverage
@@ -63,7 +63,7 @@ def read_stored(generation: Path, piece: DataFile) -> Iterator[pa.RecordBatch]:
         if not file.schema_arrow.remove_metadata().equals(SCHEMA):
             raise ArchiveError(f"{generation / piece.path} has other columns than an archive's")
         try:
-            for batch in file.iter_batches(batch_size=BATCH_ROWS):
+            for batch in batches_of(file):
                 rows += len(batch)
                 yield batch.replace_schema_metadata(None)
         except (pa.ArrowException, OSError) as error:
@@ -108,6 +108,17 @@ def open_file(path: Path) -> Any:
         raise ArchiveError(f"{path} cannot be read: {error}") from error
 
 
+def batches_of(
+    file: Any, groups: Iterable[int] | None = None, *, columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file, or of some row groups, none of them with rows of two row groups.
+
+    Large records are few in a row group: a batch of so many rows could be the whole file.
+    """
+    for group in range(file.num_row_groups) if groups is None else groups:
+        yield from file.iter_batches(BATCH_ROWS, row_groups=[group], columns=columns)
+
+
 def _read_file(
     generation: Path, piece: DataFile, first: int, end: int, columns: frozenset[str]
 ) -> Iterator[pa.RecordBatch]:
@@ -120,7 +131,7 @@ def _read_file(
             if _may_hold(file.metadata.row_group(group).column(_OFFSET_INDEX), first, end)
         ]
         try:
-            for batch in file.iter_batches(row_groups=groups, columns=wanted):
+            for batch in batches_of(file, groups, columns=wanted):
                 offsets = batch.column("_offset").to_numpy()
                 low, high = offsets.searchsorted([first, end])
                 if low < high:

@@ -33,7 +33,7 @@ from kgw.pipeline.archive.durable import sync
 from kgw.pipeline.archive.entry import DataFile
 from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.archive.names import COMPACTED, data_path
-from kgw.pipeline.archive.reading import check_checksum, open_file, read_stored
+from kgw.pipeline.archive.reading import batches_of, check_checksum, open_file, read_stored
 from kgw.pipeline.archive.replacing import replace_pieces
 from kgw.pipeline.archive.units import DataFileWriter, Sizes, remove_files
 
@@ -212,7 +212,7 @@ def _holds_expired(settings: Settings, piece: DataFile) -> bool:
         try:
             return any(
                 expired_tombstones(batch, settings.tombstones_before_ms) is not None
-                for batch in file.iter_batches(columns=list(_TOMBSTONE_COLUMNS))
+                for batch in batches_of(file, columns=_TOMBSTONE_COLUMNS)
             )
         except (pa.ArrowException, OSError) as error:
             raise ArchiveError(f"{path} cannot be read: {error}") from error

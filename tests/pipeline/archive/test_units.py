@@ -18,7 +18,7 @@ from kgw.pipeline.archive.audit import audit
 from kgw.pipeline.archive.commit_log import CommitLog
 from kgw.pipeline.archive.entry import DataFile, Entry, Hole, Piece
 from kgw.pipeline.archive.errors import ArchiveError
-from kgw.pipeline.archive.reading import read_range
+from kgw.pipeline.archive.reading import read_range, read_stored
 from kgw.pipeline.archive.sweeping import MIN_GRACE_S, sweep
 from kgw.pipeline.archive.units import Sizes, Unit, write_unit
 from kgw.pipeline.arrow.columns import ALL_COLUMNS, SCHEMA
@@ -188,6 +188,19 @@ def test_offsets_that_are_not_covered_are_refused(tmp_path: Path) -> None:
     for first, end in ((4, 6), (5, 7)):
         with pytest.raises(ArchiveError, match="not within 5 to 5"):
             list(read_range(tmp_path, coverage, first, end))
+
+
+def test_a_file_of_large_records_is_not_read_at_once(tmp_path: Path) -> None:
+    """A batch holds rows of one row group, as its bytes are bounded."""
+    rows = [row(at, value=b"v" * 1000) for at in range(12)]
+    parts = [part(rows[at : at + 3], at + 3) for at in range(0, 12, 3)]
+    unit = Unit(TOPIC_ID, 3, 0, 12)
+    pieces = write_unit(tmp_path, unit, parts, sizes=Sizes(row_group_bytes=3000))
+    (piece,) = pieces
+    assert isinstance(piece, DataFile)
+    assert [3, 3, 3, 3] == [len(batch) for batch in read_stored(tmp_path, piece)]
+    coverage = commit(tmp_path, pieces)
+    assert [2, 3, 3] == [len(batch) for batch in read_range(tmp_path, coverage, 4, 12)]
 
 
 def test_orphans_are_swept_after_their_grace(tmp_path: Path) -> None:
