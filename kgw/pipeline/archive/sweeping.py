@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kgw.pipeline.archive.commit_log import CommitLog
+    from kgw.pipeline.archive.coverage import Coverage
 
 GRACE_S: Final = 24 * 3600
 """How old a file must be that no version names, to be removed: no unit works for so long."""
@@ -34,8 +35,9 @@ def orphans(
 
     They were last written more than `grace_s` before `now_s` and never committed, or replaced more
     than `replaced_grace_s` before it; with None, none of the latter. `now_s` is seconds since 1970,
-    by the clock of the file system. A file whose name is not one that a writer gives is left out.
-    Raises `ArchiveError` for a `grace_s` below `MIN_GRACE_S`.
+    by the clock of the file system. Left out are files whose names are not those that a writer
+    gives, and those with offsets that no version covers: where the newest versions were lost, they
+    are what is left of them. Raises `ArchiveError` for a `grace_s` below `MIN_GRACE_S`.
     """
     if grace_s < MIN_GRACE_S:
         raise ArchiveError(f"a grace of {grace_s} s is below {MIN_GRACE_S} s")
@@ -45,7 +47,8 @@ def orphans(
         if _is_ours(generation, path) and (written_s := _written_s(path)) is not None
     }
     # Read after the list was made: what was committed meanwhile is in it.
-    for path in log.read().coverage.files():
+    coverage = log.read().coverage
+    for path in coverage.files():
         written_at.pop(path, None)
     if not written_at:
         return []
@@ -59,6 +62,8 @@ def orphans(
             if replaced_s is None or replaced_grace_s is None:
                 continue
             at_s, grace = replaced_s, replaced_grace_s
+        elif _reaches_further(path, coverage):
+            continue
         if at_s < now_s - grace:
             found.append(path)
     return sorted(found)
@@ -79,6 +84,16 @@ def sweep(
     for path in found:
         (generation / path).unlink(missing_ok=True)
     return found
+
+
+def _reaches_further(path: str, coverage: Coverage) -> bool:
+    """Tell whether a data file has offsets behind what is archived of its partition."""
+    named = parse_data_path(path)
+    if named is None:
+        return False
+    partition, _, last, _ = named
+    covered = coverage.partitions.get(partition)
+    return covered is None or last >= covered.next
 
 
 def _is_ours(generation: Path, path: Path) -> bool:

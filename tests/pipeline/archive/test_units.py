@@ -244,6 +244,7 @@ def test_orphans_are_swept_after_their_grace(tmp_path: Path) -> None:
         if path.is_file() and str(path.relative_to(tmp_path)) != orphans[1]:
             os.utime(path, (100, 100))
     os.utime(tmp_path / orphans[1], (101, 101))
+    log.commit(Entry(uuid4(), TOPIC_ID, (Hole(3, 1, 1, "control"),)), planned_at=1)
     with pytest.raises(ArchiveError, match="grace"):
         sweep(tmp_path, log, now_s=101 + MIN_GRACE_S, grace_s=MIN_GRACE_S - 1)
     swept = sweep(tmp_path, log, now_s=101 + MIN_GRACE_S, grace_s=MIN_GRACE_S)
@@ -251,3 +252,20 @@ def test_orphans_are_swept_after_their_grace(tmp_path: Path) -> None:
     left = {str(path.relative_to(tmp_path)) for path in tmp_path.glob("p=*/*")}
     assert left == {orphans[1], "p=00003/notes.txt", *log.read().coverage.files()}
     assert list(audit(tmp_path, TOPIC_ID, level=2)) == []
+
+
+def test_an_orphan_of_what_is_not_archived_is_kept(tmp_path: Path) -> None:
+    """When the newest versions were lost, it may be all that is left of its records."""
+    log = CommitLog(tmp_path, TOPIC_ID)
+    pieces = [
+        write_unit(tmp_path, Unit(TOPIC_ID, 3, at, at + 1), [part([row(at)], at + 1)])
+        for at in range(2)
+    ]
+    commit(tmp_path, pieces[0])
+    log.commit(Entry(uuid4(), TOPIC_ID, pieces[1]), planned_at=1)
+    (tmp_path / "_log" / f"{2:020d}.json").unlink()
+    assert [] == sweep(tmp_path, log, now_s=1e12)
+    log.commit(Entry(uuid4(), TOPIC_ID, (Hole(3, 1, 1, "lost"),)), planned_at=1)
+    (lost,) = pieces[1]
+    assert isinstance(lost, DataFile)
+    assert [lost.path] == sweep(tmp_path, log, now_s=1e12)
