@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from base64 import b64encode
-from datetime import date, datetime, time
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.functions import col
 from pyspark.sql.types import (
     ArrayType,
     DataType,
+    DateType,
     MapType,
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
@@ -38,11 +39,11 @@ def rows_of(frame: DataFrame, limit: int) -> list[list[Any]]:
 
 
 def times_as_text(of: DataType) -> DataType:
-    """Return a type with strings for timestamps. Pure.
+    """Return a type with strings for dates and timestamps. Pure.
 
     Python has no years above 9999, and PySpark gives timestamps in the time zone of the process.
     """
-    if isinstance(of, TimestampType):
+    if isinstance(of, (DateType, TimestampType, TimestampNTZType)):
         return StringType()
     if isinstance(of, ArrayType):
         return ArrayType(times_as_text(of.elementType), of.containsNull)
@@ -56,7 +57,7 @@ def times_as_text(of: DataType) -> DataType:
 
 
 def plain(value: Any, of: DataType) -> Any:
-    """Return a value whose timestamps are text. Pure.
+    """Return a value whose dates and timestamps are text. Pure.
 
     Bytes that are no text become an object with base64.
     """
@@ -64,6 +65,8 @@ def plain(value: Any, of: DataType) -> Any:
         return value
     if isinstance(of, TimestampType):
         return f"{value.replace(' ', 'T')}Z"
+    if isinstance(of, TimestampNTZType):
+        return value.replace(" ", "T")
     if isinstance(of, ArrayType):
         return [plain(one, of.elementType) for one in value]
     if isinstance(of, MapType):
@@ -79,6 +82,4 @@ def plain(value: Any, of: DataType) -> Any:
             return value.decode()
         except UnicodeDecodeError:
             return {"base64": b64encode(value).decode("ascii")}
-    if isinstance(value, (date, datetime, time)):
-        return value.isoformat()
     return str(value)

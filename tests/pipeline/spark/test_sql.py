@@ -187,13 +187,13 @@ def kgw(served: ServedTopics, *arguments: str, exit_code: int = 0) -> tuple[str,
 def test_the_command_prints_rows_and_where_tables_end(served: ServedTopics, root: Path) -> None:
     """As JSON or aligned; what is left out is told, and so are mistakes, in a line each."""
     query = (
-        "select *, _index, _ts, array(_ts) as times, x'ff' as raw "
+        "select *, _index, _ts, array(_ts) as times, x'ff' as raw, date'12026-11-28' as day "
         "from `_hyphen-and.dot` where _partition = 1"
     )
     of = ("sql", f"{query} order by _index", "--archive", str(root), "--limit", "2")
     told = json.loads(kgw(served, *of, "--json")[0])
     row = {"key": "0", "value": "1-0", "_index": 0, "_ts": "1970-01-01T00:00:00Z"}
-    row |= {"times": ["1970-01-01T00:00:00Z"], "raw": {"base64": "/w=="}}
+    row |= {"times": ["1970-01-01T00:00:00Z"], "raw": {"base64": "/w=="}, "day": "+12026-11-28"}
     assert row == told["rows"][0]
     assert (2, True) == (len(told["rows"]), told["is_cut"])
     assert {"name": "_index", "type": "bigint"} in told["columns"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import date
+from datetime import time
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from pyspark.sql.types import (
     StructType,
     TimestampNTZType,
     TimestampType,
+    TimeType,
 )
 
 from kgw.pipeline.sql.rows import plain, times_as_text
@@ -41,7 +42,9 @@ OF_TIMES = StructType().add("at", TIME).add("of", ArrayType(MapType(StringType()
         (bytearray(b"\xff"), BinaryType(), {"base64": "/w=="}),
         (math.nan, DoubleType(), "nan"),
         (1.5, DoubleType(), 1.5),
-        (date(2026, 11, 28), DateType(), "2026-11-28"),
+        (AT, TimestampNTZType(), TOLD.removesuffix("Z")),
+        ("+12026-11-28", DateType(), "+12026-11-28"),
+        (time(1, 2, 3), TimeType(), "01:02:03"),
     ],
 )
 def test_values_are_told_by_their_types(value: Any, of: DataType, expected: object) -> None:
@@ -50,8 +53,10 @@ def test_values_are_told_by_their_types(value: Any, of: DataType, expected: obje
 
 
 def test_times_are_asked_for_as_text() -> None:
-    """Wherever they are in a type; those without a time zone stay."""
+    """Wherever they are in a type; dates, too, and those without a time zone."""
     assert (
         "struct<at:string,of:array<map<string,string>>>" == times_as_text(OF_TIMES).simpleString()
     )
-    assert TimestampNTZType() == times_as_text(TimestampNTZType())
+    for of in (DateType(), TimestampNTZType()):
+        assert StringType() == times_as_text(of)
+    assert LongType() == times_as_text(LongType())
