@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+from threading import current_thread
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
 import pytest
+from pyspark.errors import PySparkException
 
 from kgw.cli.client import parse_bootstrap
 from kgw.cli.errors import CommandError
+from kgw.cli.pipeline_queries import told_in_one_line
 from kgw.cli.pipeline_spark import check_master
 from kgw.client import AsyncClient
 from kgw.client.groups import GroupClient
@@ -205,3 +208,14 @@ def test_what_spark_needs_is_looked_for_before_it_starts() -> None:
         check_master(Master("spark://127.0.0.1:1,x"), os.environ)
     with pytest.raises(CommandError, match="set HADOOP_CONF_DIR or YARN_CONF_DIR"):
         check_master(Master("yarn"), {"PATH": os.environ["PATH"]})
+
+
+def test_a_query_is_asked_in_a_thread_of_its_own() -> None:
+    """Ctrl-C reaches the one that waits, and no call of Py4J; errors are told in a line."""
+    assert current_thread() is not told_in_one_line(current_thread)
+
+    def fail() -> None:
+        raise PySparkException("[WRONG] It is.;\n'Project [*]\n\tat org.apache.spark")
+
+    with pytest.raises(CommandError, match=r"^\[WRONG\] It is\.$"):
+        told_in_one_line(fail)
