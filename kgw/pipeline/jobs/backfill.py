@@ -21,7 +21,7 @@ from kgw.pipeline.wire import WireClient
 from kgw.records.batch import Compression
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
     from uuid import UUID
 
@@ -122,10 +122,21 @@ def run(
     on_written: Callable[[Written], None] = lambda _: None,
 ) -> list[Written]:
     """Write what the plan says is left; a partition is a unit. Raises JobError, and as `plan`."""
-    left = [one.partition for one in plan(wire, backfill) if one.position < one.end]
+    write = partial(backfill_partition, backfill)
+    return write_left(plan(wire, backfill), write, runner, on_written)
+
+
+def write_left(
+    standing: Sequence[Standing],
+    write: Callable[[int], Written],
+    runner: Runner,
+    on_written: Callable[[Written], None],
+) -> list[Written]:
+    """Write each partition that is not whole; a partition is a unit. Raises JobError."""
+    left = [one.partition for one in standing if one.position < one.end]
     written = []
     # Not for nothing: the first unit starts Spark.
-    for _, one in runner.run(left, partial(backfill_partition, backfill)) if left else ():
+    for _, one in runner.run(left, write) if left else ():
         on_written(one)
         written.append(one)
     return sorted(written)

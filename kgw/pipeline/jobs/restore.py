@@ -23,7 +23,7 @@ from kgw.pipeline.archive.reading import read_range
 from kgw.pipeline.archive.shared import check_seen
 from kgw.pipeline.arrow.columns import SCHEMA
 from kgw.pipeline.arrow.encode import encode_at_offsets
-from kgw.pipeline.jobs.backfill import Written, archived_partitions
+from kgw.pipeline.jobs.backfill import Written, archived_partitions, write_left
 from kgw.pipeline.jobs.loading import Standing, is_loading, settings_of
 from kgw.pipeline.wire import WireClient
 from kgw.records.batch import Compression
@@ -120,13 +120,8 @@ def run(
 
     The topic has to be loaded by this job: `loading.begin`.
     """
-    left = [one.partition for one in plan(wire, restore) if one.position < one.end]
-    written = []
-    # Not for nothing: the first unit starts Spark.
-    for _, one in runner.run(left, partial(restore_partition, restore)) if left else ():
-        on_written(one)
-        written.append(one)
-    return sorted(written)
+    write = partial(restore_partition, restore)
+    return write_left(plan(wire, restore), write, runner, on_written)
 
 
 def restore_partition(restore: Restore, partition: int) -> Written:
