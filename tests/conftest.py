@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 pytest_plugins = [
     "tests.hung",
-    "tests.run_before",
     "tests.seaweedfs.fixtures",
     "tests.storage_check",
 ]
