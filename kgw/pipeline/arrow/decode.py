@@ -168,6 +168,9 @@ def decode_batches(
     )
     firsts = np.clip(silent.base_offsets, first_offset, next_offset)
     ends = np.clip(silent.next_offsets, first_offset, next_offset)
+    # Of a batch that begins where the records are to end, nothing is left.
+    is_left = firsts < ends
+    firsts, ends = firsts[is_left], ends[is_left]
     missing = []
     if len(fields.offsets) + int((ends - firsts).sum()) != next_offset - first_offset:
         missing = _gaps(

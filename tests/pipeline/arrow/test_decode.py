@@ -22,6 +22,7 @@ from kgw.records.batch import (
     split_batches,
 )
 from kgw.records.builder import BatchBuilder, encode_batch
+from kgw.records.compaction import make_filler
 from kgw.records.errors import RecordError
 from kgw.records.limits import DecompressionLimits
 from tests.pipeline.arrow.answers import Answer, answers, covered, expected_rows, read_answer, rows
@@ -76,6 +77,13 @@ def test_some_columns(answer: Answer, columns: set[str]) -> None:
     assert whole.batch.select(names).equals(some.batch)
     # Keys that were not decoded were not altered.
     assert whole[1:-1] == some[1:-1]
+
+
+def test_nothing_of_a_batch_without_records() -> None:
+    """A range that is empty, within a batch that compaction has left, has no offsets to tell of."""
+    filler = make_filler(0, 4, leader_epoch=0)
+    decoded = decode_batches(bytes(filler.buffer), first_offset=3, end_offset=3)
+    assert (3, [], []) == (decoded.next_offset, decoded.control_ranges, [*decoded.missing])
 
 
 @pytest.mark.slow

@@ -234,7 +234,7 @@ def test_rows_of_a_query_are_written_to_a_topic(
         assert expected == records(served, "made", partition)
     assert not staging.exists()
     _, error = kgw(served, "backfill", *of, "--staging", str(staging), exit_code=1)
-    assert "job orders-made has written to topic made before" in error
+    assert "job orders:made has written to topic made before" in error
 
 
 @pytest.mark.usefixtures("spark")
