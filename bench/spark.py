@@ -10,6 +10,7 @@ Figures are medians of the runs, with the lowest and the highest.
     kafka-tuned    the same with the options that let it read fast
     kgw            format("kgw"), to Parquet
     archive        the archive job: Parquet files of its own, synced, with checksums, and a commit
+    *-zstd         Parquet in zstd, as the archive has it, and not in Spark's default, snappy
     *-noop         the same without writing anything
     compact        of an archive, in which about half of the records have a later one of their key
     merge          of an archive in files of a sixteenth of the target
@@ -83,6 +84,9 @@ LOOK_EVERY_S = 0.25
 JOBS = frozenset({"archive", "backfill", "audit", "compact", "merge"})
 
 
+TO_PARQUET = ("kafka", "kafka-tuned", "kafka-tuned-zstd", "kgw", "archive")
+
+
 class Topic(NamedTuple):
     """What a topic is filled with."""
 
@@ -102,13 +106,13 @@ TOPICS = (
         "100b",
         2_000_000,
         100,
-        ways=("kafka", "kafka-tuned", "kgw", "archive", "kafka-tuned-noop", "kgw-noop"),
+        ways=(*TO_PARQUET, "kafka-tuned-noop", "kgw-noop"),
     ),
     Topic(
         "1kb",
         1_000_000,
         1_000,
-        ways=("kafka", "kafka-tuned", "kgw", "archive", "kafka-tuned-noop", "kgw-noop"),
+        ways=(*TO_PARQUET, "kafka-tuned-noop", "kgw-noop"),
     ),
     Topic("222b", 2_000_000, 222, ways=("kafka-tuned", "kgw", "archive", "backfill", "audit")),
     Topic("222b-keys", 4_000_000, 222, ways=("compact", "merge"), keys=580_000),
@@ -300,7 +304,9 @@ class Ways:
             # Nothing is left of it that could be counted.
             nowhere = frame.write.format("noop").mode("overwrite")
             return Work(nowhere.save, lambda: self.records(topic))
-        return Work(lambda: frame.write.parquet(str(out)), lambda: parquet_rows(out))
+        codec = "zstd" if way.endswith("-zstd") else "snappy"
+        writer = frame.write.option("compression", codec)
+        return Work(lambda: writer.parquet(str(out)), lambda: parquet_rows(out))
 
     def _job(self, way: str, topic: Topic, out: Path) -> Work:
         if way == "archive":
