@@ -1,0 +1,87 @@
+"""What the pages for a first visit tell their reader to run is run, as it is written there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.docs.pages import blocks, prints, steps
+from tests.docs.shell import Shell
+from tests.state.servers import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tests.docs.pages import Step
+
+ROOT = Path(__file__).resolve().parents[2]
+TUTORIAL = ROOT / "docs" / "tutorial.md"
+README = ROOT / "README.md"
+# The commands of the project itself, as in an environment into which it was installed.
+PATH = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
+
+
+def do(
+    page_steps: Iterable[Step], folder: Path, notes: Path, timeout_s: float, **settings: str
+) -> None:
+    """Do the steps of a page in a folder, with a free port in place of 9092."""
+    address = f"127.0.0.1:{free_port()}"
+    env = {"PATH": PATH, "KGW_LISTENERS": f"PLAINTEXT://{address}", "KGW_BOOTSTRAP": address}
+    with Shell(
+        folder,
+        notes,
+        env=env | settings,
+        texts={"127.0.0.1:9092": address},
+        timeout_s=timeout_s,
+    ) as shell:
+        for step in page_steps:
+            if "install" in step.block.words:
+                assert [] == missing(step.block.text)
+            else:
+                shell.do(step)
+
+
+def missing(commands: str) -> list[str]:
+    """What `pip install` of these commands would have to fetch; the project itself is `.`."""
+    wanted: list[str] = []
+    for line in commands.splitlines():
+        if line.startswith("pip install "):
+            wanted += shlex.split(line)[2:]
+    assert wanted
+    return [name for name in wanted if not is_installed(name)]
+
+
+def is_installed(name: str) -> bool:
+    """Whether a package is there, and of this project the extra that is named."""
+    extra = re.fullmatch(r"\.(?:\[(?P<name>\w+)\])?", name)
+    if extra is None:
+        return bool(distribution(name).version)
+    return extra["name"] in (None, *distribution("kgw").metadata.get_all("Provides-Extra", []))
+
+
+@pytest.fixture
+def notes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for what the test itself writes down, away from the page's."""
+    return tmp_path_factory.mktemp("notes")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_tutorial_without_spark(tmp_path: Path, notes: Path) -> None:
+    """Every command before and after the part about Spark does what the page says."""
+    without = [one for one in steps(TUTORIAL.read_text()) if "Spark" not in one.block.heading]
+    do(without, tmp_path, notes, 30)
+
+
+@pytest.mark.full
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_tutorial(tmp_path: Path, notes: Path) -> None:
+    """Every command of the page does what the page says; it needs Java and a minute."""
+    do(steps(TUTORIAL.read_text()), tmp_path, notes, 300)
