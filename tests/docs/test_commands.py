@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
 import sys
 from importlib.metadata import distribution
 from pathlib import Path
@@ -85,3 +87,42 @@ def test_tutorial_without_spark(tmp_path: Path, notes: Path) -> None:
 def test_tutorial(tmp_path: Path, notes: Path) -> None:
     """Every command of the page does what the page says; it needs Java and a minute."""
     do(steps(TUTORIAL.read_text()), tmp_path, notes, 300)
+
+
+def has_pytest_plugin() -> bool:
+    """Whether the installed kgw brings one."""
+    return any(point.group == "pytest11" for point in distribution("kgw").entry_points)
+
+
+# In the README the parts that run in the checkout; the example of a test has a folder of its own.
+IN_TESTS = "In your tests"
+
+
+def has_what_scripts_run_installs() -> bool:
+    """Whether `scripts/run` finds everything there; as `ensure_environment` in lib.sh looks."""
+    stamp = ROOT / ".venv" / ".installed-run"
+    with (ROOT / "requirements" / "run.txt").open("rb") as lock:
+        found = subprocess.run(["cksum"], stdin=lock, capture_output=True, check=True)
+    return stamp.is_file() and stamp.read_bytes() == found.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+@pytest.mark.skipif(
+    "CI" not in os.environ and not has_what_scripts_run_installs(),
+    reason="scripts/run would install packages in the middle of the tests: run scripts/test",
+)
+def test_readme(tmp_path: Path, notes: Path) -> None:
+    """Its commands are run in the checkout, with the data elsewhere; nothing is fetched."""
+    found = [one for one in steps(README.read_text()) if IN_TESTS != one.block.heading]
+    settings = {"KGW_LOG_DIRS": str(tmp_path / "data"), "PIP_NO_INDEX": "1"}
+    do(found, ROOT, notes, 30, **settings)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+@pytest.mark.skipif(not has_pytest_plugin(), reason="this kgw brings no plugin of pytest")
+def test_readmes_example_of_a_test(tmp_path: Path, notes: Path) -> None:
+    """A test that asks for a broker passes."""
+    found = [one for one in steps(README.read_text()) if IN_TESTS == one.block.heading]
+    do(found, tmp_path, notes, 30)
