@@ -5,7 +5,7 @@ The rules, which `docs/decisions/0139-first-minutes.md` states for authors:
 - A block marked `sh` is run as it stands, in the order of the page, all in one shell.
 - `sh install` is not run: it fetches packages, and those that it names must be there already.
 - `sh terminal` is started beside the rest of the page, as in a terminal of its own.
-- `sh repeat` looks at something that takes a moment: it is run again until it prints what it should.
+- `sh repeat` looks at what takes a moment: it is run again until it prints what the page shows.
 - A `console` block behind one of them is what it prints on standard output. In it `…` stands for
   any text within a line, and a line of `…` alone for any number of lines.
 - A block of another language behind a line that ends with "into `NAME`:" is the file NAME.

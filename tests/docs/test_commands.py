@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.docs.pages import blocks, prints, steps
+from tests.docs.pages import steps
 from tests.docs.shell import Shell
 from tests.state.servers import free_port
 

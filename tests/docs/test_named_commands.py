@@ -49,7 +49,7 @@ def problem(text: str) -> str | None:
     options = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
     options |= {"-h", "--help"}
     for index, word in enumerate(words):
-        name, _, value = word.partition("=")
+        name = word.partition("=")[0]
         if re.fullmatch(r"--[a-z-]+|-[a-zA-Z]", name) and name not in options:
             return f"no option {name}"
         if word == "--set" and index + 1 < len(words):

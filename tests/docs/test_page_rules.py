@@ -120,6 +120,6 @@ def test_a_shell_does_the_steps_of_a_page(tmp_path: Path) -> None:
 )
 def test_a_shell_says_what_was_not_as_shown(tmp_path: Path, page: str, message: str) -> None:
     """A command that fails, other output, a command without an end."""
+    (step,) = steps(page)
     with shell(tmp_path) as one, pytest.raises(PageFailedError, match=message):
-        for step in steps(page):
-            one.do(step)
+        one.do(step)
