@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import socket
@@ -15,6 +16,7 @@ from click.testing import CliRunner
 
 from kgw.cli.doctor_spark import find_java
 from kgw.cli.main import main
+from kgw.client import AdminClient, AsyncClient, NewRecord, Producer, ServerRefusedError
 from kgw.testing.process import SERVE, GatewayProcess
 from tests.docs.pages import blocks, prints
 
@@ -82,9 +84,8 @@ def serve(*arguments: str, **variables: str) -> tuple[int, str]:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
     """A server that lets nobody create a topic by using it."""
     data = tmp_path_factory.mktemp("troubles") / "data"
-    process = GatewayProcess(data, "auto.create.topics.enable=false").start()
-    yield process
-    process.stop()
+    with GatewayProcess(data, "auto.create.topics.enable=false") as process:
+        yield process
 
 
 @pytest.mark.slow
@@ -117,27 +118,31 @@ def test_other_protocols_are_named_in_the_log(server: GatewayProcess) -> None:
     assert int.from_bytes(b"GET ", "big") == 1195725856
 
 
+async def store(port: int) -> None:
+    """Store a record, by a client that does not try again, as commands do for half a minute."""
+    async with AsyncClient([("127.0.0.1", port)], retry_s=0) as client:
+        await AdminClient(client).create_topic("orders")
+        async with Producer(client) as producer:
+            await (await producer.send("orders", 0, [NewRecord(None, b"x", 0)]))
+
+
 @pytest.mark.slow
 def test_a_full_disk(tmp_path: Path) -> None:
     """An append is refused while less is free than the reserve."""
-    process = GatewayProcess(tmp_path / "data", "kgw.min.free.bytes=100TB").start()
-    try:
-        kgw(process.bootstrap, "topics", "create", "orders")
-        assert said("storage", kgw(process.bootstrap, "produce", "orders", data="x").stderr)
-    finally:
-        process.stop()
+    with (
+        GatewayProcess(tmp_path / "data", "kgw.min.free.bytes=100TB") as process,
+        pytest.raises(ServerRefusedError) as refused,
+    ):
+        asyncio.run(store(process.port))
+    assert said("storage", f"error: {refused.value}")
 
 
 @pytest.mark.slow
 def test_an_advertised_address_that_nobody_knows(tmp_path: Path) -> None:
     """`kgw doctor` names it."""
-    process = GatewayProcess(
-        tmp_path / "data", "advertised.listeners=PLAINTEXT://kgw.invalid:9092"
-    ).start()
-    try:
+    setting = "advertised.listeners=PLAINTEXT://kgw.invalid:9092"
+    with GatewayProcess(tmp_path / "data", setting) as process:
         found = kgw(process.bootstrap, "doctor")
-    finally:
-        process.stop()
     assert 1 == found.exit_code
     assert said("advertised", found.output)
 
