@@ -18,7 +18,7 @@ from tests.docs.shell import Shell
 from tests.state.servers import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from tests.docs.pages import Step
 
@@ -30,16 +30,21 @@ PATH = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
 
 
 def do(
-    page_steps: Iterable[Step], folder: Path, notes: Path, timeout_s: float, **settings: str
+    page_steps: Iterable[Step],
+    folder: Path,
+    notes: Path,
+    timeout_s: float,
+    texts: Mapping[str, str] | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> None:
-    """Do the steps of a page in a folder, with a free port in place of 9092."""
+    """Do the steps of a page in a folder, with a free port in place of 9092, unless told others."""
     address = f"127.0.0.1:{free_port()}"
     env = {"PATH": PATH, "KGW_LISTENERS": f"PLAINTEXT://{address}", "KGW_BOOTSTRAP": address}
     with Shell(
         folder,
         notes,
-        env=env | settings,
-        texts={"127.0.0.1:9092": address},
+        env=env | dict(settings or {}),
+        texts=texts or {"127.0.0.1:9092": address},
         timeout_s=timeout_s,
     ) as shell:
         for step in page_steps:
@@ -116,7 +121,7 @@ def test_readme(tmp_path: Path, notes: Path) -> None:
     """Its commands are run in the checkout, with the data elsewhere; nothing is fetched."""
     found = [one for one in steps(README.read_text()) if IN_TESTS != one.block.heading]
     settings = {"KGW_LOG_DIRS": str(tmp_path / "data"), "PIP_NO_INDEX": "1"}
-    do(found, ROOT, notes, 30, **settings)
+    do(found, ROOT, notes, 30, settings=settings)
 
 
 @pytest.mark.slow
