@@ -29,6 +29,33 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert [] == missing
 
 
+def headings(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    found: set[str] = set()
+    for title in re.findall(r"^#+ +(.+?) *$", text, re.MULTILINE):
+        anchor = re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+        # The second heading of the same words gets a number.
+        again = sum(1 for one in found if re.fullmatch(rf"{re.escape(anchor)}(-\d+)?", one))
+        found.add(f"{anchor}-{again}" if anchor in found else anchor)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_headings(page: Path) -> None:
+    """What stands behind the # of a link is a heading of that page."""
+    text = re.sub(r"```.*?```|`[^`]*`", "", page.read_text(), flags=re.DOTALL)
+    missing = [
+        target + anchor
+        for target, anchor in re.findall(r"\]\(([^)#\s]*)(#[^)\s]+)\)", text)
+        if "://" not in target
+        and (place := (page.parent / target if target else page)).suffix == ".md"
+        and place.exists()
+        and anchor[1:] not in headings(place)
+    ]
+    assert [] == missing
+
+
 def test_index_leads_to_every_page() -> None:
     """Each page under docs/ is reached from the index, directly or through a folder's own."""
     reached: set[Path] = set()
