@@ -7,7 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
-from importlib.metadata import distribution
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,10 +65,14 @@ def missing(commands: str) -> list[str]:
 
 
 def is_installed(name: str) -> bool:
-    """Whether a package is there, and of this project the extra that is named."""
+    """Whether a package is there, or this project has the extra that is named."""
     extra = re.fullmatch(r"\.(?:\[(?P<name>\w+)\])?", name)
     if extra is None:
-        return bool(distribution(name).version)
+        try:
+            distribution(name)
+        except PackageNotFoundError:
+            return False
+        return True
     return extra["name"] in (None, *distribution("kgw").metadata.get_all("Provides-Extra", []))
 
 

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from kgw.cli.doctor_spark import find_java
 from kgw.cli.main import main
 from kgw.client import AdminClient, AsyncClient, NewRecord, Producer, ServerRefusedError
+from kgw.groups.trace import Cause
 from kgw.testing.process import SERVE, GatewayProcess
 from tests.docs.pages import blocks, prints
 
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
     from click.testing import Result
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "troubleshooting.md").read_text()
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+REFERENCE = DOCS / "reference"
+PAGE = (DOCS / "troubleshooting.md").read_text()
 # The lines of what is shown that begin as an error of a command does.
 QUOTES = [
     line
@@ -196,6 +199,14 @@ def test_no_java(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     found = find_java({})
     assert said("java", f"{found.severity}: {found.subject}: {found.detail}")
+
+
+def test_names_exist() -> None:
+    """The metrics and the causes of rebalances that the page names."""
+    metrics = (REFERENCE / "metrics.md").read_text()
+    assert [] == [one for one in re.findall(r"`(kgw_\w+)`", PAGE) if f"`{one}`" not in metrics]
+    causes = {cause.value for cause in Cause}
+    assert set(re.findall(r"`((?:member|session)_\w+)`", PAGE)) <= causes
 
 
 def test_every_quotation_is_caused_here() -> None:
