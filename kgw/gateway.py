@@ -49,6 +49,7 @@ _log = logging.getLogger(__name__)
 # What the producers' state of many partitions may be behind at a checkpoint that comes for its
 # size, in such checkpoints: 512 MB. With 1,000 partitions that is one snapshot in eight.
 _CHECKPOINTS_REPLAYED = 4
+_METRICS_FRESH_S = 5.0
 
 
 class Gateway:
@@ -426,9 +427,14 @@ class Gateway:
         """Look at lag for the first time after one interval, then on its schedule."""
         interval_s = self.config.lag_interval_ms / 1000
         await self.clock.sleep_until(self.clock.monotonic_s() + interval_s)
-        if "kgw.lag.monitor" not in modules:
-            await asyncio.to_thread(import_module, "kgw.lag.monitor")
+        await _import_lag()
         self.lag.start()
+
+    async def sample_metrics(self) -> None:
+        """Have the metrics of lag be no older than a few seconds. Raises StorageError."""
+        if self.config.lag_interval_ms and self.is_started and not self.is_replaced:
+            await _import_lag()
+            await self.lag.fresh(_METRICS_FRESH_S)
 
     def _count(self) -> None:
         """Bring the metrics up to date that are not counted as it goes."""
@@ -462,6 +468,11 @@ class Gateway:
                 _log.error("a checkpoint failed; the next start will read more: %s", error)
             interval_s = self.config.checkpoint_interval_ms / 1000
             await self.clock.sleep_until(self.clock.monotonic_s() + interval_s)
+
+
+async def _import_lag() -> None:
+    if "kgw.lag.monitor" not in modules:
+        await asyncio.to_thread(import_module, "kgw.lag.monitor")
 
 
 def _texts(settings: Mapping[str, Value]) -> dict[str, str]:

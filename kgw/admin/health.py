@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from kgw.gateway import Gateway
 
 PROBLEMS_LISTED = 100
-METRICS_FRESH_S = 5.0
-"""What is sampled rather than counted is no older than this when it is read."""
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -62,8 +60,7 @@ def _why_not_leading(gateway: Gateway) -> str:
 async def metrics(gateway: Gateway, query: Query) -> Answer:
     from kgw.metrics import render
 
-    if gateway.config.lag_interval_ms and gateway.is_started and not gateway.is_replaced:
-        await gateway.lag.fresh(METRICS_FRESH_S)
+    await gateway.sample_metrics()
     return Text(render(gateway.metrics), PROMETHEUS)
 
 
