@@ -72,6 +72,8 @@ class Gateway:
         self.clock = clock
         self.running_clock = RunningClock(clock)
         """For what has to know its age after a restart."""
+        self.began_s = clock.monotonic_s()
+        """When this was made, in monotonic time."""
         self.metrics = metrics or Metrics()
         self.placement = OneProcess() if placement is None else placement
         self.leadership = Leadership.LEADING

@@ -22,7 +22,7 @@ from kgw.errors import KgwError
 from kgw.logs import EventLogger
 from kgw.metrics import Metric
 from kgw.otel.errors import ExportError
-from kgw.otel.snapshot import Series, take_snapshot
+from kgw.series import Series, take_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

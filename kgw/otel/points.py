@@ -17,7 +17,7 @@ from kgw.metrics import TIME_BUCKETS_S, Histogram
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from kgw.otel.snapshot import Series
+    from kgw.series import Series
 
 _UNITS = {"_seconds": "s", "_bytes": "By"}
 

@@ -9,7 +9,7 @@ from opentelemetry.proto.metrics.v1 import metrics_pb2 as otlp
 
 from kgw.metrics import METRICS, TIME_BUCKETS_S, Metrics, count
 from kgw.otel.points import Times, request_of
-from kgw.otel.snapshot import take_snapshot
+from kgw.series import take_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
