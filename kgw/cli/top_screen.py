@@ -213,7 +213,7 @@ def lines_of(
 
     `lost` says since when, and why, there is no answer any more.
     """
-    lines = _head(screen, figures, lost)
+    lines = _head(screen, figures, width, lost)
     if screen.is_help:
         lines += [Line(""), *(Line(one) for one in HELP.splitlines())]
     elif screen.pane != OVERVIEW:
@@ -232,46 +232,55 @@ def lines_of(
 
 def snapshot_of(screen: Screen, figures: Figures, width: int, rows: int) -> list[Line]:
     """Return everything once, with so many rows of each table."""
-    lines = _head(screen, figures, "")
+    lines = _head(screen, figures, width, "")
     for pane in TABLES:
         if pane != "alarms" or figures.alarms:
             lines += [Line(""), *_table(screen, figures, pane, width, rows + 1)]
     return [Line(one.text[:width].rstrip(), one.style) for one in lines]
 
 
-def _head(screen: Screen, figures: Figures, lost: str) -> list[Line]:
+def _head(screen: Screen, figures: Figures, width: int, lost: str) -> list[Line]:
     server = figures.server
     clock = time.strftime("%H:%M:%S", time.localtime(figures.time_ms / 1000))
-    how_often = "paused" if screen.is_paused else f"every {screen.interval_s:g} s"
-    node = "" if server["node_id"] is None else f"node {server['node_id']}  "
-    state = "ready" if server["ready"] else "NOT READY"
     lag_s = server["loop_lag_p99_s"]
-    lines = [
-        Line(
-            f"kgw {text_of(server['version'])} at {screen.address}  {node}"
-            f"up {format_duration(server['uptime_ms'] // 1000 * 1000)}  "
-            f"{text_of(server['leadership'])}, {state}  {clock}  {how_often}",
-            BOLD,
-        ),
-        Line(
-            f"connections {show_number(server['connections'])}  "
-            f"memory {show_bytes(server['resident_bytes'])}  "
-            f"of requests {show_bytes(server['request_memory_bytes'])}  "
-            f"processor {show_share(server['processor_share'])}  "
-            f"loop lag p99 {'over 10 s' if lag_s is None else f'<= {show_time(lag_s)}'}"
-            f" (max {show_time(server['loop_lag_max_s'])})"
-        ),
-        Line(
-            f"requests {show_number(server['requests_per_s'])}/s  "
-            f"errors {show_number(server['errors_per_s'])}/s  "
-            f"in {show_bytes(server['received_bytes_per_s'])}/s  "
-            f"out {show_bytes(server['sent_bytes_per_s'])}/s  "
-            f"appended {show_number(server['records_per_s'])} records/s  "
-            f"lag {show_number(server['lag'])}"
-        ),
+    lag = "over 10 s" if lag_s is None else f"<= {show_time(lag_s)}"
+    first = [
+        f"kgw {text_of(server['version'])} at {screen.address}",
+        "" if server["node_id"] is None else f"node {server['node_id']}",
+        f"up {format_duration(server['uptime_ms'] // 1000 * 1000)}",
+        f"{text_of(server['leadership'])}, {'ready' if server['ready'] else 'NOT READY'}",
+        clock,
+        "paused" if screen.is_paused else f"every {screen.interval_s:g} s",
     ]
-    if lost:
-        lines.append(Line(lost, ALARM))
+    second = [
+        f"connections {show_number(server['connections'])}",
+        f"memory {show_bytes(server['resident_bytes'])}",
+        f"of requests {show_bytes(server['request_memory_bytes'])}",
+        f"processor {show_share(server['processor_share'])}",
+        f"loop lag p99 {lag} (max {show_time(server['loop_lag_max_s'])})",
+    ]
+    third = [
+        f"requests {show_number(server['requests_per_s'])}/s",
+        f"errors {show_number(server['errors_per_s'])}/s",
+        f"in {show_bytes(server['received_bytes_per_s'])}/s",
+        f"out {show_bytes(server['sent_bytes_per_s'])}/s",
+        f"appended {show_number(server['records_per_s'])} records/s",
+        f"lag {show_number(server['lag'])}",
+    ]
+    return [
+        *(Line(one, BOLD) for one in _wrapped(first, width)),
+        *(Line(one) for part in (second, third) for one in _wrapped(part, width)),
+        *([Line(lost, ALARM)] if lost else []),
+    ]
+
+
+def _wrapped(parts: Sequence[str], width: int) -> list[str]:
+    """Return lines of whole parts."""
+    lines = [""]
+    for part in parts:
+        if lines[-1] and part and len(lines[-1]) + 2 + len(part) > width:
+            lines.append("")
+        lines[-1] += f"{'  ' if lines[-1] and part else ''}{part}"
     return lines
 
 

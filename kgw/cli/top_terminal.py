@@ -49,7 +49,11 @@ class Poller:
         self._asker = asker
         self._watch = Watch()
         self.figures: Figures = self._watch.take(first)
+        self._lost_at = ""
         self._wake = threading.Event()
+
+    def start(self) -> None:
+        """Begin to ask."""
         threading.Thread(target=self._run, name="kgw-top", daemon=True).start()
 
     def choose(self, interval_s: float, is_paused: bool) -> None:
@@ -68,10 +72,11 @@ class Poller:
                 due_s = min(due_s, began_s + self.interval_s)
                 continue
             began_s = time.monotonic()
-            self._ask()
+            self.ask()
             due_s = began_s + self.interval_s
 
-    def _ask(self) -> None:
+    def ask(self) -> None:
+        """Take one sample, or note that there is none."""
         try:
             self.figures = self._watch.take(self._asker.sample())
             self.lost = ""
@@ -95,7 +100,9 @@ def show(asker: Asker, first: Sample, screen: Screen) -> None:
         curses.setupterm()
     except curses.error as error:
         raise CommandError(f"{error}: use --once or --json") from None
-    curses.wrapper(_Terminal(Poller(asker, first, screen.interval_s), screen).run)
+    poller = Poller(asker, first, screen.interval_s)
+    poller.start()
+    curses.wrapper(_Terminal(poller, screen).run)
 
 
 def _end(number: int, _: object) -> NoReturn:
@@ -130,7 +137,8 @@ class _Terminal:
     def _draw(self, window: curses.window) -> None:
         height, width = window.getmaxyx()
         poller = self._poller
-        lines = lines_of(self._screen, poller.figures, width, height, poller.lost)
+        # The last column stays free: curses fails after writing into the last corner.
+        lines = lines_of(self._screen, poller.figures, width - 1, height, poller.lost)
         window.erase()
         for row, line in enumerate(lines):
             self._draw_line(window, row, line, width)
@@ -138,13 +146,9 @@ class _Terminal:
         window.refresh()
 
     def _draw_line(self, window: curses.window, row: int, line: Line, width: int) -> None:
-        # The last column stays free: curses fails after writing into the last corner.
-        text = line.text[: width - 1]
-        style = self._styles[line.style]
-        if line.style == HEADING:
-            text = text.ljust(width - 1)
+        text = line.text.ljust(width - 1) if line.style == HEADING else line.text
         try:
-            window.addstr(row, 0, text, style)
+            window.addstr(row, 0, text, self._styles[line.style])
         except curses.error:
             return  # the terminal became smaller meanwhile: it is drawn again
 
