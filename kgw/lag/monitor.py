@@ -267,7 +267,9 @@ class LagMonitor:
                         self._open.keep(Finding(kind, group_id, topic.topic_id, index))
                     continue
                 if offset == lag.high_watermark:
-                    total.partitions += 1  # nothing to read and nothing wrong: the usual case
+                    # Nothing to read and nothing wrong: the usual case.
+                    total.partitions += 1
+                    total.committed += offset
                     continue
                 age_ms: int | None = 0
                 if 0 <= offset < lag.high_watermark:

@@ -203,10 +203,15 @@ class TestLag:
         """Sums by group and topic."""
         await commit(gateway, 4)
         await commit(gateway, 10, group_id="done")
+        await commit(gateway, 0, name="aside", group_id="done")
         gateway.manual_clock.advance(2)
         value = await admin.value("/api/v1/lag")
         done, group = value["groups"]
         assert ("done", 0, 0) == (done["group"], done["lag"], done["time_lag_ms"])
+        assert ((10, 2), (4, 1)) == (
+            (done["committed"], done["partitions"]),
+            (group["committed"], group["partitions"]),
+        )
         assert ("group", 6, 2_000) == (group["group"], group["lag"], group["time_lag_ms"])
         assert [("orders", 6)] == [(one["topic"], one["lag"]) for one in group["topics"]]
         assert START_MS + 2_000 == value["sampled_ms"]
