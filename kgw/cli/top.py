@@ -13,7 +13,7 @@ from kgw.cli.admin_http import admin_option
 from kgw.cli.errors import CommandError, ExitCode
 from kgw.cli.output import print_json_line
 from kgw.cli.settings import json_option
-from kgw.cli.top_asking import Asker
+from kgw.cli.top_asking import REST, Asker
 from kgw.cli.top_figures import Watch
 from kgw.cli.top_screen import Screen, snapshot_of
 from kgw.config.listeners import format_address
@@ -50,13 +50,15 @@ def top(admin: Address, interval_s: float, once: bool, is_json: bool) -> None:
     It asks the admin side, 127.0.0.1:9644 unless --admin names another. A server has one when it is
     started with kgw.admin.listeners. The keys are explained by h, q quits.
     """
-    asker = Asker(admin)
+    once = once or not (is_json or (sys.stdin.isatty() and sys.stdout.isatty()))
+    # One snapshot has to have rates.
+    asker = Asker(admin, rest=0 if once else REST)
     try:
         first = asker.sample()
     except CommandError as error:
         raise _with_advice(error) from None
     where = format_address(*admin[:2])
-    if is_json or once or not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if is_json or once:
         _print(asker, first, where, interval_s, once=once, is_json=is_json)
         return
     try:
@@ -76,7 +78,7 @@ def _print(
         try:
             figures = watch.take(asker.sample())
         except CommandError as error:
-            if once or not is_json:
+            if once:
                 raise
             print_json_line({"time_ms": time.time_ns() // 1_000_000, "error": error.message})
             continue
@@ -87,7 +89,7 @@ def _print(
             width = max(80, get_terminal_size((120, 24)).columns)
             for line in snapshot_of(Screen(where, interval_s), figures, width, SNAPSHOT_ROWS):
                 click.echo(line.text)
-        if once or not is_json:
+        if once:
             return
 
 

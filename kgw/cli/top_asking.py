@@ -12,17 +12,18 @@ if TYPE_CHECKING:
     from kgw.cli.admin_http import Address
     from kgw.cli.top_figures import Row
 
-_REST = 20
-"""Partitions are looked at again after so many times as long as it took: it is never more than a
-twentieth of the server's time, however many there are."""
+REST = 20
+"""However many partitions there are, asking for them takes a twentieth of the server's time."""
 _ALARMS_LISTED = 100
 
 
 class Asker:
     """Takes samples of one server."""
 
-    def __init__(self, admin: Address) -> None:
+    def __init__(self, admin: Address, rest: int = REST) -> None:
+        """Partitions are asked for again after `rest` times as long as it took."""
         self._admin = admin
+        self._rest = rest
         self._partitions: list[Row] = []
         self._partitions_at_s = 0.0
         self._next_partitions_s = 0.0
@@ -68,4 +69,4 @@ class Asker:
         self._partitions = get_all(self._admin, "/api/v1/offsets", "partitions")
         ended_s = time.monotonic()
         self._partitions_at_s = began_s
-        self._next_partitions_s = ended_s + _REST * (ended_s - began_s)
+        self._next_partitions_s = ended_s + self._rest * (ended_s - began_s)

@@ -129,7 +129,10 @@ class _Terminal:
             if code == curses.ERR:
                 continue
             drawn = -1
-            if code != curses.KEY_RESIZE:
+            if code == curses.KEY_RESIZE:
+                # Nobody knows what the terminal has kept: all of it is drawn anew.
+                window.clear()
+            else:
                 key = _KEYS.get(code, chr(code) if 32 <= code < 127 else "")
                 self._screen = press(self._screen, key, max(1, window.getmaxyx()[0] - 6))
                 self._poller.choose(self._screen.interval_s, self._screen.is_paused)

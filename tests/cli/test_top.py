@@ -153,7 +153,8 @@ def test_a_person_at_a_terminal(terminal: Terminal) -> None:
     terminal.press(b"4")
     terminal.until(b"vrecords/s")
     terminal.press(b"\x1bOC")
-    # All of it is drawn anew: otherwise only what has changed.
+    terminal.until(b"v")
+    # Now all of it is drawn anew, and not only what has changed.
     terminal.resize(20, 90)
     terminal.until(b"vpartition")
     terminal.press(b"h")
