@@ -417,6 +417,13 @@ class Gateway:
             )
         return self._lag
 
+    async def sample_metrics(self) -> None:
+        """Have the metrics of lag be no older than a few seconds. Raises StorageError."""
+        if self.config.lag_interval_ms and self.is_started and not self.is_replaced:
+            if self._lag is None:
+                await asyncio.to_thread(import_module, "kgw.lag.monitor")
+            await self.lag.fresh(_METRICS_FRESH_S)
+
     def _open_lag(self) -> None:
         self.catalog.when_deleted.append(self.positions.forget_topic)
         if self.config.lag_interval_ms:
@@ -429,14 +436,9 @@ class Gateway:
         """Look at lag for the first time after one interval, then on its schedule."""
         interval_s = self.config.lag_interval_ms / 1000
         await self.clock.sleep_until(self.clock.monotonic_s() + interval_s)
-        await _import_lag()
+        if "kgw.lag.monitor" not in modules:
+            await asyncio.to_thread(import_module, "kgw.lag.monitor")
         self.lag.start()
-
-    async def sample_metrics(self) -> None:
-        """Have the metrics of lag be no older than a few seconds. Raises StorageError."""
-        if self.config.lag_interval_ms and self.is_started and not self.is_replaced:
-            await _import_lag()
-            await self.lag.fresh(_METRICS_FRESH_S)
 
     def _count(self) -> None:
         """Bring the metrics up to date that are not counted as it goes."""
@@ -470,11 +472,6 @@ class Gateway:
                 _log.error("a checkpoint failed; the next start will read more: %s", error)
             interval_s = self.config.checkpoint_interval_ms / 1000
             await self.clock.sleep_until(self.clock.monotonic_s() + interval_s)
-
-
-async def _import_lag() -> None:
-    if "kgw.lag.monitor" not in modules:
-        await asyncio.to_thread(import_module, "kgw.lag.monitor")
 
 
 def _texts(settings: Mapping[str, Value]) -> dict[str, str]:

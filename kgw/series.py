@@ -24,13 +24,11 @@ def take_snapshot(metrics: Metrics) -> list[Series]:
     taken = []
     for metric in METRICS:
         held = getattr(metrics, metric.attribute)
-        if metric.labels:
-            numbers = [
-                (key if isinstance(key, tuple) else (key,), _copied(value))
-                for key, value in held.items()
-            ]
-        else:
-            numbers = [((), _copied(held))]
+        by_labels = held if isinstance(held, dict) else {(): held}
+        numbers = [
+            (key if isinstance(key, tuple) else (key,), _copied(number))
+            for key, number in by_labels.items()
+        ]
         taken.append(Series(metric, numbers))
     return taken
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kgw.admin.answers import Status, Text
 from kgw.backend.base import Leadership
@@ -22,12 +22,6 @@ async def live(gateway: Gateway, query: Query) -> Answer:
 
 
 async def ready(gateway: Gateway, query: Query) -> Answer:
-    answer = readiness(gateway)
-    return answer if answer["ready"] else Status(503, answer)
-
-
-def readiness(gateway: Gateway) -> dict[str, Any]:
-    """Return whether clients are served, and what is wrong."""
     leadership = gateway.backend.leadership
     if gateway.is_started:
         health = gateway.backend.health
@@ -44,12 +38,13 @@ def readiness(gateway: Gateway) -> dict[str, Any]:
     if gateway.is_stopping:
         problems.insert(0, "the process is stopping")
         is_ready = False
-    return {
+    answer = {
         "ready": is_ready,
         "leadership": leadership.value,
         "problems": problems,
         "problem_count": len(found),
     }
+    return answer if is_ready else Status(503, answer)
 
 
 def _why_not_leading(gateway: Gateway) -> str:

@@ -6,10 +6,11 @@ import asyncio
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from kgw import __version__
-from kgw.admin.health import readiness
+from kgw.admin.answers import Status
+from kgw.admin.health import ready
 from kgw.metrics import TIME_BUCKETS_S, Histogram
 from kgw.series import take_snapshot
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 async def server(gateway: Gateway, query: Query) -> Answer:
     placement = gateway.placement
+    answer = await ready(gateway, query)
+    readiness = answer.value if isinstance(answer, Status) else cast("dict[str, Any]", answer)
     return {
         "version": __version__,
         "started": gateway.is_started,
@@ -30,7 +33,7 @@ async def server(gateway: Gateway, query: Query) -> Answer:
         "uptime_ms": round((gateway.clock.monotonic_s() - gateway.began_s) * 1000),
         "processor_ms": round(time.process_time() * 1000),
         "resident_bytes": await asyncio.to_thread(_resident_bytes),
-        **readiness(gateway),
+        **readiness,
     }
 
 
