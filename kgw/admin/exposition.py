@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import (
@@ -39,8 +39,9 @@ class _Numbers(Collector):
             yield _family(metric, getattr(self._metrics, metric.attribute))
 
 
-def _family(metric: Metric, held: object) -> Family:
-    family: Family = _FAMILIES[metric.kind](metric.name, metric.help, labels=metric.labels)
+def _family(metric: Metric, held: Any) -> Family:
+    # Any: they differ in what `add_metric` takes.
+    family: Any = _FAMILIES[metric.kind](metric.name, metric.help, labels=metric.labels)
     numbers = dict.fromkeys(metric.values, 0) | held if isinstance(held, dict) else {(): held}
     for key, value in sorted(numbers.items()):
         labels = key if isinstance(key, tuple) else (key,)
@@ -49,7 +50,8 @@ def _family(metric: Metric, held: object) -> Family:
             family.add_metric(labels, buckets, value.sum_s)
         elif value is not None:
             family.add_metric(labels, value)
-    return family
+    found: Family = family
+    return found
 
 
 def render(metrics: Metrics) -> bytes:
