@@ -137,6 +137,11 @@ async def _healthy(
         verdicts.append(
             Verdict(f"{name}: no alert", not fired, ", ".join(sorted(fired)) or "none fired")
         )
+        if fired:
+            _say("what it warned of:")
+            for line in gateways[name].log().splitlines():
+                if '"level": "info"' not in line:
+                    _say(f"  {line[:3_000]}")
         await stage.end(name)
     return verdicts
 

@@ -27,13 +27,18 @@ if TYPE_CHECKING:
 
     from kgw.testing.process import GatewayProcess
 
-_OFTEN_CLOSED = {"segment.ms": "2000", "segment.bytes": "200000"}
+_OFTEN_CLOSED = {"segment.ms": "2000", "segment.bytes": "20000"}
 TOPICS: dict[str, dict[str, str]] = {
     "orders": {},
     "behind": {},
     "relaxed": {"kgw.durability": "relaxed"},
-    "latest": {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", **_OFTEN_CLOSED},
-    "short": {"retention.bytes": "300000", **_OFTEN_CLOSED},
+    "latest": {
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0.1",
+        "delete.retention.ms": "1000",
+        **_OFTEN_CLOSED,
+    },
+    "short": {"retention.bytes": "30000", **_OFTEN_CLOSED},
     "packed": {"compression.type": "zstd"},
     "cold": {
         "kgw.cold.compression": "zstd",
@@ -144,7 +149,7 @@ async def _ask_wrongly(gateway: GatewayProcess, until_s: float) -> None:
             with suppress(ClientError):
                 await client.request(DescribeClusterRequest(endpoint_type=7), version=1)
             _, high_watermark = (await client.bounds("orders", [0]))[0]
-            await AdminClient(client).delete_records("orders", {0: max(0, high_watermark - 1_000)})
+            await AdminClient(client).delete_records("orders", {0: max(0, high_watermark - 100)})
             await asyncio.sleep(1)
 
 
