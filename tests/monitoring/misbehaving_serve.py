@@ -33,13 +33,13 @@ def _bug() -> None:
 
 
 def _late_loop() -> None:
-    """The event loop is held for 0.2 s, again and again."""
+    """The event loop is held for 0.3 s, again and again."""
     start = Gateway.start
     tasks = []
 
     async def hold() -> None:
         while True:
-            time.sleep(0.2)  # noqa: ASYNC251 - this is what is wrong
+            time.sleep(0.3)  # noqa: ASYNC251 - this is what is wrong
             await asyncio.sleep(0.05)
 
     async def started(self: Gateway) -> None:

@@ -17,6 +17,6 @@ def shortened(alert: Alert) -> Alert:
 
     What is compared with what, and with which number, stays as it is.
     """
-    expr = re.sub(r"\[\w+\]", f"[{RANGE_S}s]", alert.expr)
+    expr = re.sub(r"\[\d+[smhd]\]", f"[{RANGE_S}s]", alert.expr)
     expr = re.sub(r"\boffset \w+", f"offset {RANGE_S}s", expr)
     return alert._replace(expr=expr, lasts=f"{LASTS_S}s" if alert.lasts else "")
