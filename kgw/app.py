@@ -56,6 +56,9 @@ def run(config: Config, *, is_json: bool = False, takes_over: bool = False) -> N
     be taken over from, StorageError when something else of the system's fails.
     """
     logs.configure(config.log_format, config.log_level)
+    # Before gRPC is imported, where it is: of processes that are started for compaction, some end
+    # with SIGSEGV in what gRPC does in the child of a fork. Nobody forks and calls gRPC there.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     for warning in config.warnings:
         _log.warning(warning)
     clock = SystemClock()

@@ -418,7 +418,11 @@ class Gateway:
         return self._lag
 
     async def sample_metrics(self) -> None:
-        """Have the metrics of lag be no older than a few seconds. Raises StorageError."""
+        """Have the metrics of lag and of the disk be no older than a few seconds.
+
+        Raises StorageError.
+        """
+        await self.look_at_disk()
         if self.config.lag_interval_ms and self.is_started and not self.is_replaced:
             if self._lag is None:
                 await asyncio.to_thread(import_module, "kgw.lag.monitor")
@@ -440,9 +444,36 @@ class Gateway:
             await asyncio.to_thread(import_module, "kgw.lag.monitor")
         self.lag.start()
 
+    @property
+    def readiness(self) -> tuple[bool, list[str]]:
+        """Whether clients are served in full, and what is wrong, also where it does no harm."""
+        is_leading = self.backend.leadership is Leadership.LEADING
+        if not self.is_started:
+            return False, ["the process is starting"] if is_leading else []
+        health = self.backend.health
+        # Those of the catalogue and the log manager are named, and it is ready all the same: all
+        # others are served.
+        found = [*health.problems, *self.catalog.problems, *self.log_manager.problems]
+        return health.writable and is_leading and not self.is_stopping, found
+
+    async def look_at_disk(self) -> None:
+        """Bring up to date what is known of the disk's room. Waits for the disk."""
+        room = await self.backend.disk_room()
+        if room is not None:
+            self.metrics.disk_free_bytes, self.metrics.disk_reserve_bytes = room
+
     def _count(self) -> None:
         """Bring the metrics up to date that are not counted as it goes."""
         metrics, sessions = self.metrics, self.fetch_sessions
+        is_ready, problems = self.readiness
+        metrics.ready, metrics.problems = int(is_ready), len(problems)
+        metrics.topics = len(self.catalog.topics)
+        metrics.partitions = self.catalog.partition_count
+        metrics.waiting_fetches = len(self.fetch_deadlines)
+        appended = self.catalog.appended
+        metrics.appended_batches = appended.batches
+        metrics.appended_records = appended.records
+        metrics.appended_bytes = appended.size_bytes
         metrics.leading = int(self.backend.leadership is Leadership.LEADING)
         metrics.unsynced_bytes, metrics.unsynced_age_s = self.backend.unsynced
         metrics.quarantine_bytes = self.backend.quarantined_bytes

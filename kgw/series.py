@@ -19,15 +19,19 @@ class Series(NamedTuple):
 
 
 def take_snapshot(metrics: Metrics) -> list[Series]:
-    """Return every metric with what it holds now. The numbers are copies."""
+    """Return every metric with what it holds now. The numbers are copies.
+
+    A value of a label that nothing was counted of yet has 0; what is not known has no number.
+    """
     metrics.refresh()
     taken = []
     for metric in METRICS:
         held = getattr(metrics, metric.attribute)
-        by_labels = held if isinstance(held, dict) else {(): held}
+        by_labels = dict.fromkeys(metric.values, 0) | held if metric.labels else {(): held}
         numbers = [
             (key if isinstance(key, tuple) else (key,), _copied(number))
             for key, number in by_labels.items()
+            if number is not None
         ]
         taken.append(Series(metric, numbers))
     return taken

@@ -67,6 +67,18 @@ class TestHealth:
         assert b'kgw_group_lag_records{group="group"} 6.0' in answer.body
         assert b'kgw_offset_anomalies_total{kind="committed-ahead"} 0.0' in answer.body
 
+    async def test_metrics_of_what_is_served(self, admin: Admin, gateway: InProcessGateway) -> None:
+        """How large it is, what was appended, and how long each API took, as of now."""
+        text = (await admin.get("/metrics")).body.decode()
+        assert "\nkgw_ready 1.0\n" in text
+        assert "\nkgw_topics 2.0\n" in text
+        assert "\nkgw_partitions 4.0\n" in text
+        appended = gateway.gateway.catalog.appended
+        assert f"\nkgw_appended_records_total {appended.records:.1f}\n" in text
+        sizes = [log.size_bytes for log in gateway.gateway.backend.partitions.values()]
+        assert f"\nkgw_log_bytes {sum(sizes):.1f}\n" in text
+        assert 'kgw_request_seconds_count{api="PRODUCE"}' in text
+
 
 class TestServer:
     async def test_server(self, admin: Admin, gateway: InProcessGateway) -> None:
