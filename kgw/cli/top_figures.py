@@ -305,6 +305,7 @@ def _rate(before: float | None, now: float, interval_s: float | None) -> float |
 
 
 def _sum_known(rates: Iterable[float | None]) -> float | None:
-    """Return the sum of the rates that are known; None where none is."""
-    known = [one for one in rates if one is not None]
-    return sum(known) if known else None
+    """Return the sum of the rates that are known; None where there are some and none is."""
+    all_rates = [*rates]
+    known = [one for one in all_rates if one is not None]
+    return sum(known) if known or not all_rates else None

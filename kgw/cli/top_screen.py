@@ -270,7 +270,7 @@ def _head(screen: Screen, figures: Figures, width: int, lost: str) -> list[Line]
     return [
         *(Line(one, BOLD) for one in _wrapped(first, width)),
         *(Line(one) for part in (second, third) for one in _wrapped(part, width)),
-        *([Line(lost, ALARM)] if lost else []),
+        *([Line(text_of(lost), ALARM)] if lost else []),
     ]
 
 

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from kgw.cli.errors import CommandError
@@ -91,7 +92,8 @@ class Poller:
 
 def show(asker: Asker, first: Sample, screen: Screen) -> None:
     """Show a server until somebody quits. Raises CommandError when the terminal cannot do it."""
-    locale.setlocale(locale.LC_ALL, "")
+    with suppress(locale.Error):  # one that is not installed: names are drawn as ASCII
+        locale.setlocale(locale.LC_ALL, "")
     for name in ("SIGTERM", "SIGHUP"):
         # An end by a signal must give the terminal back, too.
         signal.signal(getattr(signal, name), _end)
@@ -150,21 +152,20 @@ class _Terminal:
 
     def _draw_line(self, window: curses.window, row: int, line: Line, width: int) -> None:
         text = line.text.ljust(width - 1) if line.style == HEADING else line.text
-        try:
-            window.addstr(row, 0, text, self._styles[line.style])
-        except curses.error:
-            return  # the terminal became smaller meanwhile: it is drawn again
+        # A name may have characters that this terminal does not.
+        shown = text.encode(window.encoding, "replace").decode(window.encoding)
+        with suppress(curses.error):  # the terminal became smaller meanwhile: it is drawn again
+            window.addstr(row, 0, shown, self._styles[line.style])
 
 
 def _styles() -> dict[str, int]:
     alarm = curses.A_BOLD
-    try:
-        curses.use_default_colors()
+    with suppress(curses.error):  # a terminal that cannot hide its cursor
         curses.curs_set(0)
+    with suppress(curses.error):  # one without colours
+        curses.use_default_colors()
         curses.init_pair(1, curses.COLOR_RED, -1)
         alarm |= curses.color_pair(1)
-    except curses.error:
-        pass  # a terminal without colours, or one that cannot hide its cursor
     return {
         PLAIN: curses.A_NORMAL,
         BOLD: curses.A_BOLD,

@@ -85,7 +85,9 @@ class Exporter:
         await asyncio.gather(task, return_exceptions=True)
         ends_s = self._clock.monotonic_s() + min(flush_s, FLUSH_S)
         if flush_s > 0 and await self._until_sent(min(flush_s, FLUSH_S)):
-            await self.export(ends_s - self._clock.monotonic_s())
+            left_s = ends_s - self._clock.monotonic_s()
+            if left_s > 0:
+                await self.export(left_s)
 
     async def _run(self) -> None:
         due_s = self._clock.monotonic_s()

@@ -55,8 +55,11 @@ def admin_of(gateway: GatewayProcess) -> str:
     return f"127.0.0.1:{gateway.admin_port}"
 
 
-def test_a_snapshot_without_a_terminal(gateway: GatewayProcess, offline: Commands) -> None:
+def test_a_snapshot_without_a_terminal(
+    gateway: GatewayProcess, offline: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It says what the server is and does, with rates, and ends."""
+    monkeypatch.setenv("COLUMNS", "120")
     shown = offline.succeed("top", "--admin", admin_of(gateway), "--interval", "0.2")
     lines = [one.split() for one in shown.splitlines()]
     assert lines[0][:4] == ["kgw", "0.1.0", "at", admin_of(gateway)]

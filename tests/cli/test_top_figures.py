@@ -182,6 +182,7 @@ def test_a_server_that_stands_by() -> None:
     standby = sample_at(1.0, partitions=None, groups=None, anomalies=None)
     figures = Watch().take(standby)
     assert ([], [], []) == (figures.topics, figures.partitions, figures.groups)
+    assert (0, 0) == (figures.server["records_per_s"], figures.server["errors_per_s"])
 
 
 def test_the_lag_of_the_loop_is_that_of_the_last_minute() -> None:
