@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from kgw.gateway import Gateway
 
 PROBLEMS_LISTED = 100
-METRICS_FRESH_S = 5.0
-"""What is sampled rather than counted is no older than this when it is read."""
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -55,9 +53,7 @@ async def metrics(gateway: Gateway, query: Query) -> Answer:
     # Imported only when somebody asks: prometheus_client costs more than 40 ms and 5 MB.
     from kgw.admin.exposition import render
 
-    if gateway.config.lag_interval_ms and gateway.is_started and not gateway.is_replaced:
-        await gateway.lag.fresh(METRICS_FRESH_S)
-    await gateway.look_at_disk()
+    await gateway.sample_metrics()
     gateway.metrics.refresh()
     # In a thread: the kernel is asked about the process, and groups may be many.
     return Text(await asyncio.to_thread(render, gateway.metrics), PROMETHEUS)
