@@ -8,9 +8,10 @@ import logging
 from functools import partial
 from importlib import import_module
 from os import urandom
-from sys import modules
+from sys import modules, version_info
 from typing import TYPE_CHECKING
 
+from kgw import __version__
 from kgw.backend.base import Leadership
 from kgw.clock import RunningClock
 from kgw.config import SERVER_SETTINGS, ConfigError
@@ -418,15 +419,19 @@ class Gateway:
         return self._lag
 
     async def sample_metrics(self) -> None:
-        """Have the metrics of lag and of the disk be no older than a few seconds.
-
-        Raises StorageError.
-        """
-        await self.look_at_disk()
+        """Have the metrics that are sampled be no older than a few seconds. Raises StorageError."""
+        metrics = self.metrics
+        if not metrics.build_info:
+            built_from = await asyncio.to_thread(_built_from)
+            python = ".".join(map(str, version_info[:3]))
+            metrics.build_info[__version__, built_from, python] = 1
         if self.config.lag_interval_ms and self.is_started and not self.is_replaced:
             if self._lag is None:
                 await asyncio.to_thread(import_module, "kgw.lag.monitor")
             await self.lag.fresh(_METRICS_FRESH_S)
+        room = await self.backend.disk_room()
+        if room is not None:
+            metrics.disk_free_bytes, metrics.disk_reserve_bytes = room
 
     def _open_lag(self) -> None:
         self.catalog.when_deleted.append(self.positions.forget_topic)
@@ -455,12 +460,6 @@ class Gateway:
         # others are served.
         found = [*health.problems, *self.catalog.problems, *self.log_manager.problems]
         return health.writable and is_leading and not self.is_stopping, found
-
-    async def look_at_disk(self) -> None:
-        """Bring up to date what is known of the disk's room. Waits for the disk."""
-        room = await self.backend.disk_room()
-        if room is not None:
-            self.metrics.disk_free_bytes, self.metrics.disk_reserve_bytes = room
 
     def _count(self) -> None:
         """Bring the metrics up to date that are not counted as it goes."""
@@ -503,6 +502,13 @@ class Gateway:
                 _log.error("a checkpoint failed; the next start will read more: %s", error)
             interval_s = self.config.checkpoint_interval_ms / 1000
             await self.clock.sleep_until(self.clock.monotonic_s() + interval_s)
+
+
+def _built_from() -> str:
+    # Not at the top: it is a file that only metrics tell of.
+    from kgw.version import commit
+
+    return commit()
 
 
 def _texts(settings: Mapping[str, Value]) -> dict[str, str]:

@@ -11,10 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from functools import partial
 from itertools import accumulate
-from sys import version_info
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
-
-from kgw import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -510,7 +507,7 @@ class Metrics:
 
     # The process.
     build_info: dict[tuple[str, ...], int] = _gauge(
-        "kgw_build_info", "1, with what runs in the labels.", "version", "python"
+        "kgw_build_info", "1, with what runs in the labels.", "version", "commit", "python"
     )
     ready: int = _gauge(
         "kgw_ready",
@@ -543,7 +540,6 @@ class Metrics:
             empty: object = Histogram() if metric.kind == "histogram" else 0
             setattr(self, metric.attribute, {} if metric.labels else empty)
         self.disk_free_bytes = self.disk_reserve_bytes = self.log_bytes = None
-        self.build_info = {(__version__, ".".join(map(str, version_info[:3]))): 1}
         self.when_read: list[Callable[[], None]] = []
         """What `refresh` calls."""
 

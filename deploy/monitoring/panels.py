@@ -85,7 +85,7 @@ ROWS = (
             Panel(
                 "Version",
                 "short",
-                (Query("kgw_build_info@", "{{version}} on Python {{python}}"),),
+                (Query("kgw_build_info@", "{{version}} ({{commit}}) on Python {{python}}"),),
                 kind="stat",
             ),
             Panel(

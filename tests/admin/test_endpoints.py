@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -71,6 +72,7 @@ class TestHealth:
         """How large it is, what was appended, and how long each API took, as of now."""
         text = (await admin.get("/metrics")).body.decode()
         assert "\nkgw_ready 1.0\n" in text
+        assert f'kgw_build_info{{commit="checkout",python="{platform.python_version()}",' in text
         assert "\nkgw_topics 2.0\n" in text
         assert "\nkgw_partitions 4.0\n" in text
         appended = gateway.gateway.catalog.appended

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import signal
 import sys
 import time
 from contextlib import AsyncExitStack
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 from deploy.monitoring.alerts import ALERTS
 from tests.monitoring import binary, load
 from tests.monitoring.grafana import label_query, put_in, queries, rate_interval
-from tests.monitoring.misbehaving import CASES, Case, seaweedfs_case
+from tests.monitoring.misbehaving import CASES, SEAWEEDFS_CASE, Case, seaweedfs_case
 from tests.monitoring.prometheus import SCRAPE_S, Prometheus
 from tests.monitoring.shortened import LASTS_S, RANGE_S
 from tests.monitoring.stage import JOB, Stage
@@ -29,6 +30,7 @@ from tests.seaweedfs.cluster import Cluster
 
 DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "kgw.json"
 HEALTHY = ("healthy", "healthy-seaweedfs")
+_HEALTHY_RUN = "healthy"
 AT_A_TIME = 5
 FIRES_WITHIN_S = 75.0
 HOLDS_S = 5.0
@@ -43,23 +45,25 @@ class Verdict(NamedTuple):
 
 
 def main() -> int:
-    """Run it, or fetch what it needs."""
+    """Run it; fetch what it needs before."""
     parser = argparse.ArgumentParser(prog="scripts/monitoring", description=__doc__)
-    parser.add_argument(
-        "command", nargs="?", choices=("run", "install"), default="run", help="install: fetch alone"
-    )
     parser.add_argument("--seconds", type=float, default=60.0, help="of load")
     parser.add_argument("--json", type=Path, help="write what was found there, too")
-    parser.add_argument("--only", action="append", help="this case alone, or several")
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=[_HEALTHY_RUN, *(case.name for case in CASES), SEAWEEDFS_CASE],
+        help="this part alone; may be given several times",
+    )
     arguments = parser.parse_args()
     try:
         binary.fetch()
-        if arguments.command == "install":
-            return 0
         fetch()
     except (binary.NoPrometheusError, NoWeedError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    # As Ctrl-C: whatever was started is ended.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     began_s = time.monotonic()
     with TemporaryDirectory(prefix="kgw-monitoring-") as name:
         cluster = Cluster(Path(name) / "seaweedfs")
@@ -97,7 +101,7 @@ async def _run(
         cases = [
             one for one in (*CASES, seaweedfs_case(cluster)) if only is None or one.name in only
         ]
-        if only is None or "healthy" in only:
+        if only is None or _HEALTHY_RUN in only:
             verdicts += await _healthy(stage, cluster, seconds, found)
         slots = asyncio.Semaphore(AT_A_TIME)
         verdicts += await asyncio.gather(*(_cause(stage, case, slots) for case in cases))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -76,3 +77,10 @@ def _run(command: tuple[str, ...], directory: Path) -> str:
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
     said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
     return said[-1] if done.returncode else ""
+
+
+if __name__ == "__main__":
+    try:
+        fetch()
+    except NoPrometheusError as error:
+        sys.exit(f"error: {error}")

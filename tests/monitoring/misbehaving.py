@@ -384,6 +384,7 @@ CASES = (
 )
 
 
+SEAWEEDFS_CASE = "seaweedfs-away"
 WITHOUT_SEAWEEDFS = frozenset({"KgwSeaweedfsFails", "KgwLeadershipDoubts", "KgwNobodyLeads"})
 
 
@@ -405,4 +406,4 @@ def seaweedfs_case(cluster: Cluster) -> Case:
         finally:
             cluster.send_signal("filer", signal.SIGCONT)
 
-    return Case("seaweedfs-away", WITHOUT_SEAWEEDFS, away)
+    return Case(SEAWEEDFS_CASE, WITHOUT_SEAWEEDFS, away)
