@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kgw.clock import Clock, Timer
     from kgw.config import Config
     from kgw.gateway import Gateway
+    from kgw.otel.exporter import Exporter
     from kgw.server.offenders import Offenders
     from kgw.server.server import Server
 
@@ -55,6 +56,9 @@ def run(config: Config, *, is_json: bool = False, takes_over: bool = False) -> N
     be taken over from, StorageError when something else of the system's fails.
     """
     logs.configure(config.log_format, config.log_level)
+    # Before gRPC is imported, where it is: of processes that are started for compaction, some end
+    # with SIGSEGV in what gRPC does in the child of a fork. Nobody forks and calls gRPC there.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     for warning in config.warnings:
         _log.warning(warning)
     clock = SystemClock()
@@ -136,6 +140,7 @@ class _Process:
         self._admin: AdminServer | None = None
         self._admin_listeners: list[Listener] = []
         self._agent: Listener | None = None
+        self._exporter: Exporter | None = None
 
     async def serve(self) -> None:
         """Open, serve until a signal comes or another server has taken over, drain, close.
@@ -153,6 +158,11 @@ class _Process:
         self._catch_signals(backend)
         gateway = Gateway(self._config, backend, self._clock, metrics=metrics)
         gateway.on_leadership = partial(self._leadership_changed, gateway)
+        if self._config.otel_endpoint:
+            from kgw.otel.exporter import Exporter
+
+            self._exporter = Exporter(gateway)
+            await asyncio.to_thread(self._exporter.read_headers)
         try:
             if await self._start(gateway):
                 await self._serve(gateway)
@@ -163,6 +173,8 @@ class _Process:
         finally:
             if self._admin is not None:
                 await self._admin.aclose()
+            if self._exporter is not None:
+                await self._exporter.aclose()
         if backend.leadership is Leadership.LOST:
             raise _replaced(backend)
         _log.info("stopped")
@@ -181,6 +193,8 @@ class _Process:
             await self._open_admin(gateway)
             if self._admin is not None:
                 await self._admin.start()
+            if self._exporter is not None:
+                self._exporter.start()
             _log.info(
                 "standing by: another server leads, or has not said that it does not",
                 data=self._config.backend_url,
@@ -231,6 +245,8 @@ class _Process:
             self._announce(gateway, bound)
             if self._admin is not None and is_admin_new:
                 await self._admin.start()
+            if self._exporter is not None:
+                self._exporter.start()
             # What was made at start stays until the end: the collector need not look at it again.
             gc.freeze()
             # Requests that wait are many objects and no cycles: with the default of 700, the search
@@ -244,9 +260,12 @@ class _Process:
             loop_lag.start()
             await self._stop.wait()
             gateway.begin_to_stop()
+            ends_s = clock.monotonic_s() + config.shutdown_timeout_ms / 1000
             await asyncio.gather(self._drain(server), self._drain_agent(agent))
             if self._admin is not None:
                 await self._admin.aclose()
+            if self._exporter is not None:
+                await self._exporter.aclose(flush_s=ends_s - clock.monotonic_s())
             loop_lag.close()
         finally:
             await gateway.aclose()

@@ -8,9 +8,10 @@ import logging
 from functools import partial
 from importlib import import_module
 from os import urandom
-from sys import modules
+from sys import modules, version_info
 from typing import TYPE_CHECKING
 
+from kgw import __version__
 from kgw.backend.base import Leadership
 from kgw.clock import RunningClock
 from kgw.config import SERVER_SETTINGS, ConfigError
@@ -49,6 +50,7 @@ _log = logging.getLogger(__name__)
 # What the producers' state of many partitions may be behind at a checkpoint that comes for its
 # size, in such checkpoints: 512 MB. With 1,000 partitions that is one snapshot in eight.
 _CHECKPOINTS_REPLAYED = 4
+_METRICS_FRESH_S = 5.0
 
 
 class Gateway:
@@ -71,6 +73,8 @@ class Gateway:
         self.clock = clock
         self.running_clock = RunningClock(clock)
         """For what has to know its age after a restart."""
+        self.began_s = clock.monotonic_s()
+        """When this was made, in monotonic time."""
         self.metrics = metrics or Metrics()
         self.placement = OneProcess() if placement is None else placement
         self.leadership = Leadership.LEADING
@@ -414,6 +418,21 @@ class Gateway:
             )
         return self._lag
 
+    async def sample_metrics(self) -> None:
+        """Have the metrics that are sampled be no older than a few seconds. Raises StorageError."""
+        metrics = self.metrics
+        if not metrics.build_info:
+            built_from = await asyncio.to_thread(_built_from)
+            python = ".".join(map(str, version_info[:3]))
+            metrics.build_info[__version__, built_from, python] = 1
+        if self.config.lag_interval_ms and self.is_started and not self.is_replaced:
+            if self._lag is None:
+                await asyncio.to_thread(import_module, "kgw.lag.monitor")
+            await self.lag.fresh(_METRICS_FRESH_S)
+        room = await self.backend.disk_room()
+        if room is not None:
+            metrics.disk_free_bytes, metrics.disk_reserve_bytes = room
+
     def _open_lag(self) -> None:
         self.catalog.when_deleted.append(self.positions.forget_topic)
         if self.config.lag_interval_ms:
@@ -430,9 +449,30 @@ class Gateway:
             await asyncio.to_thread(import_module, "kgw.lag.monitor")
         self.lag.start()
 
+    @property
+    def readiness(self) -> tuple[bool, list[str]]:
+        """Whether clients are served in full, and what is wrong, also where it does no harm."""
+        is_leading = self.backend.leadership is Leadership.LEADING
+        if not self.is_started:
+            return False, ["the process is starting"] if is_leading else []
+        health = self.backend.health
+        # Those of the catalogue and the log manager are named, and it is ready all the same: all
+        # others are served.
+        found = [*health.problems, *self.catalog.problems, *self.log_manager.problems]
+        return health.writable and is_leading and not self.is_stopping, found
+
     def _count(self) -> None:
         """Bring the metrics up to date that are not counted as it goes."""
         metrics, sessions = self.metrics, self.fetch_sessions
+        is_ready, problems = self.readiness
+        metrics.ready, metrics.problems = int(is_ready), len(problems)
+        metrics.topics = len(self.catalog.topics)
+        metrics.partitions = self.catalog.partition_count
+        metrics.waiting_fetches = len(self.fetch_deadlines)
+        appended = self.catalog.appended
+        metrics.appended_batches = appended.batches
+        metrics.appended_records = appended.records
+        metrics.appended_bytes = appended.size_bytes
         metrics.leading = int(self.backend.leadership is Leadership.LEADING)
         metrics.unsynced_bytes, metrics.unsynced_age_s = self.backend.unsynced
         metrics.quarantine_bytes = self.backend.quarantined_bytes
@@ -462,6 +502,13 @@ class Gateway:
                 _log.error("a checkpoint failed; the next start will read more: %s", error)
             interval_s = self.config.checkpoint_interval_ms / 1000
             await self.clock.sleep_until(self.clock.monotonic_s() + interval_s)
+
+
+def _built_from() -> str:
+    # Not at the top: it is a file that only metrics tell of.
+    from kgw.version import commit
+
+    return commit()
 
 
 def _texts(settings: Mapping[str, Value]) -> dict[str, str]:

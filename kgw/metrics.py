@@ -1,8 +1,9 @@
-"""What is counted: one class that declares and holds the numbers, Prometheus' text at the edge.
+"""What is counted: one class that declares and holds the numbers.
 
 The numbers are plain attributes, so that counting on the path of a request costs an addition.
 Labels are bounded by the protocol (API names, error codes, reasons named here); a topic or a client
-is never one, and of groups only as many as a setting says.
+is never one, and of groups only as many as a setting says. Names, kinds and labels are stable:
+docs/monitoring.md says what that means. `kgw.admin.exposition` makes Prometheus' text of them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 
@@ -43,13 +44,18 @@ class Histogram:
 class Metric:
     """What the world sees of a number. `Metrics` declares each, under the name that holds it."""
 
-    __slots__ = ("attribute", "help", "kind", "labels", "name")
+    __slots__ = ("attribute", "help", "kind", "labels", "name", "values")
 
-    def __init__(self, kind: Kind, name: str, meaning: str, *labels: str) -> None:
+    def __init__(
+        self, kind: Kind, name: str, meaning: str, *labels: str, values: Iterable[str] = ()
+    ) -> None:
         self.kind = kind
         self.name = name
         self.help = meaning
         self.labels = labels
+        self.values = tuple(values)
+        """Of its label; those that nothing was counted of yet are told as 0, since a rule on an
+        increase would miss a series that begins at 1."""
         self.attribute = ""
 
     def __set_name__(self, owner: type, attribute: str) -> None:
@@ -62,10 +68,38 @@ _gauge: Any = partial(Metric, "gauge")
 _histogram: Any = partial(Metric, "histogram")
 
 
+# What ends a run of compaction or recompression (`kgw.partitions.asides.failure_reason`).
+_FAILURES = (
+    "killed",
+    "raised",
+    "exited",
+    "unclear",
+    "damage",
+    "disk_full",
+    "memory",
+    "storage",
+    "bug",
+)
+# docs/lag.md says what each is.
+_LASTING_ANOMALIES = ("committed-ahead", "committed-below-start", "committed-damaged")
+_PASSING_ANOMALIES = (
+    "committed-back",
+    "high-watermark-back",
+    "offsets-skipped",
+    "checkpoint-ahead",
+    "checkpoint-behind",
+    "checkpoint-damaged",
+    "checkpoint-foreign",
+    "log-missing",
+    "records-missing",
+)
+
+
 class Metrics:
     """The numbers. One object for a gateway; whoever counts holds it and adds.
 
-    A metric with one label is a dictionary by the label's value, one with several by a tuple.
+    A metric with one label is a dictionary by the label's value, one with several by a tuple. One
+    that is None is not known, and has no series.
     """
 
     # Connections.
@@ -77,9 +111,13 @@ class Metrics:
         "kgw_connections_refused_total",
         "Connections closed at once because a limit was reached.",
         "limit",
+        values=("connections", "connections_per_ip"),
     )
     connections_dropped: dict[str, int] = _counter(
-        "kgw_connections_dropped_total", "Connections that the server closed, by reason.", "reason"
+        "kgw_connections_dropped_total",
+        "Connections that the server closed, by reason.",
+        "reason",
+        values=("bug", "idle", "protocol", "slow_frame", "unsent"),
     )
     bytes_received: int = _counter("kgw_received_bytes_total", "Bytes read from clients.")
     unsent_bytes: int = _gauge(
@@ -104,15 +142,45 @@ class Metrics:
         "api",
         "error",
     )
+    request_times: dict[str, Histogram] = _histogram(
+        "kgw_request_seconds",
+        "From when a request is started until its answer is made, by API. What it waits for is "
+        "included: the disk, records that a Fetch polls for, members that a JoinGroup waits for.",
+        "api",
+    )
+    waiting_fetches: int = _gauge(
+        "kgw_waiting_fetches", "Fetches that wait for records (in Kafka: the fetch purgatory)."
+    )
     converted_requests: dict[str, int] = _counter(
         "kgw_converted_requests_total",
         "Requests for record formats 0 and 1, which cost a conversion: Produce before version 3, "
         "Fetch before version 4.",
         "api",
+        values=("FETCH", "PRODUCE"),
     )
     internal_errors: int = _counter(
         "kgw_internal_errors_total",
         "Errors that are bugs of the server. Anything above zero deserves a report.",
+    )
+
+    # Records.
+    appended_batches: int = _counter(
+        "kgw_appended_batches_total",
+        "Record batches of producers that were given to logs; a retry of one that is known counts "
+        "no second time.",
+    )
+    appended_records: int = _counter("kgw_appended_records_total", "Records in these batches.")
+    appended_bytes: int = _counter(
+        "kgw_appended_bytes_total", "Bytes of these batches, as they are stored."
+    )
+    fetched_bytes: int = _counter(
+        "kgw_fetched_bytes_total", "Bytes of record batches in answers to Fetch."
+    )
+    topics: int = _gauge("kgw_topics", "Topics.")
+    partitions: int = _gauge("kgw_partitions", "Partitions of all topics.")
+    log_bytes: int | None = _gauge(
+        "kgw_log_bytes",
+        "Bytes of record batches in all logs, as last sampled with the lag of groups.",
     )
 
     # Fetch sessions.
@@ -127,6 +195,14 @@ class Metrics:
     )
 
     # Storage.
+    disk_free_bytes: int | None = _gauge(
+        "kgw_disk_free_bytes",
+        "Free bytes where the embedded backend keeps its data; other backends have no such series.",
+    )
+    disk_reserve_bytes: int | None = _gauge(
+        "kgw_disk_reserve_bytes",
+        "kgw.min.free.bytes: with less free than that, appends are refused.",
+    )
     unsynced_bytes: int = _gauge(
         "kgw_unsynced_bytes",
         "Bytes acknowledged by relaxed topics that are not durable yet: a power cut may take them.",
@@ -159,11 +235,19 @@ class Metrics:
         "kgw_filer_retries_total", "Further tries of calls to SeaweedFS.", "call"
     )
     filer_bytes: dict[str, int] = _counter(
-        "kgw_filer_bytes_total", "Bytes of chunks that were uploaded, and read.", "direction"
+        "kgw_filer_bytes_total",
+        "Bytes of chunks that were uploaded, and read.",
+        "direction",
+        values=("read", "uploaded"),
     )
 
     # Groups.
-    groups: dict[str, int] = _gauge("kgw_groups", "Groups, by state.", "state")
+    groups: dict[str, int] = _gauge(
+        "kgw_groups",
+        "Groups, by state.",
+        "state",
+        values=("Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead"),
+    )
     group_members: int = _gauge("kgw_group_members", "Members of all groups together.")
     group_lag: dict[str, int] = _gauge(
         "kgw_group_lag_records",
@@ -184,11 +268,13 @@ class Metrics:
         "kgw_offset_anomalies_total",
         "Anomalies of offsets, by kind; one that lasts is counted once.",
         "kind",
+        values=(*_LASTING_ANOMALIES, *_PASSING_ANOMALIES),
     )
     offset_anomalies_open: dict[str, int] = _gauge(
         "kgw_offset_anomalies_open",
         "Anomalies of committed offsets that are there now, by kind.",
         "kind",
+        values=_LASTING_ANOMALIES,
     )
     lag_sample_s: float = _gauge(
         "kgw_lag_sample_seconds",
@@ -202,6 +288,16 @@ class Metrics:
         "kgw_group_rebalances_total",
         "Generations that formed, by what began the rebalance.",
         "cause",
+        values=(
+            "member_joined",
+            "leader_rejoined",
+            "member_changed",
+            "member_replaced",
+            "member_left",
+            "session_expired",
+            "sync_expired",
+            "too_many_members",
+        ),
     )
     group_coordinator_time: Histogram = _histogram(
         "kgw_group_coordinator_seconds",
@@ -217,13 +313,24 @@ class Metrics:
 
     # Transactions.
     transactional_ids: dict[str, int] = _gauge(
-        "kgw_transactional_ids", "Transactional ids, by state.", "state"
+        "kgw_transactional_ids",
+        "Transactional ids, by state.",
+        "state",
+        values=(
+            "Empty",
+            "Ongoing",
+            "PrepareCommit",
+            "PrepareAbort",
+            "CompleteCommit",
+            "CompleteAbort",
+        ),
     )
     transactions_ended: dict[str, int] = _counter(
         "kgw_transactions_ended_total",
         "Transactions whose end was decided: committed, aborted (by their producer), fenced (by a "
         "producer that took over the transactional id) or timed-out.",
         "result",
+        values=("committed", "aborted", "fenced", "timed-out"),
     )
     transaction_end_time: Histogram = _histogram(
         "kgw_transaction_end_seconds",
@@ -250,14 +357,19 @@ class Metrics:
         "Offsets that log starts have moved past: by retention (time, size, offset) or on request "
         "(DeleteRecords).",
         "rule",
+        values=("time", "size", "offset", "request"),
     )
     removed_segments: dict[str, int] = _counter(
-        "kgw_removed_segments_total", "Segments that retention has removed, by rule.", "rule"
+        "kgw_removed_segments_total",
+        "Segments that retention has removed, by rule.",
+        "rule",
+        values=("time", "size", "offset"),
     )
     removed_bytes: dict[str, int] = _counter(
         "kgw_removed_bytes_total",
         "Bytes of the segments that retention has removed, by rule.",
         "rule",
+        values=("time", "size", "offset"),
     )
     segments_closed: int = _counter(
         "kgw_segments_closed_total",
@@ -284,12 +396,14 @@ class Metrics:
         "kgw_recompressed_bytes_total",
         "Bytes of these batches, as they came and as they are stored.",
         "form",
+        values=("came", "stored"),
     )
     compactions: dict[str, int] = _counter(
         "kgw_compactions_total",
         "Compactions of a partition: complete, partial (as many keys as there was memory for) or "
         "failed.",
         "result",
+        values=("complete", "partial", "failed"),
     )
     compaction_seconds: float = _counter(
         "kgw_compaction_seconds_total", "Time that compactions took."
@@ -322,6 +436,7 @@ class Metrics:
         "exception in it), exited or unclear (how it ended otherwise), damage, disk_full, memory "
         "(its keys do not fit), storage, or bug.",
         "reason",
+        values=_FAILURES,
     )
     compaction_last_failure_s: float = _gauge(
         "kgw_compaction_last_failure_timestamp_seconds",
@@ -331,11 +446,13 @@ class Metrics:
         "kgw_cold_segments_total",
         "Cold segments that were tried: recompressed, kept (nothing gets smaller) or failed.",
         "result",
+        values=("recompressed", "kept", "failed"),
     )
     cold_bytes: dict[str, int] = _counter(
         "kgw_cold_bytes_total",
         "Bytes of the recompressed cold segments, before and after.",
         "form",
+        values=("before", "after"),
     )
     cold_processor_seconds: float = _counter(
         "kgw_cold_processor_seconds_total", "Processor time that recompression took."
@@ -345,6 +462,7 @@ class Metrics:
         "Failures of recompression: damage (of a segment, which stays as it is; counted once), or "
         "what ended a whole run, as in kgw_compaction_failures_total.",
         "reason",
+        values=_FAILURES,
     )
     cold_put_aside: int = _gauge(
         "kgw_cold_put_aside_partitions",
@@ -356,6 +474,7 @@ class Metrics:
         "(once for each round that ended so; they are tried again) or skipped (too many at once, "
         "or a group whose name is too long for a file).",
         "result",
+        values=("written", "failed", "skipped"),
     )
     mirror_waiting: int = _gauge(
         "kgw_mirror_waiting_rows",
@@ -368,12 +487,16 @@ class Metrics:
     # The agent's API of SMQ.
     smq_agent_sessions: int = _gauge("kgw_smq_agent_sessions", "Publish sessions that are open.")
     smq_agent_streams: dict[str, int] = _gauge(
-        "kgw_smq_agent_streams", "Streams that are open: publish or subscribe.", "kind"
+        "kgw_smq_agent_streams",
+        "Streams that are open: publish or subscribe.",
+        "kind",
+        values=("publish", "subscribe"),
     )
     smq_agent_records: dict[str, int] = _counter(
         "kgw_smq_agent_records_total",
         "Records published (stored) or delivered, counted when their stream ends.",
         "direction",
+        values=("published", "delivered"),
     )
     smq_agent_refusals: dict[str, int] = _counter(
         "kgw_smq_agent_refusals_total",
@@ -383,6 +506,17 @@ class Metrics:
     )
 
     # The process.
+    build_info: dict[tuple[str, ...], int] = _gauge(
+        "kgw_build_info", "1, with what runs in the labels.", "version", "commit", "python"
+    )
+    ready: int = _gauge(
+        "kgw_ready",
+        "1 while clients are served in full, as /health/ready says, else 0: the storage takes no "
+        "writes, or the process starts, stops, stands by or has been replaced.",
+    )
+    problems: int = _gauge(
+        "kgw_problems", "What /health/ready lists as wrong, also where it does no harm."
+    )
     leading: int = _gauge(
         "kgw_leading",
         "1 while this server leads what its backend keeps, else 0: it stands by, waits to be "
@@ -405,6 +539,7 @@ class Metrics:
         for metric in METRICS:
             empty: object = Histogram() if metric.kind == "histogram" else 0
             setattr(self, metric.attribute, {} if metric.labels else empty)
+        self.disk_free_bytes = self.disk_reserve_bytes = self.log_bytes = None
         self.when_read: list[Callable[[], None]] = []
         """What `refresh` calls."""
 
@@ -425,41 +560,3 @@ for _metric in METRICS:
 def count(counts: dict[str, int], label: str, number: int = 1) -> None:
     """Add to the number of a label's value."""
     counts[label] = counts.get(label, 0) + number
-
-
-def render(metrics: Metrics) -> bytes:
-    """Return everything in Prometheus' text form."""
-    # Imported only when somebody asks: it costs more than 40 ms and 5 MB.
-    from prometheus_client import CollectorRegistry, generate_latest
-    from prometheus_client.core import (
-        CounterMetricFamily,
-        GaugeMetricFamily,
-        HistogramMetricFamily,
-    )
-    from prometheus_client.registry import Collector
-
-    class _Numbers(Collector):
-        def collect(
-            self,
-        ) -> Iterator[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]:
-            metrics.refresh()
-            families = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
-            for metric in METRICS:
-                held = getattr(metrics, metric.attribute)
-                if isinstance(held, Histogram):
-                    ends = [*(str(end) for end in TIME_BUCKETS_S), "+Inf"]
-                    yield HistogramMetricFamily(
-                        metric.name,
-                        metric.help,
-                        buckets=list(zip(ends, held.cumulative(), strict=True)),
-                        sum_value=held.sum_s,
-                    )
-                    continue
-                family = families[metric.kind](metric.name, metric.help, labels=metric.labels)
-                for key, value in sorted(held.items()) if metric.labels else [((), held)]:
-                    family.add_metric(key if isinstance(key, tuple) else (key,), value)
-                yield family
-
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Numbers())
-    return bytes(generate_latest(registry))

@@ -1,6 +1,7 @@
 """Writes docs/reference/*.md from the code, and docs/performance.md from bench/results.
 
-In docs/architecture.md it writes the ways of requests, from a traced run.
+In docs/architecture.md it writes the ways of requests, from a traced run. The dashboard and the
+alerts in deploy/ are written from the tables in deploy/monitoring.
 
 With --check nothing is written, and the exit status is 1 when a page is not what the code says.
 """
@@ -284,7 +285,12 @@ def metrics() -> str:
             "# Metrics\n\n",
             "Labels are bounded: an API, an error code, a reason, as many groups as a setting",
             " says; never a topic or a client.\n",
-            "`/metrics` of the [admin listeners](admin.md) has them in Prometheus' text.\n\n",
+            "`/metrics` of the [admin listeners](admin.md) has them in Prometheus' text.\n",
+            "Names, kinds and labels are [stable](../monitoring.md#what-is-stable).\n",
+            "Of the process there are prometheus-client's `process_cpu_seconds_total`, ",
+            "`process_resident_memory_bytes`, `process_virtual_memory_bytes`, ",
+            "`process_start_time_seconds`, `process_open_fds` and `process_max_fds`, where Linux ",
+            "tells them.\n\n",
             table(
                 ("Metric", "Kind", "Labels", "Meaning"),
                 (
@@ -432,12 +438,34 @@ def architecture() -> str:
     return page
 
 
+# --- monitoring ----------------------------------------------------------------------------------
+
+
+def alerts() -> str:
+    """Every alert: what it means, what to look at, what to do."""
+    from deploy.monitoring.rules import runbook
+
+    return runbook()
+
+
+def deployed() -> dict[str, str]:
+    """The files of deploy/ that are written, by their names from docs/."""
+    from deploy.monitoring.dashboard import dashboard
+    from deploy.monitoring.rules import rules
+
+    return {
+        "../deploy/grafana/kgw.json": dashboard(),
+        "../deploy/prometheus/alerts.yaml": rules(),
+    }
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "reference/apis.md": apis,
     "reference/configuration.md": configuration,
     "reference/cli.md": command_line,
     "reference/errors.md": errors,
     "reference/metrics.md": metrics,
+    "reference/alerts.md": alerts,
     "reference/groups.md": groups,
     "reference/transactions.md": transactions,
     "reference/admin.md": admin,
@@ -450,11 +478,17 @@ def stale_pages() -> dict[str, str]:
     stale: dict[str, str] = {}
     wanted_pages = {name: NOTICE + write() for name, write in PAGES.items()}
     wanted_pages["architecture.md"] = architecture()
+    wanted_pages |= deployed()
     for name, wanted in wanted_pages.items():
         page = DOCS / name
         if not page.exists() or page.read_text() != wanted:
             stale[name] = wanted
     return stale
+
+
+def shown(name: str) -> str:
+    """A written file's name from the root of the project."""
+    return (DOCS / name).resolve().relative_to(ROOT).as_posix()
 
 
 def main() -> int:
@@ -467,10 +501,10 @@ def main() -> int:
     stale = stale_pages()
     for name, wanted in stale.items():
         if arguments.check:
-            print(f"docs/{name} is stale; scripts/docs.py writes it", file=sys.stderr)
+            print(f"{shown(name)} is stale; scripts/docs.py writes it", file=sys.stderr)
         else:
             (DOCS / name).write_text(wanted)
-            print(f"docs/{name} written")
+            print(f"{shown(name)} written")
     return 1 if arguments.check and stale else 0
 
 

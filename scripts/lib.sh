@@ -76,6 +76,12 @@ ensure_seaweedfs() {
     .venv/bin/python -m tests.seaweedfs install >/dev/null || [[ -z "${CI:-}" ]]
 }
 
+# Prometheus, fetched once, for the tests of the alert rules. Without it they are skipped and say so;
+# in continuous integration they fail.
+ensure_prometheus() {
+    .venv/bin/python -m tests.monitoring.binary || [[ -z "${CI:-}" ]]
+}
+
 # The jars of Spark's own `kafka` source and of Delta tables, for what is compared with them.
 ensure_spark_jars() {
     export KGW_SPARK_JARS="$root/.cache/spark-jars"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from kgw.admin import health, lag, offsets, seeks
+from kgw.admin import health, lag, offsets, process, seeks
 from kgw.admin.parameters import AFTER, GROUP, LIMIT, PARTITION, TOPIC, Parameter
 
 if TYPE_CHECKING:
@@ -47,6 +47,20 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         is_early=True,
     ),
     Endpoint("/metrics", "Every metric as Prometheus reads it.", health.metrics, is_early=True),
+    Endpoint(
+        "/api/v1/server",
+        "Version, node, process, for how long it has run, processor time, memory, and what "
+        "`/health/ready` says; null for what is not known, as on a server that stands by.",
+        process.server,
+        is_early=True,
+    ),
+    Endpoint(
+        "/api/v1/metrics",
+        "Every metric as JSON: numbers by the values of their labels; of a histogram how often in "
+        "each bucket, what is longer than the last one's end at last.",
+        process.metrics,
+        is_early=True,
+    ),
     Endpoint(
         "/api/v1/loop",
         "How late the event loop was at the looks that are due four times a second: how often in "

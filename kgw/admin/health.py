@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from kgw.admin.answers import Status, Text
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from kgw.gateway import Gateway
 
 PROBLEMS_LISTED = 100
-METRICS_FRESH_S = 5.0
-"""What is sampled rather than counted is no older than this when it is read."""
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -25,21 +24,12 @@ async def live(gateway: Gateway, query: Query) -> Answer:
 
 async def ready(gateway: Gateway, query: Query) -> Answer:
     leadership = gateway.backend.leadership
-    if gateway.is_started:
-        health = gateway.backend.health
-        # Those of the catalogue and the log manager are named, and the answer stays 200: all others
-        # are served.
-        found = [*health.problems, *gateway.catalog.problems, *gateway.log_manager.problems]
-        is_ready = health.writable and leadership is Leadership.LEADING
-    else:
-        found = ["the process is starting"] if leadership is Leadership.LEADING else []
-        is_ready = False
+    is_ready, found = gateway.readiness
     problems = found[:PROBLEMS_LISTED]
     if leadership is not Leadership.LEADING:
         problems.insert(0, _why_not_leading(gateway))
     if gateway.is_stopping:
         problems.insert(0, "the process is stopping")
-        is_ready = False
     answer = {
         "ready": is_ready,
         "leadership": leadership.value,
@@ -60,11 +50,13 @@ def _why_not_leading(gateway: Gateway) -> str:
 
 
 async def metrics(gateway: Gateway, query: Query) -> Answer:
-    from kgw.metrics import render
+    # Imported only when somebody asks: prometheus_client costs more than 40 ms and 5 MB.
+    from kgw.admin.exposition import render
 
-    if gateway.config.lag_interval_ms and gateway.is_started and not gateway.is_replaced:
-        await gateway.lag.fresh(METRICS_FRESH_S)
-    return Text(render(gateway.metrics), PROMETHEUS)
+    await gateway.sample_metrics()
+    gateway.metrics.refresh()
+    # In a thread: the kernel is asked about the process, and groups may be many.
+    return Text(await asyncio.to_thread(render, gateway.metrics), PROMETHEUS)
 
 
 async def loop(gateway: Gateway, query: Query) -> Answer:

@@ -183,6 +183,7 @@ def _sum(total: LagSum) -> dict[str, Any]:
     return {
         "lag": total.known_lag,
         "time_lag_ms": total.time_lag_ms,
+        "committed": total.committed,
         "partitions": total.partitions,
         "anomalies": total.anomalies,
         "unknown_lags": total.unknown_lags,

@@ -438,6 +438,14 @@ class Health(NamedTuple):
     """Partitions that hold records and belong to no topic; each is among the problems too."""
 
 
+class DiskRoom(NamedTuple):
+    """How much may still be written to the disk that records are kept on."""
+
+    free_bytes: int
+    reserve_bytes: int
+    """With less than that free, appends are refused."""
+
+
 class Unsynced(NamedTuple):
     """What has been answered and a power loss may take: in relaxed logs alone."""
 
@@ -630,6 +638,10 @@ class Backend(ABC):
     @abstractmethod
     def health(self) -> Health:
         """Whether appends are taken now, and what is wrong."""
+
+    async def disk_room(self) -> DiskRoom | None:
+        """Return how much room the disk has; None where there is none, or it does not say."""
+        return None
 
     @property
     def unsynced(self) -> Unsynced:

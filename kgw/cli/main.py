@@ -33,6 +33,7 @@ COMMANDS = {
     "state": "kgw.cli.state:state",
     "pipeline": "kgw.cli.pipeline:pipeline",
     "doctor": "kgw.cli.doctor:doctor",
+    "top": "kgw.cli.top:top",
 }
 """Where each command is, in the order of `kgw --help`."""
 

@@ -85,6 +85,10 @@ class Config:
     lag_history_samples_max: int
     admin_listeners: tuple[str, ...]
     admin_connections_max: int
+    otel_endpoint: str
+    otel_headers_file: str
+    otel_interval_ms: int
+    otel_resource_attributes: tuple[str, ...]
     smq_agent_listener: str
     smq_agent_acks: str
     smq_agent_sessions_max: int

@@ -12,6 +12,7 @@ from kgw.config.listeners import (
     check_listeners,
     check_protocol_map,
 )
+from kgw.config.otel_settings import OTEL_SETTINGS
 from kgw.config.retention_settings import RETENTION_SETTINGS
 from kgw.config.setting import INT_MAX, Setting, SettingType, Value, fixed, table
 from kgw.config.topic_default_settings import ONE_NODE, TOPIC_DEFAULT_SETTINGS
@@ -538,6 +539,7 @@ SERVER_SECTIONS = {
     "transactions": _TRANSACTIONS,
     "lag": _LAG,
     "admin": _ADMIN,
+    "OpenTelemetry": OTEL_SETTINGS,
     "SMQ agent": _SMQ_AGENT,
     "limits": LIMIT_SETTINGS,
     "process": _PROCESS,

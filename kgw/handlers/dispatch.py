@@ -26,6 +26,7 @@ from kgw.errors import EncodeError, KafkaError, ProtocolError, StorageError
 from kgw.handlers.context import LARGE_REQUEST_BYTES, EncodedBody, Later, RequestContext
 from kgw.handlers.refusal import refuse
 from kgw.handlers.table import HANDLERS
+from kgw.metrics import Histogram
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.framing import body_frame, peek_request_header, response_frame
 from kgw.protocol.schema import Response
@@ -56,6 +57,8 @@ class Dispatcher:
         # The loop keeps weak references to tasks: whoever starts one must hold it.
         self._tasks: set[asyncio.Future[Response | EncodedBody | None]] = set()
         self._large_works: set[RequestContext] = set()
+        # Those of `Metrics.request_times`, by what is at hand.
+        self._times: dict[ApiKey, Histogram] = {}
 
     def may_overlap(self, frame: Buffer) -> bool:
         """Whether this request may start while earlier ones that overlap still wait.
@@ -117,7 +120,9 @@ class Dispatcher:
         if answer is None:
             return None
         if isinstance(answer, Response):
-            return self._encode(answer, context)
+            buffers = self._encode(answer, context)
+            self._count_time(context)
+            return buffers
         if is_large and isinstance(answer, Rest):
             self._large_works.add(context)
         return self._wait(answer, context)
@@ -134,9 +139,23 @@ class Dispatcher:
             raise
         except Exception as error:  # noqa: BLE001 - every error has an answer
             message = self._error(context, error)
+        if message is None:
+            return None
         if isinstance(message, EncodedBody):
-            return body_frame(message.body, context.correlation_id, flexible=message.flexible)
-        return None if message is None else self._encode(message, context)
+            buffers = body_frame(message.body, context.correlation_id, flexible=message.flexible)
+        else:
+            buffers = self._encode(message, context)
+        self._count_time(context)
+        return buffers
+
+    def _count_time(self, context: RequestContext) -> None:
+        """Count how long a request took that has been answered."""
+        gateway, api_key = self._gateway, context.api_key
+        time = self._times.get(api_key)
+        if time is None:
+            times = gateway.metrics.request_times
+            time = self._times[api_key] = times.setdefault(api_key.name, Histogram())
+        time.observe(gateway.clock.monotonic_s() - context.received_s)
 
     def _handle(self, handler: Handler, context: RequestContext) -> Answer:
         """Have the API's module answer a request; an error of it is an answer, too."""

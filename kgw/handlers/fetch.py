@@ -396,6 +396,8 @@ def _partition_data(
         aborted_transactions=aborted,
         records=part.buffers or b"",
     )
+    if part.buffers:
+        context.gateway.metrics.fetched_bytes += sum(map(len, part.buffers))
     if part.diverging is not None:
         answer.diverging_epoch = EpochEndOffset(
             epoch=part.diverging.leader_epoch, end_offset=part.diverging.end_offset

@@ -87,9 +87,6 @@ class LagMonitor:
         self._turn_ends_s = 0.0
         self._task: asyncio.Task[None] | None = None
         self._sampling: asyncio.Task[LagSample] | None = None
-        for kind in LagAnomaly:
-            # There from the start: an alert on an increase misses a series that begins at 1.
-            metrics.offset_anomalies.setdefault(kind.value, 0)
 
     # --- start and stop --------------------------------------------------------------------------
 
@@ -230,6 +227,7 @@ class LagMonitor:
     async def _look_at_logs(self) -> None:
         """Compare every log with what was seen of it last."""
         marks: dict[Place, tuple[int, int]] = {}
+        log_bytes = 0
         for number, partition in enumerate(self._topics.partitions()):
             if number % _PLACES_BETWEEN_CLOCKS == 0:
                 await self._yield_if_due()
@@ -238,6 +236,7 @@ class LagMonitor:
             skip_count = partition.skip_count
             try:
                 high_watermark = partition.log.high_watermark
+                log_bytes += partition.log.size_bytes
             except KgwError:
                 self._metrics.lag_failures += 1
                 high_watermark = before
@@ -249,6 +248,7 @@ class LagMonitor:
                 self._happened(LagAnomaly.OFFSETS_SKIPPED, None, place, detail)
             marks[place] = (high_watermark, skip_count)
         self._marks = marks
+        self._metrics.log_bytes = log_bytes
 
     async def _look_at_group(self, group_id: str, look: _Look) -> None:
         topics: dict[str, LagSum] = {}
@@ -267,7 +267,9 @@ class LagMonitor:
                         self._open.keep(Finding(kind, group_id, topic.topic_id, index))
                     continue
                 if offset == lag.high_watermark:
-                    total.partitions += 1  # nothing to read and nothing wrong: the usual case
+                    # Nothing to read and nothing wrong: the usual case.
+                    total.partitions += 1
+                    total.committed += offset
                     continue
                 age_ms: int | None = 0
                 if 0 <= offset < lag.high_watermark:

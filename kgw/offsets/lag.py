@@ -71,10 +71,20 @@ class LagSum:
     `known_lag` and `time_lag_ms` are None rather than 0 where nothing is known.
     """
 
-    __slots__ = ("anomalies", "lag", "partitions", "unknown_ages", "unknown_lags", "worst_age_ms")
+    __slots__ = (
+        "anomalies",
+        "committed",
+        "lag",
+        "partitions",
+        "unknown_ages",
+        "unknown_lags",
+        "worst_age_ms",
+    )
 
     def __init__(self) -> None:
         self.partitions = 0
+        self.committed = 0
+        """All committed offsets added up: how fast it grows is how fast is read."""
         self.lag = 0
         self.anomalies = 0
         self.worst_age_ms = 0
@@ -92,6 +102,7 @@ class LagSum:
         if anomaly is LagAnomaly.COMMITTED_DAMAGED:
             self.unknown_lags += 1
             return
+        self.committed += one.committed_offset
         self.lag += max(0, one.lag)
         if age_ms is None:
             self.unknown_ages += 1
@@ -106,6 +117,7 @@ class LagSum:
     def merge(self, other: LagSum) -> None:
         """Add another sum to this one."""
         self.partitions += other.partitions
+        self.committed += other.committed
         self.lag += other.lag
         self.anomalies += other.anomalies
         self.unknown_ages += other.unknown_ages

@@ -80,6 +80,17 @@ class Recompressed:
         self.bytes_after = 0
 
 
+class AppendCounts:
+    """How many batches producers have appended, what is in them, and how large they are."""
+
+    __slots__ = ("batches", "records", "size_bytes")
+
+    def __init__(self) -> None:
+        self.batches = 0
+        self.records = 0
+        self.size_bytes = 0
+
+
 class CheckThread:
     """One thread for the checks of all partitions, made at its first use.
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 from kgw.errors import ErrorCode, KafkaError, KgwError, StorageError
-from kgw.partitions.appending import CheckThread
+from kgw.partitions.appending import AppendCounts, CheckThread
 from kgw.partitions.encoded_topics import EncodedTopics
 from kgw.partitions.hold import nothing_committed
 from kgw.partitions.loading import LOADING_SETTINGS
@@ -138,6 +138,8 @@ class TopicCatalog:
         """Where long checks and conversions of records are done."""
         self.recompressed = self.check_thread.recompressed
         """What came in another codec than its topic has."""
+        self.appended = AppendCounts()
+        """What producers have appended."""
         self.encoded = EncodedTopics()
         """What answers say of the topics here: how many partitions, of which leader epochs."""
         self.when_deleted: list[Callable[[TopicId], None]] = []
@@ -666,7 +668,9 @@ class TopicCatalog:
                     await self._open_here(key)
 
     async def _partition(self, topic: Topic, key: PartitionKey, log: PartitionLog) -> Partition:
-        partition = Partition(topic, key.partition, log, self._clock, self.check_thread)
+        partition = Partition(
+            topic, key.partition, log, self._clock, self.check_thread, self.appended
+        )
         await partition.open()
         return partition
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from kgw.backend.base import PartitionLog
     from kgw.clock import Clock
     from kgw.completion import Completion
-    from kgw.partitions.appending import CheckThread
+    from kgw.partitions.appending import AppendCounts, CheckThread
     from kgw.partitions.producer_entry import BatchEntry, MarkerEntry
     from kgw.partitions.topic_config import TopicConfig
     from kgw.partitions.transactions import TransactionMarker
@@ -109,6 +109,7 @@ class Partition:
     """
 
     __slots__ = (
+        "_appended",
         "_check_queue",
         "_check_thread",
         "_clock",
@@ -143,6 +144,7 @@ class Partition:
         log: PartitionLog,
         clock: Clock,
         check_thread: CheckThread,
+        appended: AppendCounts,
     ) -> None:
         self.topic = topic
         self.index = index
@@ -175,6 +177,7 @@ class Partition:
         )
         self._clock = clock
         self._check_thread = check_thread
+        self._appended = appended
         self._check_queue: CheckQueue | None = None
         self._in_flight_count = 0
         self._in_flight_of_producers = 0
@@ -585,12 +588,17 @@ class Partition:
         if not self._in_flight_count:
             self._submitted_bytes = self._visible_bytes
         position_bytes = self._submitted_bytes
-        self._submitted_bytes = position_bytes + PREFIX_BYTES + batch.batch_length
+        size_bytes = PREFIX_BYTES + batch.batch_length
+        self._submitted_bytes = position_bytes + size_bytes
         opened = None
         if batch.attributes & TRANSACTIONAL_FLAG:
             # First: a relaxed log may show the batch before it returns.
             opened = self.producers.begin_transaction(batch, self.log.end_offset, position_bytes)
         result = self.log.append((batch,))
+        appended = self._appended
+        appended.batches += 1
+        appended.records += batch.record_count
+        appended.size_bytes += size_bytes
         entry = None
         if has_producer:
             entry = self.producers.submit(batch, (result, append_time_ms), now_ms, opened)

@@ -30,6 +30,10 @@ class FetchDeadlines:
         self.clock = clock
         self._ticks: dict[int, tuple[Timer, dict[FetchWait, None]]] = {}
 
+    def __len__(self) -> int:
+        """How many wait."""
+        return sum(len(waits) for _, waits in self._ticks.values())
+
     def add(self, wait: FetchWait, deadline_s: float) -> int:
         """End a wait at its deadline, or up to TICK_MS later; return the tick, for `remove`."""
         due_ms = ceil(deadline_s * 1000 - _ROUNDING_MS)

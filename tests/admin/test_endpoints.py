@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
 
+from kgw import __version__
 from kgw.admin.endpoints import ALL_ENDPOINTS
 from kgw.errors import StorageError
+from kgw.metrics import METRICS
 from kgw.testing.gateway import InProcessGateway
 from tests.admin.asking import Admin
 from tests.groups.wire import WireMember
@@ -63,6 +67,63 @@ class TestHealth:
         assert answer.headers["content-type"].startswith("text/plain; version=")
         assert b'kgw_group_lag_records{group="group"} 6.0' in answer.body
         assert b'kgw_offset_anomalies_total{kind="committed-ahead"} 0.0' in answer.body
+
+    async def test_metrics_of_what_is_served(self, admin: Admin, gateway: InProcessGateway) -> None:
+        """How large it is, what was appended, and how long each API took, as of now."""
+        text = (await admin.get("/metrics")).body.decode()
+        assert "\nkgw_ready 1.0\n" in text
+        assert f'kgw_build_info{{commit="checkout",python="{platform.python_version()}",' in text
+        assert "\nkgw_topics 2.0\n" in text
+        assert "\nkgw_partitions 4.0\n" in text
+        appended = gateway.gateway.catalog.appended
+        assert f"\nkgw_appended_records_total {appended.records:.1f}\n" in text
+        sizes = [log.size_bytes for log in gateway.gateway.backend.partitions.values()]
+        assert f"\nkgw_log_bytes {sum(sizes):.1f}\n" in text
+        assert 'kgw_request_seconds_count{api="PRODUCE"}' in text
+
+
+class TestServer:
+    async def test_server(self, admin: Admin, gateway: InProcessGateway) -> None:
+        """Which process this is, for how long, what it takes, and whether it serves."""
+        gateway.manual_clock.advance(5.0)
+        value = await admin.value("/api/v1/server")
+        assert (__version__, True, 0, os.getpid(), 5_000, True, "leading", []) == (
+            value["version"],
+            value["started"],
+            value["node_id"],
+            value["pid"],
+            value["uptime_ms"],
+            value["ready"],
+            value["leadership"],
+            value["problems"],
+        )
+        assert gateway.gateway.placement.cluster_id == value["cluster_id"]
+        assert value["resident_bytes"] > 1_000_000
+        assert value["processor_ms"] > 0
+
+    async def test_a_server_that_has_not_started(self) -> None:
+        """It has no node yet, and answers all the same; so do its metrics."""
+        asleep = Admin(InProcessGateway().gateway)
+        value = await asleep.value("/api/v1/server")
+        assert (False, None, False) == (value["started"], value["node_id"], value["ready"])
+        metrics = (await asleep.value("/api/v1/metrics"))["metrics"]
+        assert [{"labels": {}, "value": 0}] == metrics["kgw_connections_open"]
+
+    async def test_metrics(self, admin: Admin, gateway: InProcessGateway) -> None:
+        """Every metric with its labels; histograms by bucket; lag as fresh as in /metrics."""
+        await commit(gateway, 4)
+        gateway.gateway.metrics.loop_lag.observe(20.0)
+        value = await admin.value("/api/v1/metrics")
+        assert {one.name for one in METRICS} == set(value["metrics"])
+        assert {"labels": {"group": "group"}, "value": 6} in value["metrics"][
+            "kgw_group_lag_records"
+        ]
+        (lag,) = value["metrics"]["kgw_loop_lag_seconds"]
+        assert (20.0, 1, len(value["bucket_ends_s"]) + 1) == (
+            lag["sum_s"],
+            lag["counts"][-1],
+            len(lag["counts"]),
+        )
 
 
 class TestOffsets:
@@ -156,10 +217,15 @@ class TestLag:
         """Sums by group and topic."""
         await commit(gateway, 4)
         await commit(gateway, 10, group_id="done")
+        await commit(gateway, 0, name="aside", group_id="done")
         gateway.manual_clock.advance(2)
         value = await admin.value("/api/v1/lag")
         done, group = value["groups"]
         assert ("done", 0, 0) == (done["group"], done["lag"], done["time_lag_ms"])
+        assert ((10, 2), (4, 1)) == (
+            (done["committed"], done["partitions"]),
+            (group["committed"], group["partitions"]),
+        )
         assert ("group", 6, 2_000) == (group["group"], group["lag"], group["time_lag_ms"])
         assert [("orders", 6)] == [(one["topic"], one["lag"]) for one in group["topics"]]
         assert START_MS + 2_000 == value["sampled_ms"]

@@ -95,7 +95,7 @@ def test_a_mistyped_name_gets_the_nearest_one(
 ) -> None:
     """Commands of each depth and options, which are refused, say what may have been meant."""
     message = offline.fail(ExitCode.USAGE, *arguments)
-    assert f"Did you mean {near!r}? (see kgw" in message
+    assert f"{near!r}" in message.partition("Did you mean ")[2].partition("? (see kgw")[0]
 
 
 @pytest.mark.parametrize("name", ["xyzzy", "", "--xyzzy"])

@@ -10,7 +10,7 @@ from time import sleep
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kgw.backend.base import Backend, Health, Unsynced
+from kgw.backend.base import Backend, DiskRoom, Health, Unsynced
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.files.lock import DirectoryLock
@@ -393,6 +393,13 @@ class EmbeddedBackend(Backend):
         """What recovery counted, as far as it is out of the ordinary."""
         counts = self._store.anomaly_counts
         return {kind.value: counts[kind] for kind in counts if kind not in ORDINARY}
+
+    async def disk_room(self) -> DiskRoom | None:
+        try:
+            free_bytes = await asyncio.to_thread(self._fs.free_bytes, self._root)
+        except OSError:
+            return None
+        return DiskRoom(free_bytes, self._options.min_free_bytes)
 
     @property
     def unsynced(self) -> Unsynced:

@@ -6,6 +6,7 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from asyncio import create_subprocess_exec, create_task, subprocess
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar, cast
@@ -143,7 +144,9 @@ class _Run(ABC, Generic[JobT, ReportT]):
             raise StorageError("a process was started without pipes")
         complaint = create_task(_read_end(stderr))
         try:
-            stdin.write(encode_order(cast("CompactionOrder | RecompressionOrder", order)))
+            # RuntimeError is uvloop's, of a process that has ended already: what follows tells how.
+            with suppress(RuntimeError):
+                stdin.write(encode_order(cast("CompactionOrder | RecompressionOrder", order)))
             # A line that is cut is one that it did not come to say.
             while (line := await _read_line(stdout)).endswith(b"\n"):
                 said = self._understand(line)

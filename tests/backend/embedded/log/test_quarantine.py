@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kgw.admin.exposition import render
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.log.quarantine import Quarantine
-from kgw.metrics import render
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.gateway import InProcessGateway
 from tests.backend.embedded.driver import DIRECT, KEY, OTHER_KEY, ROOT, Driver
@@ -202,6 +202,7 @@ async def test_the_metric_says_how_much_is_kept() -> None:
     fs.replace_durably(f"{ROOT}/quarantine/0000000001-earlier.torn", b"x" * 700)
     backend = EmbeddedBackend(ROOT, OPTIONS, fs=fs, state=MemoryStateStore())
     async with InProcessGateway(backend=backend) as running:
+        running.gateway.metrics.refresh()
         assert b"\nkgw_quarantine_bytes 700.0\n" in await to_thread(render, running.gateway.metrics)
 
 

@@ -1,0 +1,206 @@
+"""When metrics are exported, in which thread, and what is told of failures.
+
+Each export has every number since the start, so that one that fails loses nothing and is not sent
+again: the next one says it all. At most one is under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING
+
+from kgw import __version__
+from kgw.config import ConfigError
+from kgw.config.otel_settings import parse_attributes, parse_headers
+from kgw.errors import KgwError
+from kgw.logs import EventLogger
+from kgw.metrics import Metric
+from kgw.otel.errors import ExportError
+from kgw.series import Series, take_snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kgw.config import Config
+    from kgw.gateway import Gateway
+
+SEND_S = 10.0
+"""How long an export may take; a usual interval is longer."""
+FLUSH_S = 5.0
+"""How long the last one may take, which the end of the process waits for."""
+_LATER_S = 1.0
+"""How much later the thread gives up than whoever waits for it, so that it is told in one way."""
+METRICS_PATH = "/v1/metrics"
+
+_FAILURES = Metric(
+    "counter", "kgw_otel_export_failures_total", "Exports that were not taken, or not in full."
+)
+
+_log = EventLogger(__name__)
+
+
+class Exporter:
+    """Sends the metrics of one gateway, time and again. Called in the event loop's thread."""
+
+    def __init__(self, gateway: Gateway, send_s: float = SEND_S) -> None:
+        """Take how long an export may take.
+
+        Raises ConfigError where a package is missing.
+        """
+        config = gateway.config
+        if not _is_installed():
+            raise ConfigError("kgw.otel.endpoint needs a package: pip install 'kgw[otel]'")
+        self._gateway = gateway
+        self._clock = gateway.clock
+        self._url = config.otel_endpoint.rstrip("/") + METRICS_PATH
+        self._headers_path = config.otel_headers_file
+        self._interval_s = config.otel_interval_ms / 1000
+        self._resource = resource_of(config)
+        self._start_ms = gateway.clock.wall_ms()
+        self._task: asyncio.Task[None] | None = None
+        self._sending: asyncio.Future[Exception | None] | None = None
+        self.failures = 0
+        """Exports that failed since the start."""
+        self._send_s = send_s
+        self._failing_since_s: float | None = None
+        self._failed_before = 0
+
+    def start(self) -> None:
+        """Begin: the first export now, the next ones on the schedule. Nothing when it has begun."""
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._run())
+
+    async def aclose(self, flush_s: float = 0.0) -> None:
+        """End the schedule, and export once more if there is time. Nothing when it has ended."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        ends_s = self._clock.monotonic_s() + min(flush_s, FLUSH_S)
+        if flush_s > 0 and await self._until_sent(min(flush_s, FLUSH_S)):
+            left_s = ends_s - self._clock.monotonic_s()
+            if left_s > 0:
+                await self.export(left_s)
+
+    async def _run(self) -> None:
+        due_s = self._clock.monotonic_s()
+        while True:
+            await self.export(self._send_s)
+            due_s = max(due_s + self._interval_s, self._clock.monotonic_s())
+            await self._clock.sleep_until(due_s)
+
+    async def export(self, limit_s: float) -> None:
+        """Export once, in `limit_s` seconds at most. A failure is logged, once until it is over."""
+        try:
+            if self._is_sending:
+                raise ExportError("the export before has not ended")
+            await self._send(await self._snapshot(), limit_s)
+        except (ExportError, ConfigError) as error:
+            self._failed(error)
+        except Exception as error:  # noqa: BLE001 - nobody awaits the schedule
+            self._gateway.report_internal_error("export of metrics", error)
+            self._failed(error)
+        else:
+            self._succeeded()
+
+    async def _snapshot(self) -> list[Series]:
+        gateway = self._gateway
+        # Lag that cannot be looked at stays as it was sampled last; other numbers are as good.
+        with suppress(KgwError):
+            await gateway.sample_metrics()
+        return [*take_snapshot(gateway.metrics), Series(_FAILURES, [((), self.failures)])]
+
+    async def _send(self, series: list[Series], limit_s: float) -> None:
+        """Send from a thread that the end of the process does not wait for. Raises ExportError."""
+        loop = asyncio.get_running_loop()
+        sending = self._sending = loop.create_future()
+        read_ns = self._clock.wall_ms() * 1_000_000
+
+        def send() -> None:
+            failure = None
+            try:
+                # Imported here: it takes 40 ms.
+                from kgw.otel.points import Times, request_of
+                from kgw.otel.post import post
+
+                times = Times(self._start_ms * 1_000_000, read_ns)
+                body = request_of(series, self._resource, times)
+                post(self._url, self.read_headers(), body, limit_s + _LATER_S)
+            except Exception as error:  # noqa: BLE001 - told in the loop
+                failure = error
+            # The loop may have ended.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(sending.set_result, failure)
+
+        Thread(target=send, name="kgw-otel", daemon=True).start()
+        if not await self._until_sent(limit_s):
+            raise ExportError(f"no answer within {limit_s:g} s")
+        failure = sending.result()
+        if failure is not None:
+            raise failure
+
+    async def _until_sent(self, limit_s: float) -> bool:
+        """Wait for the export that is under way. Returns whether it has ended."""
+        if self._sending is not None:
+            # Who is cancelled while waiting leaves it under way.
+            await asyncio.wait((self._sending,), timeout=limit_s)
+        return not self._is_sending
+
+    @property
+    def _is_sending(self) -> bool:
+        return self._sending is not None and not self._sending.done()
+
+    def read_headers(self) -> dict[str, str]:
+        """Return what goes with each export, read anew: a token may have been replaced.
+
+        Called in any thread, as it waits for the disk. Raises ConfigError.
+        """
+        if not self._headers_path:
+            return {}
+        try:
+            return parse_headers(Path(self._headers_path).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise ConfigError(f"kgw.otel.headers.file: {self._headers_path}: {reason}") from None
+
+    def _failed(self, error: Exception) -> None:
+        self.failures += 1
+        if self._failing_since_s is None:
+            self._failing_since_s = self._clock.monotonic_s()
+            self._failed_before = self.failures - 1
+            _log.warning("metrics could not be exported", endpoint=self._url, why=error)
+
+    def _succeeded(self) -> None:
+        if self._failing_since_s is not None:
+            _log.info(
+                "metrics are exported again",
+                endpoint=self._url,
+                failed=self.failures - self._failed_before,
+                after_s=round(self._clock.monotonic_s() - self._failing_since_s, 1),
+            )
+            self._failing_since_s = None
+
+
+def resource_of(config: Config) -> Mapping[str, str]:
+    """Return what is said of this process with every export."""
+    port = config.bound_listeners[0].port or os.getpid()
+    return {
+        "service.name": "kgw",
+        "service.version": __version__,
+        "service.instance.id": f"{socket.gethostname()}:{port}",
+        **parse_attributes(config.otel_resource_attributes),
+    }
+
+
+def _is_installed() -> bool:
+    try:
+        return find_spec("opentelemetry.proto.collector.metrics.v1") is not None
+    except ImportError:
+        return False
