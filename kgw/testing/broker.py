@@ -1,0 +1,455 @@
+"""A broker in the process of its tests, for code that blocks.
+
+    with Broker(topics={"orders": 3}) as broker:
+        broker.produce("orders", [b"first"])
+        assert [b"first"] == [record.value for record in broker.records("orders")]
+
+What its methods do and tell is not touched by faults, costumes or limits: those are for clients.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from kgw.backend.registry import open_backend
+from kgw.client import AdminClient, GroupClient, GroupMember, NewRecord, WireReader
+from kgw.client.cursor import RecordFilter
+from kgw.client.errors import ServerRefusedError
+from kgw.client.partitioner import partition_for_key
+from kgw.client.subscription import OffsetSubscriber
+from kgw.clock import SystemClock
+from kgw.config import load_config, parse_topic_config
+from kgw.config.setting import ConfigError
+from kgw.errors import ErrorCode
+from kgw.offsets.seeker import Seek, SeekKind
+from kgw.records.builder import BatchBuilder
+from kgw.testing.costumes import Costume
+from kgw.testing.fault_rules import FaultList
+from kgw.testing.faults import Faults
+from kgw.testing.loop_thread import LoopThread
+from kgw.testing.moving_clock import MovingClock
+from kgw.testing.serving import HOST, ServedBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+    from pathlib import Path
+    from typing import Any, TypeVar
+
+    from kgw.backend.base import Backend
+    from kgw.config import Config
+
+    ResultT = TypeVar("ResultT")
+
+DEFAULT_SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
+"""What differs from `kgw serve`: a group of one member need not wait for others."""
+BACKENDS = ("memory", "embedded")
+
+_OWN_SETTINGS = frozenset(
+    {
+        "advertised.listeners",
+        "kgw.admin.listeners",
+        "kgw.backend",
+        "kgw.data.dir",
+        "kgw.debug.slow.callback.ms",
+        "kgw.smq.agent.listener",
+        "listener.security.protocol.map",
+        "listeners",
+    }
+)
+"""The broker decides about these itself, or they are of a process that it is not."""
+
+
+class Record(NamedTuple):
+    """A record as it is stored."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class TopicSpec(NamedTuple):
+    """A topic that is to be: how many partitions, and settings by Kafka's names."""
+
+    partitions: int = 1
+    settings: Mapping[str, str] = {}
+
+    @classmethod
+    def of(cls, wanted: int | Mapping[str, object]) -> Self:
+        """Return what `3` or `{"partitions": 3, "retention.ms": 1000}` means. Raises ValueError."""
+        own: dict[str, object] = {"partitions": wanted} if isinstance(wanted, int) else {}
+        if not own:
+            if not hasattr(wanted, "items"):
+                raise ValueError(f"{wanted!r} is neither a number of partitions nor settings")
+            own = dict(wanted.items())
+        partitions = own.pop("partitions", 1)
+        if not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 1:
+            raise ValueError(f"a topic has one partition or more, not {partitions!r}")
+        settings = {name: _text(value) for name, value in own.items()}
+        try:
+            parse_topic_config(settings)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        return cls(partitions, settings)
+
+
+def broker_config(settings: Mapping[str, object]) -> Config:
+    """Return the configuration of a broker. Raises ConfigError."""
+    for name in settings:
+        if name in _OWN_SETTINGS:
+            raise ConfigError(f"{name} is not for a broker of tests to be given")
+    texts = {**DEFAULT_SETTINGS, **{name: _text(value) for name, value in settings.items()}}
+    return load_config(overrides=[(name, text, "kgw_settings") for name, text in texts.items()])
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+class BrokerClock:
+    """The broker's time: the machine's, and what was added to it. Clients have their own."""
+
+    def __init__(self, broker: Broker, clock: MovingClock) -> None:
+        self._broker = broker
+        self._clock = clock
+
+    def advance(self, seconds: float) -> None:
+        """Put the broker's clocks forward, and return when what fell due by it has run.
+
+        Raises ValueError for a negative time.
+        """
+        if seconds < 0:
+            raise ValueError(f"time does not go back: {seconds:g} s")
+        self._broker.run(self._clock.put_forward, seconds)
+
+    @property
+    def ahead_s(self) -> float:
+        """How far it is ahead of the machine's clocks."""
+        return self._clock.ahead_s
+
+    def time_ms(self) -> int:
+        """The broker's time, in milliseconds since the Unix epoch."""
+        return self._clock.wall_ms()
+
+
+class Broker:
+    """A broker that listens on a free port of 127.0.0.1; a context manager.
+
+    Every method may be called by any thread, and waits until it is done.
+    """
+
+    def __init__(
+        self,
+        *,
+        topics: Mapping[str, int | Mapping[str, object]] | None = None,
+        settings: Mapping[str, object] | None = None,
+        data_dir: Path | None = None,
+        costume: str | None = None,
+        thread: LoopThread | None = None,
+        ports_used: set[int] | None = None,
+    ) -> None:
+        """`topics` are there after the start. With a `data_dir` records are kept on disk.
+
+        `settings` are those of the server by Kafka's names, and `costume` is a release of Kafka.
+        Several brokers can share a thread, which is not ended with them then, and what they know
+        of the ports that were in use.
+
+        Raises ConfigError and ValueError for what cannot be.
+        """
+        self._topics = {name: TopicSpec.of(wanted) for name, wanted in (topics or {}).items()}
+        self._config = broker_config(settings or {})
+        self._data_dir = data_dir
+        self._costume = None if costume is None else Costume(costume)
+        self._owns_thread = thread is None
+        self._thread = thread
+        self._ports_used = set() if ports_used is None else ports_used
+        self._clock = MovingClock()
+        self._fault_list = FaultList()
+        self._backend: Backend | None = None
+        self._served: ServedBroker | None = None
+        self.port = 0
+        """Where it listens; the same one after each start."""
+        self.clock = BrokerClock(self, self._clock)
+        """The time that it goes by."""
+        self.faults = Faults(self._fault_list)
+        """What clients meet when it goes wrong."""
+
+    def __repr__(self) -> str:
+        return f"<Broker {self.bootstrap}{'' if self.is_running else ', stopped'}>"
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def bootstrap(self) -> str:
+        """Where clients connect, as host:port."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it listens."""
+        return self._served is not None
+
+    # --- starting and stopping --------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Start it, at the port that it had before if it had one. Raises KgwError."""
+        if self._served is not None:
+            raise RuntimeError("the broker runs already")
+        is_first = not self.port
+        if self._thread is None:
+            self._thread = LoopThread()
+        try:
+            self._served = self._thread.call(self._start)
+            if is_first:
+                self.create_topics(self._topics)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Stop it as an operator does: what clients were answered is kept, connections end."""
+        self._end(ServedBroker.stop)
+
+    def kill(self) -> None:
+        """End it as `kill -9` does: nothing is finished, and the next start is an unclean one."""
+        self._end(ServedBroker.kill)
+
+    def restart(self, *, kill: bool = False) -> None:
+        """Stop it, or kill it, and start it again at the same port, with the records it had."""
+        if kill:
+            self.kill()
+        else:
+            self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Stop it for good, if it runs. Memory is given back, a data directory stays."""
+        thread, owns_thread = self._thread, self._owns_thread
+        if thread is None:
+            return
+        try:
+            if self._served is not None:
+                self.stop()
+        finally:
+            self._fault_list.clear()
+            self._backend = None
+            if owns_thread:
+                self._thread = None
+                thread.close()
+
+    async def _start(self) -> ServedBroker:
+        config = self._config
+        if self._data_dir is not None:
+            where = {"kgw.backend": "embedded", "kgw.data.dir": str(self._data_dir)}
+        else:
+            where = {"kgw.backend": "memory"}
+        for name, text in where.items():
+            config = config.with_kept(name, text)
+        if self._backend is None or self._data_dir is not None:
+            self._backend = open_backend(config, self._clock)
+        served = ServedBroker(config, self._backend, self._clock, self._fault_list, self._costume)
+        self.port = await served.start(self.port, self._ports_used)
+        self._ports_used.add(self.port)
+        return served
+
+    def _end(self, how: Callable[[ServedBroker], Coroutine[Any, Any, None]]) -> None:
+        served = self._running()
+        self._served = None
+        assert self._thread is not None  # noqa: S101 - it was started
+        self._thread.call(how, served)
+
+    def _running(self) -> ServedBroker:
+        if self._served is None:
+            raise RuntimeError("the broker does not run")
+        return self._served
+
+    def run(
+        self, function: Callable[..., Coroutine[object, object, ResultT]], *args: object
+    ) -> ResultT:
+        """Run a coroutine function in the broker's loop. For what has no method here."""
+        self._running()
+        assert self._thread is not None  # noqa: S101 - it was started
+        return self._thread.call(function, *args)
+
+    # --- versions ---------------------------------------------------------------------------------
+
+    def costume(self, release: str | None) -> None:
+        """Have clients that connect from now on meet that release of Kafka; None: kgw itself.
+
+        Connections that there are end, as clients ask for versions only once for each.
+        Raises ValueError for a release that is not known.
+        """
+        self._costume = None if release is None else Costume(release)
+        served = self._running()
+
+        async def dress() -> None:
+            served.dispatcher.costume = self._costume
+            served.server.drop_all()
+
+        self.run(dress)
+
+    def drop_connections(self) -> int:
+        """Close every connection that there is, without a word. Return how many."""
+        served = self._running()
+
+        async def drop() -> int:
+            return served.server.drop_all()
+
+        return self.run(drop)
+
+    # --- topics and records -----------------------------------------------------------------------
+
+    def create_topics(
+        self, topics: Mapping[str, int | TopicSpec | Mapping[str, object]] | str, *more: str
+    ) -> None:
+        """Create topics: by name, with one partition each, or as `{"orders": 3}`.
+
+        In place of the number there may be settings: `{"partitions": 3, "retention.ms": 1000}`.
+        Raises ValueError, ServerRefusedError.
+        """
+        wanted = dict.fromkeys((topics, *more), 1) if isinstance(topics, str) else topics
+        specs = {
+            name: one if isinstance(one, TopicSpec) else TopicSpec.of(one)
+            for name, one in wanted.items()
+        }
+
+        async def create() -> None:
+            admin = AdminClient(self._running().client)
+            for name, spec in specs.items():
+                await admin.create_topic(
+                    name, partitions=spec.partitions, config=dict(spec.settings)
+                )
+
+        self.run(create)
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic. Raises ServerRefusedError."""
+        self.run(AdminClient(self._running().client).delete_topic, topic)
+
+    def topics(self) -> dict[str, int]:
+        """Return the number of partitions of each topic, by name."""
+        found = self.run(self._running().client.topics)
+        return {str(one.name): len(one.partitions) for one in found}
+
+    def produce(
+        self,
+        topic: str,
+        values: Iterable[bytes | str | None],
+        *,
+        key: bytes | str | None = None,
+        partition: int | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        timestamp_ms: int | None = None,
+    ) -> list[int]:
+        """Append a record for each value, and return their offsets.
+
+        Without a `partition` it is the one that Kafka's clients take for the key, and 0 where
+        there is no key. Without a time it is the broker's. Raises ServerRefusedError.
+        """
+        key_bytes = _bytes(key)
+        time_ms = self.clock.time_ms() if timestamp_ms is None else timestamp_ms
+        records = [NewRecord(key_bytes, _bytes(one), time_ms, headers) for one in _several(values)]
+        client = self._running().client
+
+        async def append() -> list[int]:
+            if not records:
+                return []
+            where = partition
+            if where is None and key_bytes is not None:
+                count = len((await client.topic(topic)).partitions)
+                where = partition_for_key(key_bytes, count)
+            builder = BatchBuilder()
+            for one in records:
+                builder.add(
+                    key=one.key,
+                    value=one.value,
+                    timestamp_ms=one.timestamp_ms,
+                    headers=one.headers,
+                )
+            stored = await client.produce(topic, where or 0, builder.build(), retry=False)
+            return [stored.base_offset + number for number in range(len(records))]
+
+        return self.run(append)
+
+    def records(
+        self, topic: str, partition: int | None = None, *, read_committed: bool = False
+    ) -> list[Record]:
+        """Return every record of a topic, or of one partition, by partition and offset.
+
+        With `read_committed`, as a consumer sees them that waits for the end of transactions.
+        Raises ServerRefusedError, and DamagedRangeError for what cannot be read.
+        """
+        client = self._running().client
+
+        async def read() -> list[Record]:
+            described = await client.topic(topic)
+            reader = WireReader(client, described, read_committed=read_committed)
+            wanted = reader.partitions if partition is None else [partition]
+            bounds = await client.bounds(topic, wanted, read_committed=read_committed)
+            subscription = await OffsetSubscriber(reader, SystemClock()).subscribe(
+                dict.fromkeys(wanted, Seek(SeekKind.RESET_TO_EARLIEST)),
+                {one: RecordFilter(end_offset=bounds[one].latest) for one in wanted},
+            )
+            try:
+                return [
+                    Record(
+                        topic,
+                        found.partition,
+                        found.record.offset,
+                        found.record.timestamp_ms,
+                        _copied(found.record.key),
+                        _copied(found.record.value),
+                        tuple(found.record.headers),
+                    )
+                    async for found in subscription.records()
+                ]
+            finally:
+                subscription.close()
+
+        return sorted(self.run(read), key=lambda one: (one.partition, one.offset))
+
+    def values(self, topic: str) -> list[bytes | None]:
+        """Return the values of `records`."""
+        return [record.value for record in self.records(topic)]
+
+    # --- groups -----------------------------------------------------------------------------------
+
+    def committed(self, group_id: str) -> dict[tuple[str, int], int]:
+        """Return the offsets that a group has committed, by topic and partition."""
+        found = self.run(GroupClient(self._running().client).offsets, group_id)
+        return {place: one.offset for place, one in found.items()}
+
+    def members(self, group_id: str) -> tuple[GroupMember, ...]:
+        """Return the members of a group and what is assigned to each; none of an unknown group."""
+        try:
+            return self.run(GroupClient(self._running().client).describe, group_id).members
+        except ServerRefusedError as error:
+            if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
+                return ()
+            raise
+
+    def groups(self) -> list[str]:
+        """Return the ids of all groups."""
+        return [one.group_id for one in self.run(GroupClient(self._running().client).groups)]
+
+
+def _several(values: Iterable[bytes | str | None]) -> Iterable[bytes | str | None]:
+    if isinstance(values, (bytes, str)):
+        raise ValueError(f"values are a list of records, not one: [{values!r}]")  # noqa: TRY004
+    return values
+
+
+def _bytes(value: bytes | str | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _copied(value: bytes | None) -> bytes | None:
+    return None if value is None else bytes(value)
