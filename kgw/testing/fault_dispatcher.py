@@ -14,6 +14,7 @@ from kgw.handlers.dispatch import Dispatcher
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import codec, response_class
 from kgw.protocol.framing import peek_request_header, response_frame
+from kgw.protocol.messages.fetch import FetchResponse
 from kgw.protocol.schema import Response
 from kgw.testing.fault_rules import Delay, Drop, Refuse
 from kgw.testing.topic_fields import TOPIC_FIELDS, merge, places, split, with_changes
@@ -39,6 +40,7 @@ _OF_SESSIONS = frozenset(
 )
 """What a Fetch is answered with as a whole; any other error is one of its partitions."""
 _NO_SESSION_EPOCH = -1
+_SESSIONS = 7
 
 _Made = Response | EncodedBody | None
 
@@ -75,7 +77,8 @@ class FaultDispatcher(Dispatcher):
 
     def _handle(self, handler: Handler, context: RequestContext) -> Answer:
         if self.costume is not None and context.api_key is ApiKey.API_VERSIONS:
-            return self.costume.dress(super()._handle(handler, context))
+            dressed: Answer = self.costume.dress(super()._handle(handler, context))
+            return dressed
         if not self._faults.active:
             return super()._handle(handler, context)
         return self._handle_with_faults(handler, context)
@@ -86,51 +89,46 @@ class FaultDispatcher(Dispatcher):
             context.session.client_id,
             lambda target: self._is_about(context, target),
         )
-        before = [one for one in met if isinstance(one.effect, Drop) and one.effect.before]
-        if before:
-            before[0].strike()
-            raise ProtocolError(f"a test asked that the connection be dropped: {before[0]!r}")
-        refusal = next((one for one in met if isinstance(one.effect, Refuse)), None)
-        if refusal is None:
+        if any(_needs_names(one) for one in met) and _has_session(context):
+            if context.request.session_epoch > 0:
+                # It names what has changed alone: the client is made to name everything.
+                return self._error(context, KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
+            # A copy: the connection may take the same request for the next one.
+            context.request = with_changes(context.request, session_epoch=_NO_SESSION_EPOCH)
+        for fault in met:
+            if isinstance(fault.effect, Drop) and fault.effect.before:
+                fault.strike()
+                raise ProtocolError(f"a test asked that the connection be dropped: {fault!r}")
+        refusing = next((one for one in met if isinstance(one.effect, Refuse)), None)
+        if refusing is None:
             answer = super()._handle(handler, context)
         else:
-            answer = self._refuse(handler, context, refusal)
+            answer = self._refuse(handler, context, refusing)
         for fault in met:
             if isinstance(fault.effect, Delay):
                 fault.strike()
                 answer = self._delay(answer, fault.effect)
-        after = [one for one in met if isinstance(one.effect, Drop) and not one.effect.before]
-        if after:
-            after[0].strike()
-            answer = _then(answer, _drop(repr(after[0])), context)
+        for fault in met:
+            if isinstance(fault.effect, Drop):
+                fault.strike()
+                return _then(answer, _drop(repr(fault)), context)
         return answer
 
     # --- errors -----------------------------------------------------------------------------------
 
     def _refuse(self, handler: Handler, context: RequestContext, fault: Fault) -> Answer:
-        target, effect = fault.target, fault.effect
-        assert target is not None  # noqa: S101 - tells the type checker
-        assert isinstance(effect, Refuse)  # noqa: S101 - as above
-        code = effect.code
+        target, code = _meant(fault)
         if context.api_key is ApiKey.METADATA:
             answer = super()._handle(handler, context)
             return _then(answer, lambda made: _without_topics(made, fault), context)
-        request = context.request
-        if context.api_key is ApiKey.FETCH and code not in _OF_SESSIONS:
-            if context.api_version >= 7 and request.session_epoch > 0:
-                # It names no partition that could have the error: the client has to name all.
-                return self._error(context, KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
-            # A copy: the connection may take the same request for the next one.
-            request = context.request = with_changes(request, session_epoch=_NO_SESSION_EPOCH)
         fault.strike()
-        error = KafkaError(code, _ASKED_FOR)
         if target.topic is None:
-            return _of_partitions(self._error(context, error))
+            return self._refusal(context, code)
         fields = TOPIC_FIELDS[context.api_key]
-        meant, rest = split(request, fields, self._name_of, target.takes_place)
+        meant, rest = split(context.request, fields, self._name_of, target.takes_place)
         context.request = meant
-        refusal = _of_partitions(self._error(context, error))
-        if not getattr(rest, fields.topics) or refusal is None:
+        refusal = self._refusal(context, code)
+        if not getattr(rest, fields.topics):
             return refusal
         if context.api_key is ApiKey.FETCH:
             # What is refused is answered at once, so that nothing else is waited for.
@@ -139,18 +137,25 @@ class FaultDispatcher(Dispatcher):
         answer = super()._handle(handler, context)
         return _then(answer, lambda made: _merged(made, refusal, context), context)
 
+    def _refusal(self, context: RequestContext, code: ErrorCode) -> Response:
+        """Return the answer that has the error where Kafka has it."""
+        refusal = self._error(context, KafkaError(code, _ASKED_FOR))
+        if refusal is None:
+            raise ProtocolError(f"{context.api_key.name} v{context.api_version} has no error code")
+        if isinstance(refusal, FetchResponse) and refusal.responses:
+            refusal.error_code = 0
+        return refusal
+
     def _is_about(self, context: RequestContext, target: Target) -> bool:
-        fields = TOPIC_FIELDS[context.api_key]
+        """Whether a request names what is meant, as far as that can be seen."""
         request = context.request
-        if context.api_key is ApiKey.FETCH and context.api_version >= 7:
-            if request.session_epoch > 0:
-                # It names what has changed alone: as far as one can see, it may be.
-                return True
-        elif context.api_key is ApiKey.METADATA and not request.topics:
+        if context.api_key is ApiKey.METADATA and not request.topics:
+            return True
+        if _has_session(context) and request.session_epoch > 0:
             return True
         return any(
             target.takes_place(topic, partition)
-            for topic, partition in places(request, fields, self._name_of)
+            for topic, partition in places(request, TOPIC_FIELDS[context.api_key], self._name_of)
         )
 
     def _name_of(self, topic_id: bytes) -> str:
@@ -191,10 +196,11 @@ async def _wait_for_both(answer: Awaitable[_Made], due: Completion[None]) -> _Ma
     return made
 
 
-def _then(answer: Answer, change: Callable[[Any], Any], context: RequestContext) -> Any:
+def _then(answer: Answer, change: Callable[[Any], Any], context: RequestContext) -> Answer:
     """Have an answer changed once it is made. It is a plain response then."""
     if isinstance(answer, Response) or answer is None:
-        return change(answer)
+        changed: Response | None = change(answer)
+        return changed
     if isinstance(answer, Later):
         make = answer.make
         return Later(answer.due, lambda: change(_plain(make(), context)), answer.abandon)
@@ -221,23 +227,38 @@ def _drop(text: str) -> Callable[[_Made], _Made]:
     return drop
 
 
-def _of_partitions(response: Any) -> Any:
-    """Leave an error of a Fetch to its partitions, which is where Kafka has it."""
-    if getattr(response, "responses", None) and hasattr(response, "session_id"):
-        response.error_code = 0
-    return response
+def _has_session(context: RequestContext) -> bool:
+    """Whether a request is a Fetch that belongs to a session, or asks for one (KIP-227)."""
+    return (
+        context.api_key is ApiKey.FETCH
+        and context.api_version >= _SESSIONS
+        and context.request.session_epoch >= 0
+    )
+
+
+def _needs_names(fault: Fault) -> bool:
+    """Whether a fault is for partitions, which have to be named to be found."""
+    target, effect = fault.target, fault.effect
+    return (target is not None and target.topic is not None) or (
+        isinstance(effect, Refuse) and effect.code not in _OF_SESSIONS
+    )
+
+
+def _meant(fault: Fault) -> tuple[Target, ErrorCode]:
+    target, effect = fault.target, fault.effect
+    assert target is not None  # noqa: S101 - tells the type checker
+    assert isinstance(effect, Refuse)  # noqa: S101 - as above
+    return target, effect.code
 
 
 def _without_topics(made: Any, fault: Fault) -> Any:
     """Give topics of a Metadata answer an error in place of partitions."""
-    target, effect = fault.target, fault.effect
-    assert target is not None  # noqa: S101 - tells the type checker
-    assert isinstance(effect, Refuse)  # noqa: S101 - as above
+    target, code = _meant(fault)
     meant = [one for one in made.topics if target.takes_place(one.name or "", None)]
     if meant and not fault.is_spent:
         fault.strike()
         for topic in meant:
-            topic.error_code = effect.code
+            topic.error_code = code
             topic.partitions = []
     return made
 
