@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytest_plugins = [
+    "pytester",
     "tests.hung",
     "tests.seaweedfs.fixtures",
     "tests.storage_check",

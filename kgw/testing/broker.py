@@ -42,18 +42,18 @@ if TYPE_CHECKING:
 
 DEFAULT_SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
 """What differs from `kgw serve`: a group of one member need not wait for others."""
-BACKENDS = ("memory", "embedded")
 
-_OWN_SETTINGS = frozenset(
+OWN_SETTINGS = frozenset(
     {
         "advertised.listeners",
         "kgw.admin.listeners",
         "kgw.backend",
-        "kgw.data.dir",
         "kgw.debug.slow.callback.ms",
         "kgw.smq.agent.listener",
         "listener.security.protocol.map",
         "listeners",
+        "log.dir",
+        "log.dirs",
     }
 )
 """The broker decides about these itself, or they are of a process that it is not."""
@@ -96,12 +96,16 @@ class TopicSpec(NamedTuple):
         return cls(partitions, settings)
 
 
-def broker_config(settings: Mapping[str, object]) -> Config:
+def broker_config(settings: Mapping[str, object], data_dir: Path | None = None) -> Config:
     """Return the configuration of a broker. Raises ConfigError."""
     for name in settings:
-        if name in _OWN_SETTINGS:
+        if name in OWN_SETTINGS:
             raise ConfigError(f"{name} is not for a broker of tests to be given")
-    texts = {**DEFAULT_SETTINGS, **{name: _text(value) for name, value in settings.items()}}
+    kept = {"kgw.backend": "memory"}
+    if data_dir is not None:
+        kept = {"kgw.backend": "embedded", "log.dirs": str(data_dir.absolute())}
+    given = {name: _text(value) for name, value in settings.items()}
+    texts = {**DEFAULT_SETTINGS, **given, **kept}
     return load_config(overrides=[(name, text, "kgw_settings") for name, text in texts.items()])
 
 
@@ -160,8 +164,7 @@ class Broker:
         Raises ConfigError and ValueError for what cannot be.
         """
         self._topics = {name: TopicSpec.of(wanted) for name, wanted in (topics or {}).items()}
-        self._config = broker_config(settings or {})
-        self._data_dir = data_dir
+        self._config = broker_config(settings or {}, data_dir)
         self._costume = None if costume is None else Costume(costume)
         self._owns_thread = thread is None
         self._thread = thread
@@ -247,13 +250,8 @@ class Broker:
 
     async def _start(self) -> ServedBroker:
         config = self._config
-        if self._data_dir is not None:
-            where = {"kgw.backend": "embedded", "kgw.data.dir": str(self._data_dir)}
-        else:
-            where = {"kgw.backend": "memory"}
-        for name, text in where.items():
-            config = config.with_kept(name, text)
-        if self._backend is None or self._data_dir is not None:
+        # What is in memory is kept where it is, also over a kill.
+        if self._backend is None or config.backend != "memory":
             self._backend = open_backend(config, self._clock)
         served = ServedBroker(config, self._backend, self._clock, self._fault_list, self._costume)
         self.port = await served.start(self.port, self._ports_used)

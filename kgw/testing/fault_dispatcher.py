@@ -135,7 +135,7 @@ class FaultDispatcher(Dispatcher):
             rest.max_wait_ms = 0
         context.request = rest
         answer = super()._handle(handler, context)
-        return _then(answer, lambda made: _merged(made, refusal, context), context)
+        return _then(answer, lambda made: merge(made, refusal, fields), context)
 
     def _refusal(self, context: RequestContext, code: ErrorCode) -> Response:
         """Return the answer that has the error where Kafka has it."""
@@ -199,7 +199,7 @@ async def _wait_for_both(answer: Awaitable[_Made], due: Completion[None]) -> _Ma
 def _then(answer: Answer, change: Callable[[Any], Any], context: RequestContext) -> Answer:
     """Have an answer changed once it is made. It is a plain response then."""
     if isinstance(answer, Response) or answer is None:
-        changed: Response | None = change(answer)
+        changed: Response | None = change(_plain(answer, context))
         return changed
     if isinstance(answer, Later):
         make = answer.make
@@ -215,9 +215,12 @@ async def _changed(
 
 
 def _plain(made: _Made, context: RequestContext) -> Response | None:
-    if isinstance(made, EncodedBody):
-        return codec(response_class(context.api_key), context.api_version).decode(made.body)
-    return made
+    """Return a response all of whose parts can be looked at: some may be encoded already."""
+    if made is None:
+        return None
+    message = codec(response_class(context.api_key), context.api_version)
+    body = made.body if isinstance(made, EncodedBody) else message.encode(made)
+    return message.decode(body)
 
 
 def _drop(text: str) -> Callable[[_Made], _Made]:
@@ -261,11 +264,3 @@ def _without_topics(made: Any, fault: Fault) -> Any:
             topic.error_code = code
             topic.partitions = []
     return made
-
-
-def _merged(made: Any, refusal: Any, context: RequestContext) -> Any:
-    if made is None:
-        return refusal
-    # Parts of it may be encoded already.
-    message = codec(response_class(context.api_key), context.api_version)
-    return merge(message.decode(message.encode(made)), refusal, TOPIC_FIELDS[context.api_key])

@@ -199,6 +199,10 @@ class FaultList:
             self.active = ()
             self._asked.clear()
 
+    def struck(self) -> int:
+        """Return how often all of them have struck."""
+        return sum(fault.count for fault in self._asked)
+
     def check(self) -> None:
         """Raise AssertionError for the first that must strike and never has."""
         for fault in self._asked:

@@ -115,6 +115,10 @@ class Faults:
         """Close connections as soon as they are made. Those that there are go on."""
         return self._add(None, None, "refuse connections", times, must_strike)
 
+    def struck(self) -> int:
+        """Return how often the faults have struck that were asked for since the last `clear`."""
+        return self._faults.struck()
+
     def clear(self) -> None:
         """Take every fault back, and ask of none that it has struck."""
         self._faults.clear()

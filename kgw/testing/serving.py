@@ -153,6 +153,6 @@ class ServedBroker:
 
     async def _end_connections(self) -> None:
         self.gateway.begin_to_stop()
-        self.dispatcher.release()
         await self.server.aclose()
+        self.dispatcher.release()
         await self.client.aclose()
