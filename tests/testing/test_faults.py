@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kgw.client import CannotConnectError, ConnectionLostError, UnsupportedApiError
+from kgw.client import CannotConnectError, ConnectionLostError
 from kgw.errors import ErrorCode
 from kgw.handlers.table import HANDLERS
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import request_class
 from kgw.protocol.messages.fetch import FetchResponse
-from kgw.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kgw.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kgw.protocol.messages.metadata import (
     MetadataRequest,
@@ -315,14 +314,3 @@ def test_nonsense_is_refused_at_once(
     """In one line that says what is wrong."""
     with pytest.raises(ValueError, match=text):
         getattr(kgw_broker.faults, method)(**arguments)
-
-
-@pytest.mark.kgw_costume("0.10.2")
-async def test_a_costume_closes_what_it_does_not_have(kgw_broker: Broker) -> None:
-    """As Kafka does; a client that asks for the versions first never gets there."""
-    async with connected(kgw_broker) as connection:
-        with pytest.raises(UnsupportedApiError):
-            connection.spoken_version(request_class(ApiKey.INIT_PRODUCER_ID))
-        assert 1 == connection.spoken_version(FindCoordinatorRequest) + 1
-        with pytest.raises(ConnectionLostError):
-            await connection.ask(HEARTBEAT, HeartbeatResponse, version=1)

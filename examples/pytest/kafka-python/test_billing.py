@@ -47,9 +47,7 @@ def work(worker: Billing, count: int) -> None:
         count -= worker.work()
 
 
-def test_each_order_has_an_invoice(
-    kgw_broker: Broker, new_worker: Callable[[], Billing]
-) -> None:
+def test_each_order_has_an_invoice(kgw_broker: Broker, new_worker: Callable[[], Billing]) -> None:
     """The totals are right, and the group has committed what it has read."""
     kgw_broker.produce("orders", [order(1), order(2, price=7)], partition=0)
     kgw_broker.produce("orders", [order(3)], partition=1)
