@@ -33,10 +33,10 @@ def changes(text: str) -> tuple[list[str], dict[ApiKey, list[tuple[str, int, int
     releases: list[str] = []
     found: dict[tuple[str, int], tuple[int, int]] = {}
     for line in text.splitlines():
-        release, key, first, last = line.split()
+        release, number, first, last = line.split()
         if release not in releases:
             releases.append(release)
-        found[release, int(key)] = (int(first), int(last))
+        found[release, int(number)] = (int(first), int(last))
     table = {}
     for key in sorted(HANDLERS):
         rows: list[tuple[str, int, int]] = []

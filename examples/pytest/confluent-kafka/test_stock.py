@@ -5,8 +5,9 @@ from __future__ import annotations
 import unittest
 from typing import ClassVar
 
-from kgw.testing.testcase import BrokerTestCase
 from stock import DeliveryError, Stock
+
+from kgw.testing.testcase import BrokerTestCase
 
 
 class StockTest(BrokerTestCase):
@@ -34,9 +35,12 @@ class StockTest(BrokerTestCase):
         refused = self.kgw_broker.faults.refuse(
             "Produce", "TOPIC_AUTHORIZATION_FAILED", topic="counts", must_strike=True
         )
-        with Stock(self.kgw_broker.bootstrap) as stock:
-            with refused, self.assertRaises(DeliveryError):
-                stock.take()
+        with (
+            Stock(self.kgw_broker.bootstrap) as stock,
+            refused,
+            self.assertRaises(DeliveryError),
+        ):
+            stock.take()
         self.assertEqual({}, self.kgw_broker.committed("stock"))
         with Stock(self.kgw_broker.bootstrap) as stock:
             self.assertTrue(stock.take())
