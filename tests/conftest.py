@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytest_plugins = [
-    "pytester",
     "tests.hung",
     "tests.seaweedfs.fixtures",
     "tests.storage_check",
