@@ -9,108 +9,26 @@ What its methods do and tell is not touched by faults, costumes or limits: those
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from kgw.backend.registry import open_backend
-from kgw.client import AdminClient, GroupClient, GroupMember, NewRecord, WireReader
-from kgw.client.cursor import RecordFilter
-from kgw.client.errors import ServerRefusedError
-from kgw.client.partitioner import partition_for_key
-from kgw.client.subscription import OffsetSubscriber
-from kgw.clock import SystemClock
-from kgw.config import load_config, parse_topic_config
-from kgw.config.setting import ConfigError
-from kgw.errors import ErrorCode
-from kgw.offsets.seeker import Seek, SeekKind
-from kgw.records.builder import BatchBuilder
-from kgw.testing.costumes import Costume
 from kgw.testing.fault_rules import FaultList
 from kgw.testing.faults import Faults
 from kgw.testing.loop_thread import LoopThread
 from kgw.testing.moving_clock import MovingClock
+from kgw.testing.options import TopicSpec, broker_config
 from kgw.testing.serving import HOST, ServedBroker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
     from pathlib import Path
-    from typing import Any, TypeVar
 
     from kgw.backend.base import Backend
-    from kgw.config import Config
+    from kgw.client import GroupMember
+    from kgw.testing.asking import Record
+    from kgw.testing.costumes import Costume
 
-    ResultT = TypeVar("ResultT")
-
-DEFAULT_SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
-"""What differs from `kgw serve`: a group of one member need not wait for others."""
-
-OWN_SETTINGS = frozenset(
-    {
-        "advertised.listeners",
-        "kgw.admin.listeners",
-        "kgw.backend",
-        "kgw.debug.slow.callback.ms",
-        "kgw.smq.agent.listener",
-        "listener.security.protocol.map",
-        "listeners",
-        "log.dir",
-        "log.dirs",
-    }
-)
-"""The broker decides about these itself, or they are of a process that it is not."""
-
-
-class Record(NamedTuple):
-    """A record as it is stored."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-
-
-class TopicSpec(NamedTuple):
-    """A topic that is to be: how many partitions, and settings by Kafka's names."""
-
-    partitions: int = 1
-    settings: Mapping[str, str] = {}
-
-    @classmethod
-    def of(cls, wanted: int | Mapping[str, object]) -> Self:
-        """Return what `3` or `{"partitions": 3, "retention.ms": 1000}` means. Raises ValueError."""
-        own: dict[str, object] = {"partitions": wanted} if isinstance(wanted, int) else {}
-        if not own:
-            if not hasattr(wanted, "items"):
-                raise ValueError(f"{wanted!r} is neither a number of partitions nor settings")
-            own = dict(wanted.items())
-        partitions = own.pop("partitions", 1)
-        if not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 1:
-            raise ValueError(f"a topic has one partition or more, not {partitions!r}")
-        settings = {name: _text(value) for name, value in own.items()}
-        try:
-            parse_topic_config(settings)
-        except ConfigError as error:
-            raise ValueError(str(error)) from None
-        return cls(partitions, settings)
-
-
-def broker_config(settings: Mapping[str, object], data_dir: Path | None = None) -> Config:
-    """Return the configuration of a broker. Raises ConfigError."""
-    for name in settings:
-        if name in OWN_SETTINGS:
-            raise ConfigError(f"{name} is not for a broker of tests to be given")
-    kept = {"kgw.backend": "memory"}
-    if data_dir is not None:
-        kept = {"kgw.backend": "embedded", "log.dirs": str(data_dir.absolute())}
-    given = {name: _text(value) for name, value in settings.items()}
-    texts = {**DEFAULT_SETTINGS, **given, **kept}
-    return load_config(overrides=[(name, text, "kgw_settings") for name, text in texts.items()])
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+ResultT = TypeVar("ResultT")
 
 
 class BrokerClock:
@@ -165,7 +83,7 @@ class Broker:
         """
         self._topics = {name: TopicSpec.of(wanted) for name, wanted in (topics or {}).items()}
         self._config = broker_config(settings or {}, data_dir)
-        self._costume = None if costume is None else Costume(costume)
+        self._costume = _costume(costume)
         self._owns_thread = thread is None
         self._thread = thread
         self._ports_used = set() if ports_used is None else ports_used
@@ -285,7 +203,7 @@ class Broker:
         Connections that there are end, as clients ask for versions only once for each.
         Raises ValueError for a release that is not known.
         """
-        self._costume = None if release is None else Costume(release)
+        self._costume = _costume(release)
         served = self._running()
 
         async def dress() -> None:
@@ -311,31 +229,33 @@ class Broker:
         """Create topics: by name, with one partition each, or as `{"orders": 3}`.
 
         In place of the number there may be settings: `{"partitions": 3, "retention.ms": 1000}`.
-        Raises ValueError, ServerRefusedError.
+        Raises ValueError, KafkaError.
         """
         wanted = dict.fromkeys((topics, *more), 1) if isinstance(topics, str) else topics
         specs = {
             name: one if isinstance(one, TopicSpec) else TopicSpec.of(one)
             for name, one in wanted.items()
         }
+        catalog = self._running().gateway.catalog
 
         async def create() -> None:
-            admin = AdminClient(self._running().client)
             for name, spec in specs.items():
-                await admin.create_topic(
-                    name, partitions=spec.partitions, config=dict(spec.settings)
-                )
+                await catalog.create(name, spec.partitions, spec.settings)
 
         self.run(create)
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic. Raises ServerRefusedError."""
-        self.run(AdminClient(self._running().client).delete_topic, topic)
+        self.run(self._asking().delete_topic, self._running().client, topic)
 
     def topics(self) -> dict[str, int]:
         """Return the number of partitions of each topic, by name."""
-        found = self.run(self._running().client.topics)
-        return {str(one.name): len(one.partitions) for one in found}
+        catalog = self._running().gateway.catalog
+
+        async def look() -> dict[str, int]:
+            return {name: one.partition_count for name, one in sorted(catalog.topics.items())}
+
+        return self.run(look)
 
     def produce(
         self,
@@ -352,30 +272,18 @@ class Broker:
         Without a `partition` it is the one that Kafka's clients take for the key, and 0 where
         there is no key. Without a time it is the broker's. Raises ServerRefusedError.
         """
-        key_bytes = _bytes(key)
-        time_ms = self.clock.time_ms() if timestamp_ms is None else timestamp_ms
-        records = [NewRecord(key_bytes, _bytes(one), time_ms, headers) for one in _several(values)]
-        client = self._running().client
-
-        async def append() -> list[int]:
-            if not records:
-                return []
-            where = partition
-            if where is None and key_bytes is not None:
-                count = len((await client.topic(topic)).partitions)
-                where = partition_for_key(key_bytes, count)
-            builder = BatchBuilder()
-            for one in records:
-                builder.add(
-                    key=one.key,
-                    value=one.value,
-                    timestamp_ms=one.timestamp_ms,
-                    headers=one.headers,
-                )
-            stored = await client.produce(topic, where or 0, builder.build(), retry=False)
-            return [stored.base_offset + number for number in range(len(records))]
-
-        return self.run(append)
+        if isinstance(values, (bytes, str)):
+            raise ValueError(f"values are a list of records, not one: [{values!r}]")  # noqa: TRY004
+        return self.run(
+            self._asking().produce,
+            self._running().client,
+            topic,
+            [_bytes(value) for value in values],
+            _bytes(key),
+            partition,
+            headers,
+            self.clock.time_ms() if timestamp_ms is None else timestamp_ms,
+        )
 
     def records(
         self, topic: str, partition: int | None = None, *, read_committed: bool = False
@@ -386,33 +294,7 @@ class Broker:
         Raises ServerRefusedError, and DamagedRangeError for what cannot be read.
         """
         client = self._running().client
-
-        async def read() -> list[Record]:
-            described = await client.topic(topic)
-            reader = WireReader(client, described, read_committed=read_committed)
-            wanted = reader.partitions if partition is None else [partition]
-            bounds = await client.bounds(topic, wanted, read_committed=read_committed)
-            subscription = await OffsetSubscriber(reader, SystemClock()).subscribe(
-                dict.fromkeys(wanted, Seek(SeekKind.RESET_TO_EARLIEST)),
-                {one: RecordFilter(end_offset=bounds[one].latest) for one in wanted},
-            )
-            try:
-                return [
-                    Record(
-                        topic,
-                        found.partition,
-                        found.record.offset,
-                        found.record.timestamp_ms,
-                        _copied(found.record.key),
-                        _copied(found.record.value),
-                        tuple(found.record.headers),
-                    )
-                    async for found in subscription.records()
-                ]
-            finally:
-                subscription.close()
-
-        return sorted(self.run(read), key=lambda one: (one.partition, one.offset))
+        return self.run(self._asking().records, client, topic, partition, read_committed)
 
     def values(self, topic: str) -> list[bytes | None]:
         """Return the values of `records`."""
@@ -422,32 +304,31 @@ class Broker:
 
     def committed(self, group_id: str) -> dict[tuple[str, int], int]:
         """Return the offsets that a group has committed, by topic and partition."""
-        found = self.run(GroupClient(self._running().client).offsets, group_id)
-        return {place: one.offset for place, one in found.items()}
+        return self.run(self._asking().committed, self._running().client, group_id)
 
     def members(self, group_id: str) -> tuple[GroupMember, ...]:
         """Return the members of a group and what is assigned to each; none of an unknown group."""
-        try:
-            return self.run(GroupClient(self._running().client).describe, group_id).members
-        except ServerRefusedError as error:
-            if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
-                return ()
-            raise
+        return self.run(self._asking().members, self._running().client, group_id)
 
     def groups(self) -> list[str]:
         """Return the ids of all groups."""
-        return [one.group_id for one in self.run(GroupClient(self._running().client).groups)]
+        return self.run(self._asking().groups, self._running().client)
 
+    def _asking(self) -> Any:
+        # Not at the top: a third of the time of a start, and not every test needs it.
+        from kgw.testing import asking
 
-def _several(values: Iterable[bytes | str | None]) -> Iterable[bytes | str | None]:
-    if isinstance(values, (bytes, str)):
-        raise ValueError(f"values are a list of records, not one: [{values!r}]")  # noqa: TRY004
-    return values
+        return asking
 
 
 def _bytes(value: bytes | str | None) -> bytes | None:
     return value.encode() if isinstance(value, str) else value
 
 
-def _copied(value: bytes | None) -> bytes | None:
-    return None if value is None else bytes(value)
+def _costume(release: str | None) -> Costume | None:
+    if release is None:
+        return None
+    # Not at the top: few brokers wear one.
+    from kgw.testing.costumes import Costume
+
+    return Costume(release)

@@ -14,7 +14,6 @@ from kgw.handlers.dispatch import Dispatcher
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import codec, response_class
 from kgw.protocol.framing import peek_request_header, response_frame
-from kgw.protocol.messages.fetch import FetchResponse
 from kgw.protocol.schema import Response
 from kgw.testing.fault_rules import Delay, Drop, Refuse
 from kgw.testing.topic_fields import TOPIC_FIELDS, merge, places, split, with_changes
@@ -139,12 +138,13 @@ class FaultDispatcher(Dispatcher):
 
     def _refusal(self, context: RequestContext, code: ErrorCode) -> Response:
         """Return the answer that has the error where Kafka has it."""
-        refusal = self._error(context, KafkaError(code, _ASKED_FOR))
+        refusal: Any = self._error(context, KafkaError(code, _ASKED_FOR))
         if refusal is None:
             raise ProtocolError(f"{context.api_key.name} v{context.api_version} has no error code")
-        if isinstance(refusal, FetchResponse) and refusal.responses:
+        if context.api_key is ApiKey.FETCH and code not in _OF_SESSIONS:
             refusal.error_code = 0
-        return refusal
+        answer: Response = refusal
+        return answer
 
     def _is_about(self, context: RequestContext, target: Target) -> bool:
         """Whether a request names what is meant, as far as that can be seen."""

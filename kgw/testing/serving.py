@@ -15,7 +15,6 @@ from kgw.handlers.dispatch import Dispatcher
 from kgw.server.limits import limits_from
 from kgw.server.server import Server
 from kgw.testing.fault_dispatcher import FaultDispatcher
-from kgw.testing.inside import InsideClient
 
 if TYPE_CHECKING:
     from asyncio import Transport
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from kgw.server.connection import KafkaConnection
     from kgw.testing.costumes import Costume
     from kgw.testing.fault_rules import FaultList
+    from kgw.testing.inside import InsideClient
     from kgw.testing.moving_clock import MovingClock
 
 HOST = "127.0.0.1"
@@ -104,9 +104,19 @@ class ServedBroker:
         self.gateway = Gateway(config, backend, clock)
         self.dispatcher = FaultDispatcher(self.gateway, faults, SystemClock(), costume)
         self.server = BrokerServer(self.dispatcher, config, self.gateway, faults)
-        self.client = InsideClient(Dispatcher(self.gateway))
+        self._client: InsideClient | None = None
         self._backend = backend
         self._is_started = False
+
+    @property
+    def client(self) -> InsideClient:
+        """A client that needs no socket and meets no fault, made when one is wanted."""
+        if self._client is None:
+            # Not at the top: not every test needs one.
+            from kgw.testing.inside import InsideClient
+
+            self._client = InsideClient(Dispatcher(self.gateway))
+        return self._client
 
     async def start(self, port: int, ports_used: set[int]) -> int:
         """Open everything; listen at a port, 0 for one that no broker had before. Return it.
@@ -155,4 +165,5 @@ class ServedBroker:
         self.gateway.begin_to_stop()
         await self.server.aclose()
         self.dispatcher.release()
-        await self.client.aclose()
+        if self._client is not None:
+            await self._client.aclose()

@@ -109,7 +109,7 @@ NONSENSE = {
     "kgw_topics()": "kgw_topics names no topic",
     "kgw_topics(3)": "kgw_topics: 3 is no name of a topic",
     "kgw_topics(a=0)": "a topic has one partition or more, not 0",
-    'kgw_topics("no name")': "INVALID_TOPIC_EXCEPTION",
+    'kgw_topics("no name")': "'no name': a topic name is made of letters",
     'kgw_settings({"no.such.setting": 3})': "unknown setting no.such.setting",
     "kgw_settings(a=3)": "kgw_settings has one argument, a dict, and no other",
     'kgw_backend("disk")': "kgw_backend is memory or embedded, not 'disk'",
