@@ -32,7 +32,11 @@ _NAMES = tuple(form.partition("(")[0] for form in MARKERS)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the markers known."""
+    """Make the markers known, and have kgw imported as ever."""
+    # pytest would rewrite the assertions of every package that brings a plugin: 0.18 s of a start
+    # for kgw's, in each process where no bytecode is written.
+    hook = config.pluginmanager.rewrite_hook
+    getattr(hook, "_must_rewrite", set()).discard("kgw")
     for form, doc in MARKERS.items():
         config.addinivalue_line("markers", f"{form}: {doc}")
 

@@ -120,6 +120,17 @@ NONSENSE_TESTS = "import pytest\n" + "\n".join(
     f"@pytest.mark.{marker}\ndef test_{number}(kgw_broker): ..."
     for number, marker in enumerate(NONSENSE)
 )
+# As pytest does where kgw is installed from a wheel.
+REGISTERS = """
+import pytest
+pytest.register_assert_rewrite("kgw")
+"""
+LOADED = """
+import sys
+
+def test_loader(kgw_broker):
+    assert "SourceFileLoader" == type(sys.modules["kgw.gateway"].__loader__).__name__
+"""
 UNUSED = 'import pytest\n@pytest.mark.kgw_topics("a")\ndef test_unused(): ...'
 OF_ONE_RUN = {
     "test_marked": MARKED,
@@ -128,6 +139,8 @@ OF_ONE_RUN = {
     "test_unstruck": UNSTRUCK,
     "test_nonsense": NONSENSE_TESTS,
     "test_unused": UNUSED,
+    "registers": REGISTERS,
+    "test_loaded": LOADED,
     "test_strict": ASYNC_TESTS.format(mark="@pytest.mark.asyncio"),
     "test_one_loop": ASYNC_TESTS.format(mark='@pytest.mark.asyncio(loop_scope="session")'),
 }
@@ -138,7 +151,7 @@ Outcomes = dict[tuple[str, str], Outcome]
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
     """Return what became of all the tests above."""
-    return run_pytest(tmp_path_factory.mktemp("plugin"), OF_ONE_RUN)
+    return run_pytest(tmp_path_factory.mktemp("plugin"), OF_ONE_RUN, "-pregisters")
 
 
 def of(outcomes: Outcomes, file: str) -> dict[str, str]:
@@ -165,6 +178,11 @@ def test_nonsense_is_a_usage_error(outcomes: Outcomes, number: int, text: str) -
     said = of(outcomes, "test_nonsense")[f"test_{number}"]
     assert f"UsageError: test_nonsense.py::test_{number}: " in said
     assert text in said
+
+
+def test_pytest_does_not_rewrite_kgw(outcomes: Outcomes) -> None:
+    """Its modules are loaded as in any other process, from the bytecode that there is."""
+    assert {"test_loader": "passed"} == of(outcomes, "test_loaded")
 
 
 def test_a_marker_without_its_broker_is_a_usage_error(outcomes: Outcomes) -> None:
