@@ -148,6 +148,7 @@ class Fault:
         self.remove()
         if error is None:
             self.check()
+        self.must_strike = False
 
     @property
     def is_spent(self) -> bool:
@@ -159,8 +160,9 @@ class Fault:
         self._faults.remove(self)
 
     def check(self) -> None:
-        """Raise AssertionError where it must strike and never has."""
+        """Raise AssertionError, once, where it must strike and never has."""
         if self.must_strike and not self.count:
+            self.must_strike = False
             raise AssertionError(f"the fault never struck: {self._text}")
 
     def strike(self) -> None:

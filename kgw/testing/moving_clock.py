@@ -100,6 +100,11 @@ class MovingClock(Clock):
         """Know nothing of a timer any more."""
         self._timers.pop(timer, None)
 
+    def cancel_all(self) -> None:
+        """Make none of the calls that wait: who asked for them has ended."""
+        for timer in list(self._timers):
+            timer.cancel()
+
     async def put_forward(self, seconds: float) -> None:
         """Move on at once; return when everything that fell due has run.
 

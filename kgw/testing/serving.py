@@ -106,6 +106,7 @@ class ServedBroker:
         self.server = BrokerServer(self.dispatcher, config, self.gateway, faults)
         self._client: InsideClient | None = None
         self._backend = backend
+        self._clock = clock
         self._is_started = False
 
     @property
@@ -143,23 +144,26 @@ class ServedBroker:
     async def stop(self) -> None:
         """Cut every connection and close the gateway."""
         await self._end_connections()
-        if self._is_started:
-            self._is_started = False
-            await self.gateway.aclose()
+        await self._close_gateway()
 
     async def kill(self) -> None:
         """As `stop`, without anything of what a stop finishes and saves."""
         await self._end_connections()
-        if self._is_started:
-            self._is_started = False
+        if isinstance(self._backend, MemoryBackend):
+            await self._backend.crash()
+        else:
             # Not at the top: most brokers of tests keep nothing on a disk.
             from kgw.backend.embedded.backend import EmbeddedBackend
 
-            if isinstance(self._backend, MemoryBackend):
-                await self._backend.crash()
-            elif isinstance(self._backend, EmbeddedBackend):
-                await self._backend.abandon()
+            assert isinstance(self._backend, EmbeddedBackend)  # noqa: S101 - there is no third
+            await self._backend.abandon()
+        await self._close_gateway()
+
+    async def _close_gateway(self) -> None:
+        if self._is_started:
+            self._is_started = False
             await self.gateway.aclose()
+        self._clock.cancel_all()
 
     async def _end_connections(self) -> None:
         self.gateway.begin_to_stop()

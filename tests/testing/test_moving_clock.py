@@ -57,3 +57,13 @@ async def test_time_runs_by_itself_and_moves_once() -> None:
     assert 1_000_000 <= clock.wall_ms() - before_ms < 1_100_000
     await clock.sleep_until(before_s + 1000)
     await clock.sleep_until(clock.monotonic_s() + 0.001)
+
+
+async def test_nothing_is_called_when_all_is_cancelled() -> None:
+    """A broker that has ended leaves no timer behind."""
+    clock = MovingClock()
+    seen: list[str] = []
+    clock.call_at(clock.monotonic_s() + 5, lambda: seen.append("called"))
+    clock.cancel_all()
+    await clock.put_forward(10)
+    assert [] == seen
