@@ -71,13 +71,11 @@ class Broker:
         data_dir: Path | None = None,
         costume: str | None = None,
         thread: LoopThread | None = None,
-        ports_used: set[int] | None = None,
     ) -> None:
         """`topics` are there after the start. With a `data_dir` records are kept on disk.
 
         `settings` are those of the server by Kafka's names, and `costume` is a release of Kafka.
-        Several brokers can share a thread, which is not ended with them then, and what they know
-        of the ports that were in use.
+        Several brokers can share a thread, which is not ended with them then.
 
         Raises ConfigError and ValueError for what cannot be.
         """
@@ -86,7 +84,6 @@ class Broker:
         self._costume = _costume(costume)
         self._owns_thread = thread is None
         self._thread = thread
-        self._ports_used = set() if ports_used is None else ports_used
         self._clock = MovingClock()
         self._fault_list = FaultList()
         self._backend: Backend | None = None
@@ -127,7 +124,7 @@ class Broker:
         if self._thread is None:
             self._thread = LoopThread()
         try:
-            self._served = self._thread.call(self._start)
+            self._served = self._thread.call(self._start, self._thread.ports_used)
             if is_first:
                 self.create_topics(self._topics)
         except BaseException:
@@ -166,14 +163,14 @@ class Broker:
                 self._thread = None
                 thread.close()
 
-    async def _start(self) -> ServedBroker:
+    async def _start(self, ports_used: set[int]) -> ServedBroker:
         config = self._config
         # What is in memory is kept where it is, also over a kill.
         if self._backend is None or config.backend != "memory":
             self._backend = open_backend(config, self._clock)
         served = ServedBroker(config, self._backend, self._clock, self._fault_list, self._costume)
-        self.port = await served.start(self.port, self._ports_used)
-        self._ports_used.add(self.port)
+        self.port = await served.start(self.port, ports_used)
+        ports_used.add(self.port)
         return served
 
     def _end(self, how: Callable[[ServedBroker], Coroutine[Any, Any, None]]) -> None:

@@ -18,6 +18,8 @@ class LoopThread:
     """Runs coroutines of any other thread of the process that made it."""
 
     def __init__(self) -> None:
+        self.ports_used: set[int] = set()
+        """Those of all brokers that this thread has served: none is taken twice."""
         self._pid = os.getpid()
         self._loop = _new_loop()
         self._thread = threading.Thread(target=self._run, name="kgw-broker", daemon=True)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _TURNS = 50
 """Of the loop, which are given to what timers have begun: it is done by then, in memory."""
 _LOOK_AGAIN_S = 0.001
+_PATIENCE_S = 30.0
 
 
 class _MovingTimer:
@@ -109,7 +110,9 @@ class MovingClock(Clock):
         """Move on at once; return when everything that fell due has run.
 
         Calls are made in the order of their times, and all of them find the time that it is then.
+        Raises TimeoutError when what fell due is still at work after 30 s of real time.
         """
+        patience_ends_s = time.monotonic() + _PATIENCE_S
         self._ahead_s += seconds
         for timer in self._timers:
             timer.arm()
@@ -123,6 +126,8 @@ class MovingClock(Clock):
                 await asyncio.wait(self._at_work, timeout=_LOOK_AGAIN_S)
             elif not self._due():
                 return
+            if time.monotonic() > patience_ends_s:
+                raise TimeoutError(f"at work for {_PATIENCE_S:g} s: {self._at_work}")
 
     def _due(self) -> list[_MovingTimer]:
         now_s = self.monotonic_s()

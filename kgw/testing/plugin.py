@@ -50,12 +50,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def kgw_thread() -> Iterator[tuple[LoopThread, set[int]]]:
-    """Give the thread that all brokers of the run share, and the ports that they had."""
+def kgw_thread() -> Iterator[LoopThread]:
+    """Give the thread that all brokers of the run share."""
     from kgw.testing.loop_thread import LoopThread
 
     thread = LoopThread()
-    yield thread, set()
+    yield thread
     thread.close()
 
 
@@ -73,7 +73,7 @@ def kgw_settings() -> Mapping[str, object]:
 
 @pytest.fixture(scope="session")
 def kgw_server(
-    kgw_thread: tuple[LoopThread, set[int]], kgw_server_settings: Mapping[str, object]
+    kgw_thread: LoopThread, kgw_server_settings: Mapping[str, object]
 ) -> Iterator[Broker]:
     """Give a broker that lasts for the whole run: tests see what others have left in it."""
     __tracebackhide__ = True
@@ -84,7 +84,7 @@ def kgw_server(
 @pytest.fixture
 def kgw_broker(
     request: pytest.FixtureRequest,
-    kgw_thread: tuple[LoopThread, set[int]],
+    kgw_thread: LoopThread,
     kgw_settings: Mapping[str, object],
 ) -> Iterator[Broker]:
     """Give a new broker, with the topics and settings that the markers of the test name."""
@@ -116,14 +116,14 @@ def kgw_broker(
     yield from _running(broker)
 
 
-def _broker(whose: str, thread: tuple[LoopThread, set[int]], **options: Any) -> Broker:
+def _broker(whose: str, thread: LoopThread, **options: Any) -> Broker:
     __tracebackhide__ = True
     from kgw.config import ConfigError
     from kgw.errors import KgwError
     from kgw.testing.broker import Broker
 
     try:
-        return Broker(thread=thread[0], ports_used=thread[1], **options).start()
+        return Broker(thread=thread, **options).start()
     except (ConfigError, KgwError, ValueError) as error:
         raise pytest.UsageError(f"{whose}: {error}") from None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unittest
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from kgw.testing.broker import Broker
 from kgw.testing.loop_thread import LoopThread
@@ -28,26 +28,23 @@ class BrokerTestCase(unittest.TestCase):
     kgw_settings: ClassVar[Mapping[str, object]] = {}
     kgw_costume: ClassVar[str | None] = None
     kgw_broker: Broker
-    _kgw_thread: ClassVar[Any]
+    _kgw_thread: ClassVar[LoopThread]
 
     @classmethod
     def setUpClass(cls) -> None:
         """Start the thread that the brokers of this class share."""
         super().setUpClass()
-        thread = LoopThread()
-        cls._kgw_thread = (thread, set())
-        cls.addClassCleanup(thread.close)
+        cls._kgw_thread = LoopThread()
+        cls.addClassCleanup(cls._kgw_thread.close)
 
     def setUp(self) -> None:
         """Start the broker of this test."""
         super().setUp()
-        thread, ports_used = self._kgw_thread
         self.kgw_broker = Broker(
             topics=self.kgw_topics,
             settings=self.kgw_settings,
             costume=self.kgw_costume,
-            thread=thread,
-            ports_used=ports_used,
+            thread=self._kgw_thread,
         ).start()
         self.addCleanup(self.kgw_broker.close)
         # Called first: what is called later is what was added earlier.
