@@ -11,6 +11,11 @@ from kgw.errors import ErrorCode
 from kgw.handlers.table import HANDLERS
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import request_class
+from kgw.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from kgw.protocol.messages.fetch import FetchResponse
 from kgw.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kgw.protocol.messages.metadata import (
@@ -172,6 +177,27 @@ async def test_metadata_has_the_error_in_its_topic(kgw_broker: Broker) -> None:
     found = {topic.name: (topic.error_code, len(topic.partitions)) for topic in answer.topics}
     assert {"orders": (ErrorCode.LEADER_NOT_AVAILABLE, 0), "payments": (0, 1)} == found
     assert ([], 1) == (none.topics, fault.count)
+
+
+async def test_what_a_coroutine_answers_meets_every_fault(kgw_broker: Broker) -> None:
+    """One topic of two is refused, the answer waits, and at last the connection ends."""
+
+    def create(*names: str) -> CreateTopicsRequest:
+        topics = [
+            CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names
+        ]
+        return CreateTopicsRequest(topics=topics, timeout_ms=1000)
+
+    async with connected(kgw_broker) as connection:
+        kgw_broker.faults.refuse("CreateTopics", "POLICY_VIOLATION", topic="a", times=1)
+        kgw_broker.faults.delay("CreateTopics", 0.01, times=1)
+        answer = await connection.ask(create("a", "b"), CreateTopicsResponse)
+        kgw_broker.faults.drop("CreateTopics")
+        with pytest.raises(ConnectionLostError):
+            await connection.ask(create("c"), CreateTopicsResponse)
+    found = {topic.name: topic.error_code for topic in answer.topics}
+    assert ({"a": ErrorCode.POLICY_VIOLATION, "b": 0}, 3) == (found, kgw_broker.faults.struck())
+    assert {"b": 1, "c": 1} == kgw_broker.topics()
 
 
 async def test_a_client_id_is_met_alone(kgw_broker: Broker) -> None:
