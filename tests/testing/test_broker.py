@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from kgw.client import CannotConnectError, ConnectionLostError, ServerRefusedError
 from kgw.config import SERVER_SETTINGS, ConfigError
 from kgw.config.server_settings import SERVER_ALIASES
-from kgw.errors import KafkaError
+from kgw.errors import KafkaError, ListenError
 from kgw.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kgw.protocol.messages.join_group import (
     JoinGroupRequest,
@@ -223,3 +224,14 @@ def test_a_start_that_fails_leaves_nothing() -> None:
     broker.close()
     broker.close()
     assert not broker.is_running
+
+
+def test_a_port_that_somebody_else_has_taken_is_an_error() -> None:
+    """The broker is closed then; nothing of it is left."""
+    broker = Broker().start()
+    broker.stop()
+    taken = socket.create_server(("127.0.0.1", broker.port))
+    with taken, pytest.raises(ListenError, match="cannot listen at"):
+        broker.start()
+    assert not broker.is_running
+    assert f"<Broker {broker.bootstrap}, stopped>" == repr(broker)

@@ -168,6 +168,26 @@ async def test_a_fetch_session_is_ended_first(kgw_broker: Broker) -> None:
 
 
 @pytest.mark.kgw_topics("orders", "payments")
+async def test_a_topic_is_met_by_its_id(kgw_broker: Broker) -> None:
+    """Newer versions of Produce and Fetch name no topic; and a session's request is ended first."""
+    async with connected(kgw_broker) as connection:
+        described = await connection.ask(MetadataRequest(topics=None), MetadataResponse)
+        ids = {topic.name: topic.topic_id for topic in described.topics}
+        request = fetch_from(("", 0), ("", 0), epoch=0)
+        request.topics[0].topic_id, request.topics[1].topic_id = ids["orders"], ids["payments"]
+        begun = await connection.ask(request, FetchResponse)
+        fault = kgw_broker.faults.refuse("Fetch", "NOT_LEADER_OR_FOLLOWER", topic="orders")
+        ended = await connection.ask(
+            fetch_from(epoch=1, session_id=begun.session_id), FetchResponse
+        )
+        refused = await connection.ask(request, FetchResponse)
+    assert ErrorCode.FETCH_SESSION_ID_NOT_FOUND == ended.error_code
+    found = {topic.topic_id: topic.partitions[0].error_code for topic in refused.responses}
+    assert {ids["orders"]: ErrorCode.NOT_LEADER_OR_FOLLOWER, ids["payments"]: 0} == found
+    assert 1 == fault.count
+
+
+@pytest.mark.kgw_topics("orders", "payments")
 async def test_metadata_has_the_error_in_its_topic(kgw_broker: Broker) -> None:
     """Also where all topics are asked for; the others are described as ever."""
     with kgw_broker.faults.refuse("Metadata", "LEADER_NOT_AVAILABLE", topic="orders") as fault:
