@@ -1,4 +1,7 @@
-"""Client libraries at a broker of tests that passes for another release of Kafka."""
+"""Client libraries at a broker of tests that passes for another release of Kafka.
+
+Python's in the short run with one release; `scripts/e2e` has Go's and Java's as well.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,8 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(60)]
 SHORT = ("2.8",)
 RELEASES = ("0.10.2", "1.1", "2.8", "3.9", "4.1")
 REFUSED = {("java-4", "0.10.2"), ("java-4", "1.1"), ("sarama", "0.10.2")}
-"""Kafka's own client of 4.x speaks with 2.1 and newer alone. sarama builds batches as for the release
-that it is told, and 1.61.1 panics when the broker then asks for the older message sets."""
+"""Kafka's own client of 4.x speaks with 2.1 and newer alone. sarama builds batches as for the
+release that it is told, and 1.61.1 panics when a broker wants the older message sets."""
 CASES = [
     pytest.param(
         name,
