@@ -1,0 +1,108 @@
+"""What tests want to do and know themselves, through a client that meets no fault."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kgw.client import AdminClient, GroupClient, ServerRefusedError, WireReader
+from kgw.client.cursor import RecordFilter
+from kgw.client.partitioner import partition_for_key
+from kgw.client.subscription import OffsetSubscriber
+from kgw.clock import SystemClock
+from kgw.errors import ErrorCode
+from kgw.offsets.seeker import Seek, SeekKind
+from kgw.records.builder import BatchBuilder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kgw.client import AsyncClient, GroupMember
+
+
+class Record(NamedTuple):
+    """A record as it is stored."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+async def delete_topic(client: AsyncClient, topic: str) -> None:
+    """Delete a topic."""
+    await AdminClient(client).delete_topic(topic)
+
+
+async def produce(
+    client: AsyncClient,
+    topic: str,
+    values: Sequence[bytes | None],
+    key: bytes | None,
+    partition: int | None,
+    headers: Sequence[tuple[str, bytes | None]],
+    timestamp_ms: int,
+) -> list[int]:
+    """Append a record for each value, all in one batch, and return their offsets."""
+    if not values:
+        return []
+    if partition is None:
+        count = len((await client.topic(topic)).partitions)
+        partition = 0 if key is None else partition_for_key(key, count)
+    builder = BatchBuilder()
+    for value in values:
+        builder.add(key=key, value=value, timestamp_ms=timestamp_ms, headers=headers)
+    stored = await client.produce(topic, partition, builder.build(), retry=False)
+    return [stored.base_offset + number for number in range(len(values))]
+
+
+async def records(
+    client: AsyncClient, topic: str, partition: int | None, read_committed: bool
+) -> list[Record]:
+    """Return every record that there is now, by partition and offset."""
+    reader = WireReader(client, await client.topic(topic), read_committed=read_committed)
+    wanted = reader.partitions if partition is None else [partition]
+    bounds = await client.bounds(topic, wanted, read_committed=read_committed)
+    subscription = await OffsetSubscriber(reader, SystemClock()).subscribe(
+        dict.fromkeys(wanted, Seek(SeekKind.RESET_TO_EARLIEST)),
+        {one: RecordFilter(end_offset=bounds[one].latest) for one in wanted},
+    )
+    try:
+        found = [
+            Record(
+                topic,
+                one.partition,
+                one.record.offset,
+                one.record.timestamp_ms,
+                one.record.key,
+                one.record.value,
+                tuple(one.record.headers),
+            )
+            async for one in subscription.records()
+        ]
+    finally:
+        subscription.close()
+    return sorted(found, key=lambda one: (one.partition, one.offset))
+
+
+async def committed(client: AsyncClient, group_id: str) -> dict[tuple[str, int], int]:
+    """Return the offsets that a group has committed, by topic and partition."""
+    found = await GroupClient(client).offsets(group_id)
+    return {place: one.offset for place, one in found.items()}
+
+
+async def members(client: AsyncClient, group_id: str) -> tuple[GroupMember, ...]:
+    """Return the members of a group; none of one that is not known."""
+    try:
+        return (await GroupClient(client).describe(group_id)).members
+    except ServerRefusedError as error:
+        if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
+            return ()
+        raise
+
+
+async def groups(client: AsyncClient) -> list[str]:
+    """Return the ids of all groups."""
+    return [one.group_id for one in await GroupClient(client).groups()]

@@ -1,0 +1,331 @@
+"""A broker in the process of its tests, for code that blocks.
+
+    with Broker(topics={"orders": 3}) as broker:
+        broker.produce("orders", [b"first"])
+        assert [b"first"] == [record.value for record in broker.records("orders")]
+
+What its methods do and tell is not touched by faults, costumes or limits: those are for clients.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from kgw.backend.registry import open_backend
+from kgw.testing.fault_rules import FaultList
+from kgw.testing.faults import Faults
+from kgw.testing.loop_thread import LoopThread
+from kgw.testing.moving_clock import MovingClock
+from kgw.testing.options import TopicSpec, broker_config
+from kgw.testing.serving import HOST, ServedBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from kgw.backend.base import Backend
+    from kgw.client import GroupMember
+    from kgw.testing.asking import Record
+    from kgw.testing.costumes import Costume
+
+ResultT = TypeVar("ResultT")
+
+
+class BrokerClock:
+    """The broker's time: the machine's, and what was added to it. Clients have their own."""
+
+    def __init__(self, broker: Broker, clock: MovingClock) -> None:
+        self._broker = broker
+        self._clock = clock
+
+    def advance(self, seconds: float) -> None:
+        """Put the broker's clocks forward, and return when what fell due by it has run.
+
+        Raises ValueError for a negative time.
+        """
+        if seconds < 0:
+            raise ValueError(f"time does not go back: {seconds:g} s")
+        self._broker.run(self._clock.put_forward, seconds)
+
+    @property
+    def ahead_s(self) -> float:
+        """How far it is ahead of the machine's clocks."""
+        return self._clock.ahead_s
+
+    def time_ms(self) -> int:
+        """The broker's time, in milliseconds since the Unix epoch."""
+        return self._clock.wall_ms()
+
+
+class Broker:
+    """A broker that listens on a free port of 127.0.0.1; a context manager.
+
+    Every method may be called by any thread, and waits until it is done.
+    """
+
+    def __init__(
+        self,
+        *,
+        topics: Mapping[str, int | Mapping[str, object]] | None = None,
+        settings: Mapping[str, object] | None = None,
+        data_dir: Path | None = None,
+        costume: str | None = None,
+        thread: LoopThread | None = None,
+    ) -> None:
+        """`topics` are there after the start. With a `data_dir` records are kept on disk.
+
+        `settings` are those of the server by Kafka's names, and `costume` is a release of Kafka.
+        Several brokers can share a thread, which is not ended with them then.
+
+        Raises ConfigError and ValueError for what cannot be.
+        """
+        self._topics = {name: TopicSpec.of(wanted) for name, wanted in (topics or {}).items()}
+        self._config = broker_config(settings or {}, data_dir)
+        self._costume = _costume(costume)
+        self._owns_thread = thread is None
+        self._thread = thread
+        self._clock = MovingClock()
+        self._fault_list = FaultList()
+        self._backend: Backend | None = None
+        self._served: ServedBroker | None = None
+        self.port = 0
+        """Where it listens; the same one after each start."""
+        self.clock = BrokerClock(self, self._clock)
+        """The time that it goes by."""
+        self.faults = Faults(self._fault_list)
+        """What clients meet when it goes wrong."""
+
+    def __repr__(self) -> str:
+        return f"<Broker {self.bootstrap}{'' if self.is_running else ', stopped'}>"
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def bootstrap(self) -> str:
+        """Where clients connect, as host:port."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it listens."""
+        return self._served is not None
+
+    # --- starting and stopping --------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Start it, at the port that it had before if it had one. Raises KgwError."""
+        if self._served is not None:
+            raise RuntimeError("the broker runs already")
+        is_first = not self.port
+        if self._thread is None:
+            self._thread = LoopThread()
+        try:
+            self._served = self._thread.call(self._start, self._thread.ports_used)
+            if is_first:
+                self.create_topics(self._topics)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Stop it as an operator does: what clients were answered is kept, connections end."""
+        self._end(ServedBroker.stop)
+
+    def kill(self) -> None:
+        """End it as `kill -9` does: nothing is finished, and the next start is an unclean one."""
+        self._end(ServedBroker.kill)
+
+    def restart(self, *, kill: bool = False) -> None:
+        """Stop it, or kill it, and start it again at the same port, with the records it had."""
+        if kill:
+            self.kill()
+        else:
+            self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Stop it for good, if it runs. Memory is given back, a data directory stays."""
+        thread, owns_thread = self._thread, self._owns_thread
+        if thread is None:
+            return
+        try:
+            if self._served is not None:
+                self.stop()
+        finally:
+            self._fault_list.clear()
+            self._backend = None
+            if owns_thread:
+                self._thread = None
+                thread.close()
+
+    async def _start(self, ports_used: set[int]) -> ServedBroker:
+        config = self._config
+        # What is in memory is kept where it is, also over a kill.
+        if self._backend is None or config.backend != "memory":
+            self._backend = open_backend(config, self._clock)
+        served = ServedBroker(config, self._backend, self._clock, self._fault_list, self._costume)
+        self.port = await served.start(self.port, ports_used)
+        ports_used.add(self.port)
+        return served
+
+    def _end(self, how: Callable[[ServedBroker], Coroutine[Any, Any, None]]) -> None:
+        served = self._running()
+        self._served = None
+        assert self._thread is not None  # noqa: S101 - it was started
+        self._thread.call(how, served)
+
+    def _running(self) -> ServedBroker:
+        if self._served is None:
+            raise RuntimeError("the broker does not run")
+        return self._served
+
+    def run(
+        self, function: Callable[..., Coroutine[object, object, ResultT]], *args: object
+    ) -> ResultT:
+        """Run a coroutine function in the broker's loop. For what has no method here."""
+        self._running()
+        assert self._thread is not None  # noqa: S101 - it was started
+        return self._thread.call(function, *args)
+
+    # --- versions ---------------------------------------------------------------------------------
+
+    def costume(self, release: str | None) -> None:
+        """Have clients that connect from now on meet that release of Kafka; None: kgw itself.
+
+        Connections that there are end, as clients ask for versions only once for each.
+        Raises ValueError for a release that is not known.
+        """
+        self._costume = _costume(release)
+        served = self._running()
+
+        async def dress() -> None:
+            served.dispatcher.costume = self._costume
+            served.server.drop_all()
+
+        self.run(dress)
+
+    def drop_connections(self) -> int:
+        """Close every connection that there is, without a word. Return how many."""
+        served = self._running()
+
+        async def drop() -> int:
+            return served.server.drop_all()
+
+        return self.run(drop)
+
+    # --- topics and records -----------------------------------------------------------------------
+
+    def create_topics(
+        self, topics: Mapping[str, int | TopicSpec | Mapping[str, object]] | str, *more: str
+    ) -> None:
+        """Create topics: by name, with one partition each, or as `{"orders": 3}`.
+
+        In place of the number there may be settings: `{"partitions": 3, "retention.ms": 1000}`.
+        Raises ValueError, KafkaError.
+        """
+        wanted = dict.fromkeys((topics, *more), 1) if isinstance(topics, str) else topics
+        specs = {
+            name: one if isinstance(one, TopicSpec) else TopicSpec.of(one)
+            for name, one in wanted.items()
+        }
+        catalog = self._running().gateway.catalog
+
+        async def create() -> None:
+            for name, spec in specs.items():
+                await catalog.create(name, spec.partitions, spec.settings)
+
+        self.run(create)
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic. Raises ServerRefusedError."""
+        self.run(self._asking().delete_topic, self._running().client, topic)
+
+    def topics(self) -> dict[str, int]:
+        """Return the number of partitions of each topic, by name."""
+        catalog = self._running().gateway.catalog
+
+        async def look() -> dict[str, int]:
+            return {name: one.partition_count for name, one in sorted(catalog.topics.items())}
+
+        return self.run(look)
+
+    def produce(
+        self,
+        topic: str,
+        values: Iterable[bytes | str | None],
+        *,
+        key: bytes | str | None = None,
+        partition: int | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        timestamp_ms: int | None = None,
+    ) -> list[int]:
+        """Append a record for each value, and return their offsets.
+
+        Without a `partition` it is the one that Kafka's clients take for the key, and 0 where
+        there is no key. Without a time it is the broker's. Raises ServerRefusedError.
+        """
+        if isinstance(values, (bytes, str)):
+            raise ValueError(f"values are a list of records, not one: [{values!r}]")  # noqa: TRY004
+        return self.run(
+            self._asking().produce,
+            self._running().client,
+            topic,
+            [_bytes(value) for value in values],
+            _bytes(key),
+            partition,
+            headers,
+            self.clock.time_ms() if timestamp_ms is None else timestamp_ms,
+        )
+
+    def records(
+        self, topic: str, partition: int | None = None, *, read_committed: bool = False
+    ) -> list[Record]:
+        """Return every record of a topic, or of one partition, by partition and offset.
+
+        With `read_committed`, as a consumer sees them that waits for the end of transactions.
+        Raises ServerRefusedError, and DamagedRangeError for what cannot be read.
+        """
+        client = self._running().client
+        return self.run(self._asking().records, client, topic, partition, read_committed)
+
+    def values(self, topic: str) -> list[bytes | None]:
+        """Return the values of `records`."""
+        return [record.value for record in self.records(topic)]
+
+    # --- groups -----------------------------------------------------------------------------------
+
+    def committed(self, group_id: str) -> dict[tuple[str, int], int]:
+        """Return the offsets that a group has committed, by topic and partition."""
+        return self.run(self._asking().committed, self._running().client, group_id)
+
+    def members(self, group_id: str) -> tuple[GroupMember, ...]:
+        """Return the members of a group and what is assigned to each; none of an unknown group."""
+        return self.run(self._asking().members, self._running().client, group_id)
+
+    def groups(self) -> list[str]:
+        """Return the ids of all groups."""
+        return self.run(self._asking().groups, self._running().client)
+
+    def _asking(self) -> Any:
+        # Not at the top: a third of the time of a start, and not every test needs it.
+        from kgw.testing import asking
+
+        return asking
+
+
+def _bytes(value: bytes | str | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _costume(release: str | None) -> Costume | None:
+    if release is None:
+        return None
+    # Not at the top: few brokers wear one.
+    from kgw.testing.costumes import Costume
+
+    return Costume(release)

@@ -1,0 +1,224 @@
+"""What tests ask a broker to do wrong, and whether a request is one of those meant."""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from kgw.errors import ErrorCode
+from kgw.handlers.table import HANDLERS
+from kgw.protocol.api_keys import ApiKey
+from kgw.testing.topic_fields import TOPIC_FIELDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+
+def api_name(api_key: ApiKey) -> str:
+    """Return an API's name as Kafka writes it: `InitProducerId`."""
+    return api_key.name.title().replace("_", "")
+
+
+_APIS = {api_name(ApiKey(key)): ApiKey(key) for key in HANDLERS}
+
+
+def parse_apis(names: str | Iterable[str]) -> frozenset[ApiKey]:
+    """Return the keys of APIs by Kafka's names. Raises ValueError for one that is not served."""
+    wanted = [names] if isinstance(names, str) else list(names)
+    unknown = [name for name in wanted if name not in _APIS]
+    if unknown or not wanted:
+        raise ValueError(
+            f"no API is called {', '.join(unknown) or 'nothing'}; those that kgw serves are: "
+            f"{', '.join(_APIS)}"
+        )
+    return frozenset(_APIS[name] for name in wanted)
+
+
+def parse_error(error: str | ErrorCode) -> ErrorCode:
+    """Return an error code by Kafka's name. Raises ValueError."""
+    name = error.name if isinstance(error, ErrorCode) else error
+    code = ErrorCode.__members__.get(name)
+    if code is None or code is ErrorCode.NONE:
+        raise ValueError(f"Kafka has no error {name!r}; NOT_LEADER_OR_FOLLOWER is one")
+    return code
+
+
+class Target(NamedTuple):
+    """Which requests are meant: None means any."""
+
+    apis: frozenset[ApiKey]
+    topic: str | None = None
+    partition: int | None = None
+    client_id: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        api: str | Iterable[str],
+        topic: str | None,
+        partition: int | None,
+        client_id: str | None,
+    ) -> Self:
+        """Return what was named. Raises ValueError for what no request could be."""
+        apis = parse_apis(api)
+        if partition is not None and topic is None:
+            raise ValueError(f"partition {partition} of which topic?")
+        if topic is not None:
+            lacking = [one for one in apis if one not in TOPIC_FIELDS]
+            if lacking:
+                raise ValueError(
+                    f"{', '.join(sorted(map(api_name, lacking)))}: no fault can be for one topic; "
+                    f"it can for {', '.join(map(api_name, TOPIC_FIELDS))}"
+                )
+        if partition is not None:
+            lacking = [one for one in apis if not TOPIC_FIELDS[one].partitions]
+            if lacking:
+                raise ValueError(
+                    f"{', '.join(sorted(map(api_name, lacking)))} is about whole topics, "
+                    "not about partitions"
+                )
+        return cls(apis, topic, partition, client_id)
+
+    def takes_place(self, topic: str, partition: int | None) -> bool:
+        """Whether a topic, or one partition of it, is meant."""
+        return self.topic in {None, topic} and (
+            self.partition is None or partition is None or self.partition == partition
+        )
+
+    def __str__(self) -> str:
+        place = "" if self.topic is None else f" of {self.topic}"
+        if self.partition is not None:
+            place += f"-{self.partition}"
+        client = "" if self.client_id is None else f" from {self.client_id}"
+        return "/".join(sorted(map(api_name, self.apis))) + place + client
+
+
+class Refuse(NamedTuple):
+    """Answer with an error code, and carry nothing out."""
+
+    code: ErrorCode
+
+
+class Delay(NamedTuple):
+    """Carry it out, and keep the answer back."""
+
+    seconds: float
+    by_clock: bool
+
+
+class Drop(NamedTuple):
+    """Close the connection, before the request is carried out or in place of its answer."""
+
+    before: bool
+
+
+class Fault:
+    """One thing that goes wrong, until it has struck often enough, or is taken back.
+
+    A context manager: it is taken back at the end of the block. `count` is how often it struck.
+    """
+
+    def __init__(
+        self,
+        faults: FaultList,
+        target: Target | None,
+        effect: Refuse | Delay | Drop | None,
+        *,
+        times: int | None,
+        must_strike: bool,
+        text: str,
+    ) -> None:
+        if times is not None and (isinstance(times, bool) or times < 1):
+            raise ValueError(f"a fault strikes once or more often, not {times} times")
+        self.target = target
+        self.effect = effect
+        self.times = times
+        self.must_strike = must_strike
+        self.count = 0
+        self._faults = faults
+        self._text = text
+
+    def __repr__(self) -> str:
+        return f"<Fault {self._text}, struck {self.count} times>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        self.remove()
+        if error is None:
+            self.check()
+        self.must_strike = False
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether it has struck as often as was asked for."""
+        return self.times is not None and self.count >= self.times
+
+    def remove(self) -> None:
+        """Take it back: it strikes no more."""
+        self._faults.remove(self)
+
+    def check(self) -> None:
+        """Raise AssertionError, once, where it must strike and never has."""
+        if self.must_strike and not self.count:
+            self.must_strike = False
+            raise AssertionError(f"the fault never struck: {self._text}")
+
+    def strike(self) -> None:
+        """Count once. Called in the broker's loop alone."""
+        self.count += 1
+        if self.is_spent:
+            self.remove()
+
+
+class FaultList:
+    """Those that may strike, in the order in which they were asked for.
+
+    Changed by any thread; whoever reads `active` has a tuple that does not change.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self.active: tuple[Fault, ...] = ()
+        self._asked: list[Fault] = []
+
+    def add(self, fault: Fault) -> Fault:
+        """Have a fault strike from now on."""
+        with self._lock:
+            self.active += (fault,)
+            self._asked.append(fault)
+        return fault
+
+    def remove(self, fault: Fault) -> None:
+        """Have a fault strike no more."""
+        with self._lock:
+            self.active = tuple(one for one in self.active if one is not fault)
+
+    def clear(self) -> None:
+        """Have nothing strike, and know of no fault that was asked for."""
+        with self._lock:
+            self.active = ()
+            self._asked.clear()
+
+    def struck(self) -> int:
+        """Return how often all of them have struck."""
+        return sum(fault.count for fault in self._asked)
+
+    def check(self) -> None:
+        """Raise AssertionError for the first that must strike and never has."""
+        for fault in self._asked:
+            fault.check()
+
+    def matching(
+        self, api_key: ApiKey, client_id: str | None, is_about: Callable[[Target], bool]
+    ) -> list[Fault]:
+        """Return those that a request meets; `is_about` says so of its topics."""
+        return [
+            fault
+            for fault in self.active
+            if (target := fault.target) is not None
+            and api_key in target.apis
+            and target.client_id in {None, client_id}
+            and (target.topic is None or is_about(target))
+        ]

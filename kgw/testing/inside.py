@@ -1,0 +1,82 @@
+"""A client without a socket: requests go straight to a dispatcher, in its own event loop.
+
+For what a test wants to know or do itself: no fault that it has asked for strikes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kgw.client import AsyncClient, Connection
+from kgw.handlers.context import Later, Session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kgw.handlers.dispatch import Dispatcher
+    from kgw.types import Buffer
+
+_LENGTH_BYTES = 4
+
+
+class _DispatcherTransport(asyncio.Transport):
+    """What stands in for a socket: frames in, answers out."""
+
+    def __init__(self, dispatcher: Dispatcher, connection: InsideConnection) -> None:
+        super().__init__()
+        self._dispatcher = dispatcher
+        self._connection = connection
+        self._session = Session(client_host="127.0.0.1")
+        self._is_closed = False
+
+    def writelines(self, list_of_data: Iterable[Buffer]) -> None:
+        frame = memoryview(bytearray(b"".join(list_of_data)))[_LENGTH_BYTES:]
+        answer = self._dispatcher.start(frame, self._session)
+        if isinstance(answer, Later):
+            answer.due.when_done(lambda _: self._answer(self._dispatcher.encode(answer)))
+        else:
+            self._answer(answer)
+
+    def _answer(self, buffers: list[Buffer] | None) -> None:
+        if buffers is not None:
+            frame = memoryview(b"".join(buffers))[_LENGTH_BYTES:]
+            asyncio.get_running_loop().call_soon(self._connection.take, frame)
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._session.close()
+            self._connection.connection_lost(None)
+
+    def abort(self) -> None:
+        self.close()
+
+
+class InsideConnection(Connection):
+    """A connection to a dispatcher."""
+
+    def __init__(self, dispatcher: Dispatcher, client_id: str) -> None:
+        super().__init__("inside", 0, client_id)
+        self.connection_made(_DispatcherTransport(dispatcher, self))
+
+    def take(self, frame: memoryview) -> None:
+        """Hand an answer to the one who waits for it."""
+        self._take_answer(frame)
+
+
+class InsideClient(AsyncClient):
+    """Asks a dispatcher, whatever address it is told to connect to."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        super().__init__([("inside", 0)], client_id="kgw-test", retry_s=10.0)
+        self._dispatcher = dispatcher
+        self._inside: InsideConnection | None = None
+
+    async def connection_to(self, host: str, port: int) -> Connection:
+        if self._inside is None:
+            connection = InsideConnection(self._dispatcher, "kgw-test")
+            await connection.negotiate(10.0)
+            self._inside = connection
+            self._connections["inside", 0] = connection
+        return self._inside

@@ -1,0 +1,75 @@
+"""An event loop in a thread of its own, which other threads give work to and wait for."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+ResultT = TypeVar("ResultT")
+ParamsT = ParamSpec("ParamsT")
+
+
+class LoopThread:
+    """Runs coroutines of any other thread of the process that made it."""
+
+    def __init__(self) -> None:
+        self.ports_used: set[int] = set()
+        """Those of all brokers that this thread has served: none is taken twice."""
+        self._pid = os.getpid()
+        self._loop = _new_loop()
+        self._thread = threading.Thread(target=self._run, name="kgw-broker", daemon=True)
+        self._thread.start()
+
+    def call(
+        self,
+        function: Callable[ParamsT, Coroutine[object, object, ResultT]],
+        *args: ParamsT.args,
+        **kwargs: ParamsT.kwargs,
+    ) -> ResultT:
+        """Run a coroutine function in the loop, and return what it returns.
+
+        Raises what it raises, and RuntimeError in a process that was forked off, where the thread
+        is not, and once the thread has ended.
+        """
+        self.check()
+        waiting = asyncio.run_coroutine_threadsafe(function(*args, **kwargs), self._loop)
+        try:
+            return waiting.result()
+        except BaseException:
+            waiting.cancel()
+            raise
+
+    def check(self) -> None:
+        """Raise RuntimeError where nothing can be run."""
+        if os.getpid() != self._pid:
+            raise RuntimeError(
+                f"the broker runs in process {self._pid}, from which this one was forked: "
+                "only clients can use it here"
+            )
+        if self._loop.is_closed():
+            raise RuntimeError("the broker's thread has ended")
+
+    def close(self) -> None:
+        """End the loop and the thread."""
+        if os.getpid() != self._pid or self._loop.is_closed():
+            return
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def _run(self) -> None:
+        # Runner closes the loop and the threads of its executor.
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.get_loop().run_forever()
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        from uvloop import Loop
+    except ImportError:
+        return asyncio.SelectorEventLoop()
+    return Loop()

@@ -1,0 +1,73 @@
+"""What a broker of tests can be given: topics and settings, checked before anything starts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from kgw.config import ConfigError, load_config, parse_topic_config
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from kgw.config import Config
+
+DEFAULT_SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
+"""What differs from `kgw serve`: a group of one member need not wait for others."""
+
+OWN_SETTINGS = frozenset(
+    {
+        "advertised.listeners",
+        "kgw.admin.listeners",
+        "kgw.backend",
+        "kgw.debug.slow.callback.ms",
+        "kgw.smq.agent.listener",
+        "listener.security.protocol.map",
+        "listeners",
+        "log.dir",
+        "log.dirs",
+    }
+)
+"""The broker decides about these itself, or they are of a process that it is not."""
+
+
+class TopicSpec(NamedTuple):
+    """A topic that is to be: how many partitions, and settings by Kafka's names."""
+
+    partitions: int = 1
+    settings: Mapping[str, str] = {}
+
+    @classmethod
+    def of(cls, wanted: int | Mapping[str, object]) -> Self:
+        """Return what `3` or `{"partitions": 3, "retention.ms": 1000}` means. Raises ValueError."""
+        own: dict[str, object] = {"partitions": wanted} if isinstance(wanted, int) else {}
+        if not own:
+            if not hasattr(wanted, "items"):
+                raise ValueError(f"{wanted!r} is neither a number of partitions nor settings")
+            own = dict(wanted.items())
+        partitions = own.pop("partitions", 1)
+        if not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 1:
+            raise ValueError(f"a topic has one partition or more, not {partitions!r}")
+        settings = {name: _text(value) for name, value in own.items()}
+        try:
+            parse_topic_config(settings)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        return cls(partitions, settings)
+
+
+def broker_config(settings: Mapping[str, object], data_dir: Path | None = None) -> Config:
+    """Return the configuration of a broker. Raises ConfigError."""
+    for name in settings:
+        if name in OWN_SETTINGS:
+            raise ConfigError(f"{name} is not for a broker of tests to be given")
+    kept = {"kgw.backend": "memory"}
+    if data_dir is not None:
+        kept = {"kgw.backend": "embedded", "log.dirs": str(data_dir.absolute())}
+    given = {name: _text(value) for name, value in settings.items()}
+    texts = {**DEFAULT_SETTINGS, **given, **kept}
+    return load_config(overrides=[(name, text, "kgw_settings") for name, text in texts.items()])
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

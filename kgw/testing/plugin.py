@@ -1,0 +1,162 @@
+"""The pytest plugin: fixtures and markers. `pip install kgw` brings it (docs/pytest.md).
+
+pytest imports this file at its start, and nothing else of kgw until a test asks for a fixture.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from kgw.testing.broker import Broker
+    from kgw.testing.loop_thread import LoopThread
+
+MARKERS = {
+    "kgw_topics(*names, **topics)": (
+        "topics of kgw_broker: names with one partition each, `orders=3` partitions, or "
+        '`orders={"partitions": 3, "retention.ms": 1000}`; a dict stands for names that no '
+        "argument can have"
+    ),
+    "kgw_settings(settings)": 'a dict of settings of kgw_broker, as {"num.partitions": 3}',
+    "kgw_backend(name)": "where kgw_broker keeps records: memory, or embedded (below tmp_path)",
+    "kgw_costume(release)": "the release of Kafka that kgw_broker passes for, as 2.8",
+}
+"""By their form: what each does."""
+
+_NAMES = tuple(form.partition("(")[0] for form in MARKERS)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the markers known, and have kgw imported as ever."""
+    # pytest would rewrite the assertions of every package that brings a plugin: 0.18 s of a start
+    # for kgw's, in each process where no bytecode is written.
+    hook = config.pluginmanager.rewrite_hook
+    getattr(hook, "_must_rewrite", set()).discard("kgw")
+    for form, doc in MARKERS.items():
+        config.addinivalue_line("markers", f"{form}: {doc}")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Refuse markers of a broker that the test does not use."""
+    __tracebackhide__ = True
+    used = [name for name in _NAMES if item.get_closest_marker(name) is not None]
+    if used and "kgw_broker" not in getattr(item, "fixturenames", ()):
+        raise pytest.UsageError(f"{item.nodeid} has {used[0]} and does not use kgw_broker")
+
+
+@pytest.fixture(scope="session")
+def kgw_thread() -> Iterator[LoopThread]:
+    """Give the thread that all brokers of the run share."""
+    from kgw.testing.loop_thread import LoopThread
+
+    thread = LoopThread()
+    yield thread
+    thread.close()
+
+
+@pytest.fixture(scope="session")
+def kgw_server_settings() -> Mapping[str, object]:
+    """Return settings of kgw_server; define it anew to change them."""
+    return {}
+
+
+@pytest.fixture
+def kgw_settings() -> Mapping[str, object]:
+    """Return settings of kgw_broker; define it anew to change them."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def kgw_server(
+    kgw_thread: LoopThread, kgw_server_settings: Mapping[str, object]
+) -> Iterator[Broker]:
+    """Give a broker that lasts for the whole run: tests see what others have left in it."""
+    __tracebackhide__ = True
+    broker = _broker("kgw_server", kgw_thread, settings=kgw_server_settings)
+    yield from _running(broker)
+
+
+@pytest.fixture
+def kgw_broker(
+    request: pytest.FixtureRequest,
+    kgw_thread: LoopThread,
+    kgw_settings: Mapping[str, object],
+) -> Iterator[Broker]:
+    """Give a new broker, with the topics and settings that the markers of the test name."""
+    __tracebackhide__ = True
+    node = request.node
+    topics: dict[str, Any] = {}
+    settings: dict[str, object] = dict(kgw_settings)
+    # From the farthest to the closest one, which wins.
+    for marker in reversed(list(node.iter_markers())):
+        if marker.name == "kgw_topics":
+            topics.update(_topics(node, marker))
+        elif marker.name == "kgw_settings":
+            settings.update(_only(node, marker, dict))
+    costume, backend = (node.get_closest_marker(name) for name in ("kgw_costume", "kgw_backend"))
+    data_dir: Path | None = None
+    name = "memory" if backend is None else _only(node, backend, str)
+    if name == "embedded":
+        data_dir = request.getfixturevalue("tmp_path") / "kgw-data"
+    elif name != "memory":
+        raise pytest.UsageError(f"{node.nodeid}: kgw_backend is memory or embedded, not {name!r}")
+    broker = _broker(
+        node.nodeid,
+        kgw_thread,
+        topics=topics,
+        settings=settings,
+        data_dir=data_dir,
+        costume=None if costume is None else _only(node, costume, str),
+    )
+    yield from _running(broker)
+
+
+def _broker(whose: str, thread: LoopThread, **options: Any) -> Broker:
+    __tracebackhide__ = True
+    from kgw.config import ConfigError
+    from kgw.errors import KgwError
+    from kgw.testing.broker import Broker
+
+    try:
+        return Broker(thread=thread, **options).start()
+    except (ConfigError, KgwError, ValueError) as error:
+        raise pytest.UsageError(f"{whose}: {error}") from None
+
+
+def _running(broker: Broker) -> Iterator[Broker]:
+    try:
+        yield broker
+        broker.faults.check()
+    finally:
+        broker.close()
+
+
+def _topics(node: pytest.Item, marker: pytest.Mark) -> dict[str, Any]:
+    __tracebackhide__ = True
+    topics: dict[str, Any] = {}
+    for one in marker.args:
+        if isinstance(one, str):
+            topics[one] = 1
+        elif isinstance(one, dict):
+            topics.update(one)
+        else:
+            raise pytest.UsageError(f"{node.nodeid}: kgw_topics: {one!r} is no name of a topic")
+    topics.update(marker.kwargs)
+    if not topics:
+        raise pytest.UsageError(f"{node.nodeid}: kgw_topics names no topic")
+    return topics
+
+
+def _only(node: pytest.Item, marker: pytest.Mark, kind: type) -> Any:
+    """Return the one argument of a marker."""
+    __tracebackhide__ = True
+    if len(marker.args) != 1 or marker.kwargs or not isinstance(marker.args[0], kind):
+        raise pytest.UsageError(
+            f"{node.nodeid}: {marker.name} has one argument, a {kind.__name__}, and no other"
+        )
+    return marker.args[0]

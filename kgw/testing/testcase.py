@@ -1,0 +1,51 @@
+"""A broker for tests of the standard library's unittest, with pytest or without."""
+
+from __future__ import annotations
+
+import unittest
+from typing import TYPE_CHECKING, ClassVar
+
+from kgw.testing.broker import Broker
+from kgw.testing.loop_thread import LoopThread
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class BrokerTestCase(unittest.TestCase):
+    """Gives each test a new broker, `self.kgw_broker`.
+
+        class OrdersTest(BrokerTestCase):
+            kgw_topics = {"orders": 3}
+
+            def test_an_order_is_stored(self) -> None:
+                self.kgw_broker.produce("orders", ["one"])
+
+    A `setUp` or `setUpClass` of a subclass calls that of this class first.
+    """
+
+    kgw_topics: ClassVar[Mapping[str, int | Mapping[str, object]]] = {}
+    kgw_settings: ClassVar[Mapping[str, object]] = {}
+    kgw_costume: ClassVar[str | None] = None
+    kgw_broker: Broker
+    _kgw_thread: ClassVar[LoopThread]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        """Start the thread that the brokers of this class share."""
+        super().setUpClass()
+        cls._kgw_thread = LoopThread()
+        cls.addClassCleanup(cls._kgw_thread.close)
+
+    def setUp(self) -> None:
+        """Start the broker of this test."""
+        super().setUp()
+        self.kgw_broker = Broker(
+            topics=self.kgw_topics,
+            settings=self.kgw_settings,
+            costume=self.kgw_costume,
+            thread=self._kgw_thread,
+        ).start()
+        self.addCleanup(self.kgw_broker.close)
+        # Called first: what is called later is what was added earlier.
+        self.addCleanup(self.kgw_broker.faults.check)

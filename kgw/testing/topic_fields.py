@@ -1,0 +1,113 @@
+"""Where requests name topics and partitions, and what becomes of those that are refused.
+
+Pure: requests and responses in, others out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kgw.protocol.api_keys import ApiKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+class TopicFields(NamedTuple):
+    """The names of the fields. An empty one stands for what an API does not have."""
+
+    topics: str
+    name: str
+    partitions: str = ""
+    partition: str = ""
+    answered_topics: str = "topics"
+    answered_partitions: str = "partitions"
+
+
+TOPIC_FIELDS = {
+    ApiKey.PRODUCE: TopicFields(
+        "topic_data", "name", "partition_data", "index", "responses", "partition_responses"
+    ),
+    ApiKey.FETCH: TopicFields("topics", "topic", "partitions", "partition", "responses"),
+    ApiKey.LIST_OFFSETS: TopicFields("topics", "name", "partitions", "partition_index"),
+    ApiKey.METADATA: TopicFields("topics", "name"),
+    ApiKey.OFFSET_COMMIT: TopicFields("topics", "name", "partitions", "partition_index"),
+    ApiKey.CREATE_TOPICS: TopicFields("topics", "name"),
+    ApiKey.DELETE_RECORDS: TopicFields("topics", "name", "partitions", "partition_index"),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: TopicFields("topics", "topic", "partitions", "partition"),
+    ApiKey.TXN_OFFSET_COMMIT: TopicFields("topics", "name", "partitions", "partition_index"),
+    ApiKey.CREATE_PARTITIONS: TopicFields("topics", "name", answered_topics="results"),
+}
+"""The APIs of which a fault can be for one topic: a request about others as well is carried out
+for those."""
+
+
+def places(
+    request: Any, fields: TopicFields, name_of: Callable[[bytes], str]
+) -> Iterator[tuple[str, int | None]]:
+    """Yield each topic that a request names, with each partition where it names those.
+
+    `name_of` knows the name of a topic by its id.
+    """
+    for topic in getattr(request, fields.topics) or ():
+        name = topic_name(topic, fields, name_of)
+        if not fields.partitions:
+            yield name, None
+            continue
+        for place in getattr(topic, fields.partitions):
+            yield name, getattr(place, fields.partition)
+
+
+def topic_name(topic: Any, fields: TopicFields, name_of: Callable[[bytes], str]) -> str:
+    """Return what a topic of a request is called."""
+    return getattr(topic, fields.name) or name_of(getattr(topic, "topic_id", b""))
+
+
+def split(
+    request: Any,
+    fields: TopicFields,
+    name_of: Callable[[bytes], str],
+    is_meant: Callable[[str, int | None], bool],
+) -> tuple[Any, Any]:
+    """Return a request for what is meant, and one for the rest."""
+    meant: list[Any] = []
+    rest: list[Any] = []
+    for topic in getattr(request, fields.topics) or ():
+        name = topic_name(topic, fields, name_of)
+        if not fields.partitions:
+            (meant if is_meant(name, None) else rest).append(topic)
+            continue
+        inside: list[Any] = []
+        outside: list[Any] = []
+        for place in getattr(topic, fields.partitions):
+            (inside if is_meant(name, getattr(place, fields.partition)) else outside).append(place)
+        if inside:
+            meant.append(with_changes(topic, **{fields.partitions: inside}))
+        if outside:
+            rest.append(with_changes(topic, **{fields.partitions: outside}))
+    return with_changes(request, **{fields.topics: meant}), with_changes(
+        request, **{fields.topics: rest}
+    )
+
+
+def merge(answer: Any, refusal: Any, fields: TopicFields) -> Any:
+    """Add to an answer what was refused of its request."""
+    topics = getattr(answer, fields.answered_topics)
+    for refused in getattr(refusal, fields.answered_topics):
+        same = [one for one in topics if _identity(one) == _identity(refused)]
+        if same and fields.partitions:
+            own = getattr(same[0], fields.answered_partitions)
+            own.extend(getattr(refused, fields.answered_partitions))
+        else:
+            topics.append(refused)
+    return answer
+
+
+def _identity(topic: Any) -> tuple[object, ...]:
+    return tuple(getattr(topic, name, None) for name in ("name", "topic", "topic_id"))
+
+
+def with_changes(message: Any, **changes: Any) -> Any:
+    """Return a copy of a message, or of a part of one, in which some fields are others."""
+    own = {name: getattr(message, name) for name in type(message).field_table}
+    return type(message)(**{**own, **changes})

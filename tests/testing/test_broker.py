@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kgw.client import CannotConnectError, ConnectionLostError, ServerRefusedError
+from kgw.config import SERVER_SETTINGS, ConfigError
+from kgw.config.server_settings import SERVER_ALIASES
+from kgw.errors import KafkaError, ListenError
+from kgw.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kgw.protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
+from kgw.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from kgw.protocol.messages.produce import ProduceResponse
+from kgw.testing.asking import Record
+from kgw.testing.broker import Broker
+from kgw.testing.options import OWN_SETTINGS
+from tests.testing.connecting import connected, produce_to
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.kgw_topics(orders=3)
+def test_records_are_where_kafkas_clients_would_put_them(kgw_broker: Broker) -> None:
+    """By key, or where they are told; what is read is what was written."""
+    headers = [("trace", b"1"), ("empty", None)]
+    assert [0, 1] == kgw_broker.produce("orders", ["a", b"b"], partition=2, timestamp_ms=5)
+    assert [2] == kgw_broker.produce("orders", [None], key="k", headers=headers, timestamp_ms=6)
+    assert [] == kgw_broker.produce("orders", [])
+    expected = [
+        Record("orders", 2, 0, 5, None, b"a"),
+        Record("orders", 2, 1, 5, None, b"b"),
+        Record("orders", 2, 2, 6, b"k", None, tuple(headers)),
+    ]
+    assert expected == kgw_broker.records("orders")
+    assert ([], [b"a", b"b", None]) == (
+        kgw_broker.records("orders", 0),
+        kgw_broker.values("orders"),
+    )
+
+
+def test_topics_are_made_and_deleted(kgw_broker: Broker) -> None:
+    """With settings; what cannot be is refused as Kafka does."""
+    kgw_broker.create_topics("a", "b")
+    kgw_broker.create_topics({"c": 3, "d": {"partitions": 2, "cleanup.policy": "compact"}})
+    kgw_broker.delete_topic("b")
+    assert {"a": 1, "c": 3, "d": 2} == kgw_broker.topics()
+    with pytest.raises(KafkaError, match="topic 'a' already exists"):
+        kgw_broker.create_topics("a")
+    with pytest.raises(ServerRefusedError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        kgw_broker.records("b")
+    with pytest.raises(ValueError, match="a list of records, not one"):
+        kgw_broker.produce("a", "text")
+
+
+@pytest.mark.kgw_topics("orders")
+async def test_groups_are_told(kgw_broker: Broker) -> None:
+    """Who is in them, what they have committed; a session that is over ends a membership."""
+    assert ((), {}, []) == (kgw_broker.members("g"), kgw_broker.committed("g"), kgw_broker.groups())
+    async with connected(kgw_broker, "worker") as connection:
+        joined = await connection.ask(
+            JoinGroupRequest(
+                group_id="g",
+                session_timeout_ms=10_000,
+                rebalance_timeout_ms=10_000,
+                protocol_type="consumer",
+                protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+            ),
+            JoinGroupResponse,
+            version=2,
+        )
+        assert ["worker"] == [member.client_id for member in kgw_broker.members("g")]
+        kgw_broker.clock.advance(11)
+        assert () == kgw_broker.members("g")
+        heartbeat = HeartbeatRequest(group_id="g", generation_id=1, member_id=joined.member_id)
+        assert 25 == (await connection.ask(heartbeat, HeartbeatResponse)).error_code
+        topic = OffsetCommitRequestTopic(
+            name="orders",
+            partitions=[OffsetCommitRequestPartition(partition_index=0, committed_offset=7)],
+        )
+        commit = OffsetCommitRequest(group_id="g", topics=[topic])
+        await connection.ask(commit, OffsetCommitResponse, version=8)
+    assert ({("orders", 0): 7}, ["g"]) == (kgw_broker.committed("g"), kgw_broker.groups())
+
+
+@pytest.mark.kgw_topics(orders={"retention.ms": 60_000})
+def test_retention_goes_by_the_moved_clock(kgw_broker: Broker) -> None:
+    """What is too old is gone when `advance` returns."""
+    kgw_broker.produce("orders", ["old"])
+    kgw_broker.clock.advance(30)
+    assert [b"old"] == kgw_broker.values("orders")
+    kgw_broker.clock.advance(600)
+    assert ([], 630) == (kgw_broker.values("orders"), kgw_broker.clock.ahead_s)
+    kgw_broker.produce("orders", ["new"])
+    assert [b"new"] == kgw_broker.values("orders")
+    with pytest.raises(ValueError, match="time does not go back: -1 s"):
+        kgw_broker.clock.advance(-1)
+
+
+def test_a_broker_knows_nothing_of_the_one_before(kgw_broker: Broker) -> None:
+    """Nor has it its port: clients that were left behind do not find it."""
+    kgw_broker.create_topics("orders")
+    kgw_broker.produce("orders", ["a"])
+    port = kgw_broker.port
+    kgw_broker.close()
+    with Broker() as broker:
+        assert ({}, []) == (broker.topics(), broker.groups())
+        assert port != broker.port
+
+
+@pytest.mark.parametrize("kill", [False, True])
+@pytest.mark.parametrize("backend", ["memory", "embedded"])
+async def test_a_restart_keeps_records_and_port(tmp_path: Path, backend: str, kill: bool) -> None:
+    """In memory and on disk, after a stop and after a kill; connections end with it."""
+    data_dir = tmp_path / "data" if backend == "embedded" else None
+    with Broker(topics={"orders": 1}, data_dir=data_dir) as broker:
+        before = broker.bootstrap
+        async with connected(broker) as connection:
+            await connection.ask(produce_to(("orders", 0)), ProduceResponse, version=9)
+            broker.restart(kill=kill)
+            with pytest.raises(ConnectionLostError):
+                await connection.ask(HeartbeatRequest(), HeartbeatResponse)
+        assert (before, [b"x"]) == (broker.bootstrap, broker.values("orders"))
+        assert (data_dir is not None) == any(tmp_path.iterdir())
+        broker.stop()
+        assert not broker.is_running
+        with pytest.raises(CannotConnectError, match="connection refused"):
+            async with connected(broker):
+                pass
+        with pytest.raises(RuntimeError, match="the broker does not run"):
+            broker.topics()
+
+
+def test_each_setting_that_is_not_given_is_one() -> None:
+    """Refused by its name, or by the other one that it has."""
+    assert set() == OWN_SETTINGS - SERVER_SETTINGS.keys() - SERVER_ALIASES.keys()
+
+
+# Python 3.12 and newer warn of any fork beside threads; tests that fork know what they do.
+FORKS = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+
+
+@FORKS
+def test_nothing_is_done_by_a_process_that_was_forked(kgw_broker: Broker) -> None:
+    """It says so at once, rather than to wait for a thread that is not there."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            kgw_broker.topics()
+        except RuntimeError as error:
+            os.write(write, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as said:
+        text = said.read()
+    os.waitpid(child, 0)
+    assert text.startswith(f"the broker runs in process {os.getpid()}, from which this one")
+
+
+@FORKS
+async def test_a_forked_process_keeps_no_socket_open() -> None:
+    """A client of a broker that has ended is refused, though a child lives on."""
+    waiting, ended = os.pipe()
+    with Broker() as broker:
+        async with connected(broker) as connection:
+            child = os.fork()
+            if not child:
+                os.close(ended)
+                os.read(waiting, 1)
+                os._exit(0)
+            assert {} == broker.topics()
+            broker.stop()
+            with pytest.raises(ConnectionLostError):
+                await connection.ask(HeartbeatRequest(), HeartbeatResponse)
+        with pytest.raises(CannotConnectError, match="connection refused"):
+            async with connected(broker):
+                pass
+    os.close(ended)
+    os.close(waiting)
+    await asyncio.to_thread(os.waitpid, child, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"topics": {"a": 0}}, "a topic has one partition or more, not 0"),
+        ({"topics": {"a": True}}, "a topic has one partition or more, not True"),
+        ({"topics": {"a": "3"}}, "'3' is neither a number of partitions nor settings"),
+        ({"topics": {"a": {"retention.mss": 3}}}, "retention.mss"),
+        ({"settings": {"num.partitionss": 3}}, "did you mean num.partitions"),
+        ({"settings": {"num.partitions": "many"}}, "num.partitions"),
+        *(({"settings": {name: "x"}}, f"{name} is not for a broker") for name in OWN_SETTINGS),
+        ({"costume": "2.99"}, "no costume for Kafka '2.99'; there are 0.10.0"),
+    ],
+)
+def test_nonsense_is_refused(options: dict[str, Any], text: str) -> None:
+    """Before anything is started, in one line."""
+    with pytest.raises((ValueError, ConfigError), match=text):
+        Broker(**options)
+
+
+def test_a_start_that_fails_leaves_nothing() -> None:
+    """Neither a thread nor a socket: warnings of either are errors here."""
+    with pytest.raises(KafkaError, match="a topic name is made of letters"):
+        Broker(topics={"no name": 1}).start()
+    broker = Broker().start()
+    with pytest.raises(RuntimeError, match="the broker runs already"):
+        broker.start()
+    broker.close()
+    broker.close()
+    assert not broker.is_running
+
+
+def test_a_port_that_somebody_else_has_taken_is_an_error() -> None:
+    """The broker is closed then; nothing of it is left."""
+    broker = Broker().start()
+    broker.stop()
+    taken = socket.create_server(("127.0.0.1", broker.port))
+    with taken, pytest.raises(ListenError, match="cannot listen at"):
+        broker.start()
+    assert not broker.is_running
+    assert f"<Broker {broker.bootstrap}, stopped>" == repr(broker)
