@@ -149,11 +149,9 @@ async def _healthy(
         await load.prepare(gateway, topics[name])
     _say(f"two healthy gateways are kept busy for {run.seconds:.0f} s")
     from_s = time.time()
-    works = [
-        asyncio.ensure_future(load.be_busy(gateway, topics[name], run.seconds))
-        for name, gateway in gateways.items()
-    ]
-    await asyncio.gather(*works)
+    await asyncio.gather(
+        *(load.be_busy(gateway, topics[name], run.seconds) for name, gateway in gateways.items())
+    )
     verdicts = await _panels(stage.prometheus, from_s, time.time(), found)
     for name in HEALTHY:
         fired = await stage.prometheus.fired(name, JOB, time.time() - from_s)
