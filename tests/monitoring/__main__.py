@@ -114,7 +114,7 @@ async def _run(directory: Path, cluster: Cluster, run: Run) -> dict[str, Any]:
     async with AsyncExitStack() as stack:
         prometheus = await stack.enter_async_context(Prometheus(directory / "prometheus"))
         found["prometheus"] = await prometheus.version()
-        _say(f"Prometheus {found['prometheus']}: every `for` is {LASTS_S} s, ranges {RANGE_S} s")
+        _say(f"Prometheus {found['prometheus']}: `for` is {LASTS_S} s, ranges are {RANGE_S} s")
         stage = Stage(directory, prometheus)
         stack.push_async_callback(stage.end_all)
         cases = [one for one in (*CASES, seaweedfs_case(cluster)) if run.has(one.name)]
