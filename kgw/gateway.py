@@ -429,9 +429,8 @@ class Gateway:
             if self._lag is None:
                 await asyncio.to_thread(import_module, "kgw.lag.monitor")
             await self.lag.fresh(_METRICS_FRESH_S)
-        room = await self.backend.disk_room()
-        if room is not None:
-            metrics.disk_free_bytes, metrics.disk_reserve_bytes = room
+        room = await self.backend.disk_room() or (None, None)
+        metrics.disk_free_bytes, metrics.disk_reserve_bytes = room
 
     def _open_lag(self) -> None:
         self.catalog.when_deleted.append(self.positions.forget_topic)
@@ -468,7 +467,7 @@ class Gateway:
         metrics.ready, metrics.problems = int(is_ready), len(problems)
         metrics.topics = len(self.catalog.topics)
         metrics.partitions = self.catalog.partition_count
-        metrics.waiting_fetches = len(self.fetch_deadlines)
+        metrics.waiting_fetches = self.fetch_deadlines.count
         appended = self.catalog.appended
         metrics.appended_batches = appended.batches
         metrics.appended_records = appended.records

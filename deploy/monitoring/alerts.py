@@ -174,8 +174,8 @@ ALERTS = (
         "the disk of kgw on {{ $labels.instance }} is nearly full",
         "{{ $value | humanize1024 }}B are free, less than ten times `kgw.min.free.bytes`.",
         "Soon appends will be refused.",
-        "kgw_log_bytes, and what else is on the disk; which topics have no retention: "
-        "`kgw topics list`.",
+        "kgw_log_bytes, and what else is on the disk; `kgw topics describe` says what retention a "
+        "topic has.",
         "Make room, or have [retention](../retention.md) do so; see to KgwRetentionFails and "
         "KgwCompactionFails. A group that holds an archive back shows in kgw_held_partitions.",
     ),

@@ -54,7 +54,7 @@ def runbook() -> str:
         "| Alert | Severity | For | Summary |\n| --- | --- | --- | --- |\n",
     ]
     for alert in ALERTS:
-        summary = alert.summary.replace("{{ $labels.", "").replace(" }}", "")
+        summary = alert.summary.replace("{{ $labels.", "*").replace(" }}", "*")
         page.append(
             f"| [{alert.name}](#{alert.name.lower()}) | {alert.severity} | "
             f"{alert.lasts or 'at once'} | {summary} |\n"

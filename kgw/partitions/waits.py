@@ -30,7 +30,8 @@ class FetchDeadlines:
         self.clock = clock
         self._ticks: dict[int, tuple[Timer, dict[FetchWait, None]]] = {}
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
         """How many wait."""
         return sum(len(waits) for _, waits in self._ticks.values())
 

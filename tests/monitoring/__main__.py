@@ -32,8 +32,22 @@ DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "kgw.json"
 HEALTHY = ("healthy", "healthy-seaweedfs")
 _HEALTHY_RUN = "healthy"
 AT_A_TIME = 5
+OF_THE_MACHINE = "KgwLoopLate"
 FIRES_WITHIN_S = 75.0
 HOLDS_S = 5.0
+
+
+class Run(NamedTuple):
+    """What is to be done."""
+
+    seconds: float
+    only: list[str] | None
+    tolerated: frozenset[str]
+    """Alerts that may fire anywhere."""
+
+    def has(self, part: str) -> bool:
+        """Whether a part is done."""
+        return self.only is None or part in self.only
 
 
 class Verdict(NamedTuple):
@@ -55,7 +69,13 @@ def main() -> int:
         choices=[_HEALTHY_RUN, *(case.name for case in CASES), SEAWEEDFS_CASE],
         help="this part alone; may be given several times",
     )
+    parser.add_argument(
+        "--busy-machine",
+        action="store_true",
+        help=f"let {OF_THE_MACHINE} fire anywhere: the machine has too much to do besides",
+    )
     arguments = parser.parse_args()
+    tolerated = frozenset({OF_THE_MACHINE} if arguments.busy_machine else ())
     try:
         binary.fetch()
         fetch()
@@ -68,7 +88,8 @@ def main() -> int:
     with TemporaryDirectory(prefix="kgw-monitoring-") as name:
         cluster = Cluster(Path(name) / "seaweedfs")
         with cluster.running("master", "volume", "filer"):
-            found = asyncio.run(_run(Path(name), cluster, arguments.seconds, arguments.only))
+            run = Run(arguments.seconds, arguments.only, tolerated)
+            found = asyncio.run(_run(Path(name), cluster, run))
     verdicts: list[Verdict] = found.pop("verdicts")
     width = max(len(one.what) for one in verdicts)
     for one in verdicts:
@@ -87,25 +108,23 @@ def main() -> int:
     return 0 if is_good else 1
 
 
-async def _run(
-    directory: Path, cluster: Cluster, seconds: float, only: list[str] | None
-) -> dict[str, Any]:
+async def _run(directory: Path, cluster: Cluster, run: Run) -> dict[str, Any]:
     found: dict[str, Any] = {}
     verdicts: list[Verdict] = []
     async with AsyncExitStack() as stack:
         prometheus = await stack.enter_async_context(Prometheus(directory / "prometheus"))
         found["prometheus"] = await prometheus.version()
-        _say(f"Prometheus {found['prometheus']}: every `for` is {LASTS_S} s, ranges {RANGE_S} s")
+        _say(f"Prometheus {found['prometheus']}: `for` is {LASTS_S} s, ranges are {RANGE_S} s")
         stage = Stage(directory, prometheus)
         stack.push_async_callback(stage.end_all)
-        cases = [
-            one for one in (*CASES, seaweedfs_case(cluster)) if only is None or one.name in only
-        ]
-        if only is None or _HEALTHY_RUN in only:
-            verdicts += await _healthy(stage, cluster, seconds, found)
+        cases = [one for one in (*CASES, seaweedfs_case(cluster)) if run.has(one.name)]
+        if run.has(_HEALTHY_RUN):
+            verdicts += await _healthy(stage, cluster, run, found)
         slots = asyncio.Semaphore(AT_A_TIME)
-        verdicts += await asyncio.gather(*(_cause(stage, case, slots) for case in cases))
-    if only is None:
+        verdicts += await asyncio.gather(
+            *(_cause(stage, case, slots, run.tolerated) for case in cases)
+        )
+    if run.only is None:
         verdicts.append(_all_caused(cases))
     return {**found, "verdicts": verdicts}
 
@@ -114,7 +133,7 @@ async def _run(
 
 
 async def _healthy(
-    stage: Stage, cluster: Cluster, seconds: float, found: dict[str, Any]
+    stage: Stage, cluster: Cluster, run: Run, found: dict[str, Any]
 ) -> list[Verdict]:
     """Keep healthy gateways busy; read every panel, and see that no alert fires."""
     embedded, shared = HEALTHY
@@ -128,18 +147,20 @@ async def _healthy(
     }
     for name, gateway in gateways.items():
         await load.prepare(gateway, topics[name])
-    _say(f"two healthy gateways are kept busy for {seconds:.0f} s")
+    _say(f"two healthy gateways are kept busy for {run.seconds:.0f} s")
     from_s = time.time()
-    works = [
-        asyncio.ensure_future(load.be_busy(gateway, topics[name], seconds))
-        for name, gateway in gateways.items()
-    ]
-    await asyncio.gather(*works)
+    await asyncio.gather(
+        *(load.be_busy(gateway, topics[name], run.seconds) for name, gateway in gateways.items())
+    )
     verdicts = await _panels(stage.prometheus, from_s, time.time(), found)
     for name in HEALTHY:
         fired = await stage.prometheus.fired(name, JOB, time.time() - from_s)
         verdicts.append(
-            Verdict(f"{name}: no alert", not fired, ", ".join(sorted(fired)) or "none fired")
+            Verdict(
+                f"{name}: no alert",
+                fired <= run.tolerated,
+                ", ".join(sorted(fired)) or "none fired",
+            )
         )
         if fired:
             _say("what it warned of:")
@@ -177,7 +198,9 @@ async def _panels(
 # --- gateways with something wrong ----------------------------------------------------------------
 
 
-async def _cause(stage: Stage, case: Case, slots: asyncio.Semaphore) -> Verdict:
+async def _cause(
+    stage: Stage, case: Case, slots: asyncio.Semaphore, tolerated: frozenset[str]
+) -> Verdict:
     """Give alerts their cause, and see that they fire, and no others."""
     what = f"{case.name}: {', '.join(sorted(case.alerts))}"
     async with slots:
@@ -194,7 +217,7 @@ async def _cause(stage: Stage, case: Case, slots: asyncio.Semaphore) -> Verdict:
             return Verdict(what, False, f"could not be caused: {error!r}")
         finally:
             await stage.end(case.name)
-    missing, others = case.alerts - fired, fired - case.alerts
+    missing, others = case.alerts - fired, fired - case.alerts - tolerated
     _say(f"{case.name}: {', '.join(sorted(fired)) or 'nothing fired'}")
     details = [f"after {seconds:.0f} s"]
     details += [f"did not fire: {one}" for one in sorted(missing)]

@@ -109,7 +109,7 @@ async def _down(stage: Stage, name: str) -> AsyncIterator[None]:
 async def _restarts(stage: Stage, name: str) -> AsyncIterator[None]:
     gateway = await stage.start(name)
     for _ in range(3):
-        await asyncio.to_thread(gateway.stop)
+        await asyncio.to_thread(gateway.kill)
         await asyncio.to_thread(gateway.start)
         await stage.scraped(name)
     yield
@@ -211,15 +211,14 @@ async def _refused(stage: Stage, name: str) -> AsyncIterator[None]:
 @asynccontextmanager
 async def _leftover(stage: Stage, name: str) -> AsyncIterator[None]:
     """On the disk is a partition of another server's topic."""
-    gateway = await stage.start(name)
-    await asyncio.to_thread(gateway.stop)
-    other = await stage.start(f"{name}-other")
+    other_name = f"{name}-other"
+    other = await stage.start(other_name)
     await _topic(other, 1)
-    await asyncio.to_thread(other.stop)
-    for directory in (other.data_dir / "partitions").iterdir():
-        directory.rename(gateway.data_dir / "partitions" / directory.name)
-    await stage.end(f"{name}-other")
-    await asyncio.to_thread(gateway.start)
+    await stage.end(other_name)
+    (directory,) = (other.data_dir / "partitions").iterdir()
+    place = stage.directory / name / "partitions"
+    await stage.start(name)
+    await stage.restart(name, lambda: directory.rename(place / directory.name))
     yield
 
 

@@ -107,10 +107,11 @@ class Prometheus:
         self._targets[instance] = Target(address, job)
         self._write_targets()
 
-    def forget(self, instance: str) -> None:
-        """Scrape a server no longer."""
-        self._targets.pop(instance, None)
+    def forget(self, instance: str) -> Target:
+        """Scrape a server no longer; return where it was."""
+        target = self._targets.pop(instance)
         self._write_targets()
+        return target
 
     def _write_targets(self) -> None:
         found = [

@@ -11,7 +11,7 @@ from kgw.testing.process import SERVE, GatewayProcess
 from tests.monitoring.prometheus import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from tests.monitoring.prometheus import Prometheus
@@ -61,6 +61,16 @@ class Stage:
         await self.scraped(name)
         return gateway
 
+    async def restart(self, name: str, meanwhile: Callable[[], object]) -> None:
+        """Stop a gateway, do something, and start it again. It is not scraped meanwhile."""
+        gateway = self._gateways[name]
+        target = self.prometheus.forget(name)
+        await asyncio.to_thread(gateway.stop)
+        meanwhile()
+        await asyncio.to_thread(gateway.start)
+        self.prometheus.scrape(name, *target)
+        await self.scraped(name)
+
     async def scraped(self, name: str) -> None:
         """Return once a server has been scraped, with success, a second from now or later."""
         since_s, until_s = time.time(), time.monotonic() + 30
@@ -72,11 +82,12 @@ class Stage:
         raise RuntimeError(f"{name} is not scraped")
 
     async def end(self, name: str) -> None:
-        """Scrape a gateway no longer, and kill it."""
-        self.prometheus.forget(name)
+        """Scrape a gateway no longer, and kill it; or none, where it did not start."""
         gateway = self._gateways.pop(name, None)
-        if gateway is not None and gateway.running:
-            await asyncio.to_thread(gateway.kill)
+        if gateway is not None:
+            self.prometheus.forget(name)
+            if gateway.running:
+                await asyncio.to_thread(gateway.kill)
 
     async def end_all(self) -> None:
         """End what is left."""

@@ -27,7 +27,8 @@ def test_shortened() -> None:
         expr='increase(x{kind="a[b]"}[10m]) > 0.1 or (x unless x offset 1h) > 3600', lasts="6h"
     )
     found = shortened(alert)
-    assert "10s" == found.lasts
+    assert "30s" == found.lasts
+    assert "10s" == shortened(alert._replace(lasts="5m")).lasts
     assert 'increase(x{kind="a[b]"}[30s]) > 0.1 or (x unless x offset 30s) > 3600' == found.expr
     assert "" == shortened(alert._replace(lasts="")).lasts
 
