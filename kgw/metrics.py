@@ -114,6 +114,10 @@ class Metrics:
         "kgw_internal_errors_total",
         "Errors that are bugs of the server. Anything above zero deserves a report.",
     )
+    admin_unauthorized: int = _counter(
+        "kgw_admin_unauthorized_total",
+        "Requests to the admin listeners without the token of kgw.admin.token.file.",
+    )
 
     # Fetch sessions.
     fetch_sessions: int = _gauge("kgw_fetch_sessions", "Incremental fetch sessions (KIP-227).")
