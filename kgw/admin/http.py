@@ -9,6 +9,7 @@ a token by itself, so with one the header may name anything.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from starlette.routing import Route
 from kgw.admin.answers import NotFoundError, Status, Text
 from kgw.admin.endpoints import ALL_ENDPOINTS, PATHS_FOR_EVERYBODY
 from kgw.admin.parameters import ParameterError, parse_query
+from kgw.admin.token import is_told
 from kgw.config import ConfigError
 from kgw.config.listeners import is_loopback, parse_address
 from kgw.errors import KgwError
@@ -105,19 +107,19 @@ class OnlyWithToken:
         app = self._app
         if scope["type"] == "http":
             headers = [value for name, value in scope["headers"] if name == b"authorization"]
-            is_known = self._is_known(headers)
-            if not is_known and not headers and scope["path"] in PATHS_FOR_EVERYBODY:
+            if not headers and scope["path"] in PATHS_FOR_EVERYBODY:
                 scope = {**scope, _STATUS_ONLY: True}
-            elif not is_known:
+            elif not (headers and await self._is_told(headers)):
                 app = self._refusal(scope, was_given=bool(headers))
         await app(scope, receive, send)
 
-    def _is_known(self, headers: list[bytes]) -> bool:
+    async def _is_told(self, headers: list[bytes]) -> bool:
         try:
-            self._token.refresh()
+            # In a thread: the file may be on a disk that takes its time.
+            return is_told(headers, await asyncio.to_thread(self._token.token))
         except ConfigError as error:
             self._warn("no token is accepted", {"reason": str(error)})
-        return self._token.accepts(headers)
+            return False
 
     def _refusal(self, scope: Scope, *, was_given: bool) -> Response:
         self._gateway.metrics.admin_unauthorized += 1

@@ -64,27 +64,24 @@ def _look_of(path: str) -> tuple[int, ...]:
     return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
+def is_told(headers: Sequence[bytes], token: bytes) -> bool:
+    """Whether the Authorization headers of a request carry the token."""
+    given = given_token(headers)
+    return given is not None and compare_digest(given, token)
+
+
 class TokenFile:
     """What a file says now: it is read anew when it has changed."""
 
     def __init__(self, path: str) -> None:
         """Raise ConfigError when the file is missing or holds no token that can be taken."""
         self._path = path
-        self._seen: tuple[int, ...] = ()
-        self._token: bytes | None = None
-        self.refresh()
+        self._known: tuple[tuple[int, ...], bytes] | None = None
+        self.token()
 
-    def refresh(self) -> None:
-        """Read the file if it has changed. Raises ConfigError; no token is accepted then."""
-        seen = _look_of(self._path)
-        if self._token is None or seen != self._seen:
-            self._token = None
-            self._token = read_token(self._path)
-            self._seen = seen
-
-    def accepts(self, headers: Sequence[bytes]) -> bool:
-        """Whether the Authorization headers of a request carry the token."""
-        given = given_token(headers)
-        if given is None or self._token is None:
-            return False
-        return compare_digest(given, self._token)
+    def token(self) -> bytes:
+        """Return what the file says; in any thread. Raises ConfigError when that is no token."""
+        look, known = _look_of(self._path), self._known
+        if known is None or known[0] != look:
+            known = self._known = (look, read_token(self._path))
+        return known[1]

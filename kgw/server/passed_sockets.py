@@ -62,25 +62,36 @@ def adopt(names: Sequence[str], first: int = FIRST_DESCRIPTOR) -> list[PassedSoc
 
     Raises ListenError for what no client can be served through.
     """
-    passed = []
-    for descriptor, name in enumerate(names, first):
-        try:
-            os.set_inheritable(descriptor, False)
-            one = socket.socket(fileno=descriptor)
-        except OSError as error:
-            raise ListenError(
-                f"descriptor {descriptor} of the service manager is no socket: {error.strerror}"
-            ) from None
-        if one.family not in _FAMILIES or one.type != socket.SOCK_STREAM:
-            raise ListenError(f"descriptor {descriptor} of the service manager is not for TCP")
-        if not one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-            raise ListenError(
-                f"descriptor {descriptor} of the service manager does not listen; Accept=yes is "
-                "not served"
-            )
-        one.setblocking(False)
-        passed.append(PassedSocket(name, one))
+    passed: list[PassedSocket] = []
+    try:
+        for descriptor, name in enumerate(names, first):
+            passed.append(PassedSocket(name, _adopt(descriptor)))
+            _check(descriptor, passed[-1].socket)
+    except ListenError:
+        for one in passed:
+            one.socket.close()
+        raise
     return passed
+
+
+def _adopt(descriptor: int) -> socket.socket:
+    try:
+        os.set_inheritable(descriptor, False)
+        one = socket.socket(fileno=descriptor)
+    except OSError as error:
+        raise ListenError(
+            f"descriptor {descriptor} of the service manager is no socket: {error.strerror}"
+        ) from None
+    one.setblocking(False)
+    return one
+
+
+def _check(descriptor: int, one: socket.socket) -> None:
+    what = f"descriptor {descriptor} of the service manager"
+    if one.family not in _FAMILIES or one.type != socket.SOCK_STREAM:
+        raise ListenError(f"{what} is not for TCP")
+    if not one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        raise ListenError(f"{what} does not listen; Accept=yes is not served")
 
 
 async def assign(
