@@ -157,8 +157,10 @@ def test_the_admin_side_too(manager: Manager, tmp_path: Path) -> None:
         (
             ["--listen", "127.0.0.1:1"],
             5,
-            "the socket 'kafka' at 127.0.0.1:{port}, which the service manager passes, is no "
-            "listener of the settings: PLAINTEXT://127.0.0.1:1",
+            (
+                "the socket 'kafka' at 127.0.0.1:{port}, which the service manager passes, is no "
+                "listener of the settings: PLAINTEXT://127.0.0.1:1"
+            ),
         ),
         (
             [
