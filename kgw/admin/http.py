@@ -153,7 +153,9 @@ def _for_everybody(answer: Answer, endpoint: Endpoint) -> Answer:
     status, value = answer if isinstance(answer, Status) else (200, answer)
     if isinstance(value, Text):
         value = {}
-    return Status(status, {name: value[name] for name in endpoint.for_everybody if name in value})
+    # What is wrong about a query is the asker's own.
+    names = ("error",) if status == 400 else endpoint.for_everybody
+    return Status(status, {name: value[name] for name in names if name in value})
 
 
 async def _answer(gateway: Gateway, endpoint: Endpoint, query_string: bytes) -> Answer:

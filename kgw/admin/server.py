@@ -27,14 +27,11 @@ class AdminServer:
     """Health, metrics and JSON over HTTP for one gateway."""
 
     def __init__(self, gateway: Gateway, connections_max: int, request_s: float = 30.0) -> None:
-        """Take the limit of connections, and the seconds that a request may take.
-
-        Raises ConfigError when kgw.admin.token.file holds no token that can be taken.
-        """
+        """Take the limit of connections, and the seconds that a request may take."""
         self._gateway = gateway
         self._connections_max = connections_max
         self._request_s = request_s
-        self._token = _token(gateway.config.admin_token_file)
+        self._token: TokenFile | None = None
         self._sockets: list[socket] = []
         self._http: uvicorn.Server | None = None
         self._serving: asyncio.Task[None] | None = None
@@ -44,8 +41,13 @@ class AdminServer:
     ) -> list[Listener]:
         """Take every address; clients wait in line until `start`. Returns them with their ports.
 
-        Those that are `given` sockets use these. Raises ListenError; none is open then.
+        Those that are `given` sockets use these. Raises ListenError, or ConfigError when
+        kgw.admin.token.file holds no token that can be taken; none is open then.
         """
+        if self._gateway.config.admin_token_file:
+            from kgw.admin.token import TokenFile
+
+            self._token = await asyncio.to_thread(TokenFile, self._gateway.config.admin_token_file)
         loop = asyncio.get_running_loop()
         bound = []
         try:
@@ -81,11 +83,3 @@ class AdminServer:
         for one in self._sockets:
             one.close()
         self._sockets.clear()
-
-
-def _token(path: str) -> TokenFile | None:
-    if not path:
-        return None
-    from kgw.admin.token import TokenFile
-
-    return TokenFile(path)
