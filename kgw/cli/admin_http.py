@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, cast
 
 import click
 
 from kgw.cli.errors import CommandError, ExitCode
+from kgw.cli.settings import FunctionT, parsed
 from kgw.config import ConfigError, parse_address
 from kgw.config.listeners import format_address
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-FunctionT = TypeVar("FunctionT", bound="Callable[..., Any]")
 
 TIMEOUT_S = 10.0
 _TOKEN_FILE = f"{__name__}.token_file"
@@ -40,15 +36,8 @@ def _keep(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
     ctx.meta[_TOKEN_FILE] = path
 
 
-def _parsed(ctx: click.Context, param: click.Parameter, text: str) -> Address:
-    try:
-        return parse_admin(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error), ctx, param) from None
-
-
 def _with_token(ctx: click.Context, param: click.Parameter, text: str | None) -> Address | None:
-    address = None if text is None else _parsed(ctx, param, text)
+    address = cast("Address | None", parsed(parse_admin)(ctx, param, text))
     path = ctx.meta[_TOKEN_FILE]
     if address is None or path is None:
         return address
