@@ -19,7 +19,8 @@ from kgw.config.paths import absolute_path
 from kgw.errors import DataDirectoryError, KgwError, ListenError, ReplacedError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from socket import socket
 
     from kgw.admin.server import AdminServer
     from kgw.agent.server import AgentServer
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from kgw.otel.exporter import Exporter
     from kgw.server.offenders import Offenders
     from kgw.server.server import Server
+    from kgw.server.service_manager import Instructions, ServiceManager
 
 _log = logs.EventLogger(__name__)
 
@@ -43,6 +45,7 @@ IMPORTED_SOON = (
 IMPORTED_AFTER_S = 0.2
 
 EXIT_SECOND_SIGNAL = 130
+_TOLD_BY_A_SERVICE_MANAGER = ("NOTIFY_SOCKET", "LISTEN_FDS")
 
 
 def run(config: Config, *, is_json: bool = False, takes_over: bool = False) -> None:
@@ -53,7 +56,8 @@ def run(config: Config, *, is_json: bool = False, takes_over: bool = False) -> N
 
     Raises DataDirectoryError when the data directory cannot be used, ListenError when a listener
     cannot be bound, ReplacedError when another server has taken over, ConfigError when nobody can
-    be taken over from, StorageError when something else of the system's fails.
+    be taken over from, or a service manager tells what cannot be understood, StorageError when
+    something else of the system's fails.
     """
     logs.configure(config.log_format, config.log_level)
     # Before gRPC is imported, where it is: of processes that are started for compaction, some end
@@ -63,9 +67,16 @@ def run(config: Config, *, is_json: bool = False, takes_over: bool = False) -> N
         _log.warning(warning)
     clock = SystemClock()
     offenders = _offenders(config, clock)
+    told = None
+    if any(name in os.environ for name in _TOLD_BY_A_SERVICE_MANAGER):
+        from kgw.server.service_manager import take_instructions
+
+        told = take_instructions(os.environ, os.getpid())
     try:
         with asyncio.Runner(loop_factory=_loop_factory(offenders)) as runner:
-            process = _Process(config, clock, offenders, is_json=is_json, takes_over=takes_over)
+            process = _Process(
+                config, clock, offenders, told, is_json=is_json, takes_over=takes_over
+            )
             runner.run(process.serve())
     except OSError as error:
         reason = error.strerror or str(error)
@@ -125,6 +136,7 @@ class _Process:
         config: Config,
         clock: Clock,
         offenders: Offenders | None,
+        told: Instructions | None,
         *,
         is_json: bool,
         takes_over: bool,
@@ -132,6 +144,11 @@ class _Process:
         self._config = config
         self._clock = clock
         self._offenders = offenders
+        self._told = told
+        self._manager: ServiceManager | None = None
+        self._given: Mapping[Listener, list[socket]] = {}
+        """What the service manager has opened, by listener."""
+        self._bound: list[Listener] = []
         self._is_json = is_json
         self._takes_over = takes_over
         self._stop = asyncio.Event()
@@ -151,6 +168,8 @@ class _Process:
         from kgw.gateway import Gateway
         from kgw.metrics import Metrics
 
+        if self._told is not None:
+            await self._take_sockets(self._told)
         metrics = Metrics()
         backend = open_backend(self._config, self._clock, metrics)
         if self._takes_over:
@@ -163,6 +182,8 @@ class _Process:
 
             self._exporter = Exporter(gateway)
             await asyncio.to_thread(self._exporter.read_headers)
+        if self._told is not None:
+            self._manager = self._tell_manager(self._told, gateway)
         try:
             if await self._start(gateway):
                 await self._serve(gateway)
@@ -175,6 +196,8 @@ class _Process:
                 await self._admin.aclose()
             if self._exporter is not None:
                 await self._exporter.aclose()
+            if self._manager is not None:
+                self._manager.close()
         if backend.leadership is Leadership.LOST:
             raise _replaced(backend)
         _log.info("stopped")
@@ -201,6 +224,14 @@ class _Process:
                 leader=gateway.backend.leader,
                 admin=",".join(map(str, self._admin_listeners)),
             )
+            if self._given:
+                _log.warning(
+                    "clients wait at the service manager's sockets until this server leads: they "
+                    "would look for another one if it did not listen there"
+                )
+            if self._manager is not None:
+                # Whoever waits for the start of a stand-by, as the system's start may, has it here.
+                self._manager.ready()
             stop = asyncio.ensure_future(self._stop.wait())
             await asyncio.wait((starting, stop), return_when=asyncio.FIRST_COMPLETED)
             stop.cancel()
@@ -237,12 +268,14 @@ class _Process:
                 StackWatch(self._offenders).start()
                 gc.callbacks.append(self._offenders.collected)
             server = Server(dispatcher, limits_from(config), clock, gateway.metrics)
-            bound = await server.open(config.bound_listeners)
+            bound = self._bound = await server.open(config.bound_listeners, self._given)
             gateway.advertise(_advertised(config, bound))
             is_admin_new = self._admin is None
             await self._open_admin(gateway)
             agent = await self._open_agent(gateway)
             self._announce(gateway, bound)
+            if self._manager is not None:
+                self._manager.ready()
             if self._admin is not None and is_admin_new:
                 await self._admin.start()
             if self._exporter is not None:
@@ -261,6 +294,8 @@ class _Process:
             await self._stop.wait()
             gateway.begin_to_stop()
             ends_s = clock.monotonic_s() + config.shutdown_timeout_ms / 1000
+            if self._manager is not None:
+                self._manager.stopping()
             await asyncio.gather(self._drain(server), self._drain_agent(agent))
             if self._admin is not None:
                 await self._admin.aclose()
@@ -278,8 +313,29 @@ class _Process:
         from kgw.admin.server import AdminServer
 
         admin = AdminServer(gateway, self._config.admin_connections_max)
-        self._admin_listeners = await admin.bind(listeners)
+        self._admin_listeners = await admin.bind(listeners, self._given)
         self._admin = admin
+
+    # --- the manager of services ------------------------------------------------------------------
+
+    async def _take_sockets(self, told: Instructions) -> None:
+        """Take over the sockets that it has opened. Raises ListenError."""
+        if not told.socket_names:
+            return
+        from kgw.server.passed_sockets import adopt, assign
+
+        config = self._config
+        listeners = [*config.bound_listeners, *config.bound_admin_listeners]
+        passed = adopt(told.socket_names)
+        self._given = await assign(passed, listeners, asyncio.get_running_loop())
+
+    def _tell_manager(self, told: Instructions, gateway: Gateway) -> ServiceManager:
+        from kgw.server.service_manager import ServiceManager
+        from kgw.server.standing import standing
+
+        manager = ServiceManager(told, self._clock, lambda: standing(gateway, self._bound))
+        manager.starting()
+        return manager
 
     # --- several servers of one backend -----------------------------------------------------------
 

@@ -162,6 +162,10 @@ class Metrics:
         "kgw_internal_errors_total",
         "Errors that are bugs of the server. Anything above zero deserves a report.",
     )
+    admin_unauthorized: int = _counter(
+        "kgw_admin_unauthorized_total",
+        "Requests to the admin listeners without the token of kgw.admin.token.file.",
+    )
 
     # Records.
     appended_batches: int = _counter(

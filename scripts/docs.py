@@ -320,6 +320,9 @@ def admin() -> str:
     ]
     for one in ALL_ENDPOINTS:
         page += [f"\n## `{one.path}`\n\n{one.help}\n"]
+        if one.for_everybody:
+            names = ", ".join(f"`{name}`" for name in one.for_everybody)
+            page += [f"Without the token, where one is needed: the status and {names} alone.\n"]
         if one.parameters:
             rows = (
                 (f"`{each.name}`", f"{each.help}{' Needed.' if each.is_required else ''}")

@@ -28,6 +28,9 @@ class Endpoint(NamedTuple):
     parameters: tuple[Parameter, ...] = ()
     is_early: bool = False
     """Whether it is answered before there is something to serve, while a server stands by."""
+    for_everybody: tuple[str, ...] = ()
+    """What it answers without the token, where there is one: its status and these fields, so that
+    probes need none. Without such fields it is not answered then."""
 
 
 ENDPOINTS: tuple[Endpoint, ...] = (
@@ -36,6 +39,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "Whether the process answers: 200 as long as it does.",
         health.live,
         is_early=True,
+        for_everybody=("live",),
     ),
     Endpoint(
         "/health/ready",
@@ -45,6 +49,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "it does no harm.",
         health.ready,
         is_early=True,
+        for_everybody=("ready",),
     ),
     Endpoint("/metrics", "Every metric as Prometheus reads it.", health.metrics, is_early=True),
     Endpoint(
@@ -148,3 +153,6 @@ ALL_ENDPOINTS: tuple[Endpoint, ...] = (
     *ENDPOINTS,
     Endpoint("/api/v1", "This list.", index, is_early=True),
 )
+
+PATHS_FOR_EVERYBODY = frozenset(one.path for one in ALL_ENDPOINTS if one.for_everybody)
+"""What is answered without the token."""

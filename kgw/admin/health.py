@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kgw.admin.answers import Status, Text
 from kgw.backend.base import Leadership
 from kgw.metrics import TIME_BUCKETS_S
+from kgw.server.standing import why_not_leading
 
 if TYPE_CHECKING:
     from kgw.admin.answers import Answer
@@ -27,7 +28,7 @@ async def ready(gateway: Gateway, query: Query) -> Answer:
     is_ready, found = gateway.readiness
     problems = found[:PROBLEMS_LISTED]
     if leadership is not Leadership.LEADING:
-        problems.insert(0, _why_not_leading(gateway))
+        problems.insert(0, why_not_leading(gateway.backend))
     if gateway.is_stopping:
         problems.insert(0, "the process is stopping")
     answer = {
@@ -37,16 +38,6 @@ async def ready(gateway: Gateway, query: Query) -> Answer:
         "problem_count": len(found),
     }
     return answer if is_ready else Status(503, answer)
-
-
-def _why_not_leading(gateway: Gateway) -> str:
-    backend = gateway.backend
-    leader = "another server" if backend.leader is None else str(backend.leader)
-    if backend.leadership is Leadership.STANDBY:
-        return f"standing by: {leader} leads"
-    if backend.leadership is Leadership.LOST:
-        return f"replaced: {leader} leads"
-    return "not confirmed as the leader in time: requests are refused until it is"
 
 
 async def metrics(gateway: Gateway, query: Query) -> Answer:

@@ -1,12 +1,15 @@
 """The table of endpoints as an ASGI application. The only module that knows Starlette.
 
-Whatever goes wrong is a JSON object with `error`; only GET (and HEAD) is served. The Host header
-must name this machine: a web page that lets its own name point here (DNS rebinding) would otherwise
-read everything through its visitor's browser.
+Whatever goes wrong is a JSON object with `error`; only GET (and HEAD) is served.
+Who may ask is decided before a path is looked up. With a token, whoever knows it. Without one,
+whoever is on this machine, which the Host header must name: a web page that lets its own name point
+here (DNS rebinding) would otherwise read everything through its visitor's browser. No browser sends
+a token by itself, so with one the header may name anything.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,11 +20,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from kgw.admin.answers import NotFoundError, Status, Text
-from kgw.admin.endpoints import ALL_ENDPOINTS
+from kgw.admin.endpoints import ALL_ENDPOINTS, PATHS_FOR_EVERYBODY
 from kgw.admin.parameters import ParameterError, parse_query
+from kgw.admin.token import is_told
+from kgw.config import ConfigError
 from kgw.config.listeners import is_loopback, parse_address
 from kgw.errors import KgwError
-from kgw.logs import escape
+from kgw.logs import EventLogger, QuietLog, escape
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,8 +34,12 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from kgw.admin.answers import Answer
     from kgw.admin.endpoints import Endpoint
+    from kgw.admin.token import TokenFile
     from kgw.gateway import Gateway
+
+_log = EventLogger(__name__)
 
 HEADERS = {
     "cache-control": "no-store",
@@ -42,14 +51,18 @@ HEADERS = {
 _HTTP_PORT = 80
 
 
-def application(gateway: Gateway) -> ASGIApp:
-    """Return the application that serves every endpoint."""
+_STATUS_ONLY = "kgw.status_only"
+"""In the scope of a request that came without the token, and is answered all the same."""
+
+
+def application(gateway: Gateway, token: TokenFile | None = None) -> ASGIApp:
+    """Return the application that serves every endpoint, to whoever may ask."""
     routes = [
         Route(one.path, partial(_respond, gateway, one), methods=["GET"]) for one in ALL_ENDPOINTS
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _refuse})
     app.router.redirect_slashes = False
-    return OnlyThisMachine(app)
+    return OnlyThisMachine(app) if token is None else OnlyWithToken(app, token, gateway)
 
 
 class OnlyThisMachine:
@@ -77,26 +90,89 @@ def names_this_machine(host_header: bytes) -> bool:
     return is_loopback(host.lower())
 
 
+class OnlyWithToken:
+    """Refuses requests without the token, whatever they ask for, before routing.
+
+    Probes know none: the few paths that have something for everybody are answered with that alone.
+    """
+
+    def __init__(self, app: ASGIApp, token: TokenFile, gateway: Gateway) -> None:
+        self._app = app
+        self._token = token
+        self._gateway = gateway
+        self._quiet = QuietLog(_log)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or answer it with 401 (Unauthorized)."""
+        app = self._app
+        if scope["type"] == "http":
+            headers = [value for name, value in scope["headers"] if name == b"authorization"]
+            if not headers and scope["path"] in PATHS_FOR_EVERYBODY:
+                scope = {**scope, _STATUS_ONLY: True}
+            elif not (headers and await self._is_told(headers)):
+                app = self._refusal(scope, was_given=bool(headers))
+        await app(scope, receive, send)
+
+    async def _is_told(self, headers: list[bytes]) -> bool:
+        try:
+            # In a thread: the file may be on a disk that takes its time.
+            return is_told(headers, await asyncio.to_thread(self._token.token))
+        except ConfigError as error:
+            self._warn("no token is accepted", {"reason": str(error)})
+            return False
+
+    def _refusal(self, scope: Scope, *, was_given: bool) -> Response:
+        self._gateway.metrics.admin_unauthorized += 1
+        client = scope.get("client") or ("",)
+        self._warn("request without the token of kgw.admin.token.file", {"client": client[0]})
+        challenge = 'Bearer realm="kgw"' + (', error="invalid_token"' if was_given else "")
+        return _json(
+            {"error": "the token of kgw.admin.token.file is needed"},
+            401,
+            # Each further guess takes a connection of its own.
+            {"www-authenticate": challenge, "connection": "close"},
+        )
+
+    def _warn(self, event: str, fields: dict[str, object]) -> None:
+        self._quiet.warning(event, event, self._gateway.clock.monotonic_s(), fields)
+
+
 async def _respond(gateway: Gateway, endpoint: Endpoint, request: Request) -> Response:
-    if not (gateway.is_started or endpoint.is_early):
-        return _json({"error": "the server is starting, or standing by"}, 503)
-    try:
-        query = parse_query(request.scope["query_string"], endpoint.parameters)
-        answer = await endpoint.serve(gateway, query)
-    except ParameterError as error:
-        return _json({"error": escape(str(error))}, 400)
-    except NotFoundError as error:
-        return _json({"error": escape(str(error))}, 404)
-    except KgwError as error:
-        return _json({"error": escape(str(error))}, 503)
-    except Exception as error:  # noqa: BLE001 - every error has an answer
-        gateway.report_internal_error(f"GET {endpoint.path}", error)
-        return _json({"error": "a bug of kgw; its log says more"}, 500)
+    answer = await _answer(gateway, endpoint, request.scope["query_string"])
+    if _STATUS_ONLY in request.scope:
+        answer = _for_everybody(answer, endpoint)
     if isinstance(answer, Text):
         return Response(answer.content, headers=HEADERS, media_type=answer.media_type)
     if isinstance(answer, Status):
         return _json(answer.value, answer.code)
     return _json(answer)
+
+
+def _for_everybody(answer: Answer, endpoint: Endpoint) -> Answer:
+    """Return the status of an answer, and of its fields those that anybody may see."""
+    status, value = answer if isinstance(answer, Status) else (200, answer)
+    if isinstance(value, Text):
+        value = {}
+    # What is wrong about a query is the asker's own.
+    names = ("error",) if status == 400 else endpoint.for_everybody
+    return Status(status, {name: value[name] for name in names if name in value})
+
+
+async def _answer(gateway: Gateway, endpoint: Endpoint, query_string: bytes) -> Answer:
+    if not (gateway.is_started or endpoint.is_early):
+        return Status(503, {"error": "the server is starting, or standing by"})
+    try:
+        query = parse_query(query_string, endpoint.parameters)
+        return await endpoint.serve(gateway, query)
+    except ParameterError as error:
+        return Status(400, {"error": escape(str(error))})
+    except NotFoundError as error:
+        return Status(404, {"error": escape(str(error))})
+    except KgwError as error:
+        return Status(503, {"error": escape(str(error))})
+    except Exception as error:  # noqa: BLE001 - every error has an answer
+        gateway.report_internal_error(f"GET {endpoint.path}", error)
+        return Status(500, {"error": "a bug of kgw; its log says more"})
 
 
 async def _refuse(_: Request, error: Exception) -> Response:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from importlib import import_module
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from kgw.server.listeners import bind, bound_listener
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from socket import socket
 
     import uvicorn
 
+    from kgw.admin.token import TokenFile
     from kgw.config import Listener
     from kgw.gateway import Gateway
 
 BACKLOG = 64
+_NONE: Mapping[Listener, list[socket]] = MappingProxyType({})
 
 
 class AdminServer:
@@ -28,20 +31,28 @@ class AdminServer:
         self._gateway = gateway
         self._connections_max = connections_max
         self._request_s = request_s
+        self._token: TokenFile | None = None
         self._sockets: list[socket] = []
         self._http: uvicorn.Server | None = None
         self._serving: asyncio.Task[None] | None = None
 
-    async def bind(self, listeners: Sequence[Listener]) -> list[Listener]:
+    async def bind(
+        self, listeners: Sequence[Listener], given: Mapping[Listener, list[socket]] = _NONE
+    ) -> list[Listener]:
         """Take every address; clients wait in line until `start`. Returns them with their ports.
 
-        Raises ListenError; none is open then.
+        Those that are `given` sockets use these. Raises ListenError, or ConfigError when
+        kgw.admin.token.file holds no token that can be taken; none is open then.
         """
+        if self._gateway.config.admin_token_file:
+            from kgw.admin.token import TokenFile
+
+            self._token = await asyncio.to_thread(TokenFile, self._gateway.config.admin_token_file)
         loop = asyncio.get_running_loop()
         bound = []
         try:
             for listener in listeners:
-                sockets = await bind(listener, loop)
+                sockets = given.get(listener) or await bind(listener, loop)
                 self._sockets += sockets
                 for one in sockets:
                     # At once: of two that are bound to one address it would fail without its name.
@@ -58,7 +69,7 @@ class AdminServer:
             await asyncio.to_thread(import_module, name)
         from kgw.admin.serving import make_server
 
-        self._http = make_server(self._gateway, self._connections_max, self._request_s)
+        self._http = make_server(self._gateway, self._token, self._connections_max, self._request_s)
         self._serving = asyncio.ensure_future(self._http.serve(sockets=list(self._sockets)))
 
     async def aclose(self) -> None:

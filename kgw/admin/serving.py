@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import asyncio
     from contextlib import AbstractContextManager
 
+    from kgw.admin.token import TokenFile
     from kgw.gateway import Gateway
 
 HEAD_BYTES_MAX = 16_384
@@ -25,10 +26,12 @@ IDLE_S = 5
 GRACE_S = 2
 
 
-def make_server(gateway: Gateway, connections_max: int, request_s: float) -> uvicorn.Server:
+def make_server(
+    gateway: Gateway, token: TokenFile | None, connections_max: int, request_s: float
+) -> uvicorn.Server:
     """Return a server that serves a gateway over sockets which are listening already."""
     config = uvicorn.Config(
-        application(gateway),
+        application(gateway, token),
         # Of h11 alone is known what it does with each byte; speed is no matter here.
         http=_limited(connections_max, request_s),
         ws="none",

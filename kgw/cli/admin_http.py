@@ -2,39 +2,77 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import click
 
 from kgw.cli.errors import CommandError, ExitCode
-from kgw.cli.settings import parsed
-from kgw.config import parse_address
-
-Address = tuple[str, int]
+from kgw.cli.settings import FunctionT, parsed
+from kgw.config import ConfigError, parse_address
+from kgw.config.listeners import format_address
 
 TIMEOUT_S = 10.0
+_TOKEN_FILE = f"{__name__}.token_file"
+
+
+class Address(NamedTuple):
+    """Where an admin listener is, and what it wants to be told by whoever asks."""
+
+    host: str
+    port: int
+    token: str = ""
 
 
 def parse_admin(text: str) -> Address:
-    """Return the (host, port) of `HOST:PORT`, with or without http:// before it."""
-    return parse_address(text.removeprefix("http://").rstrip("/"))
+    """Return the address of `HOST:PORT`, with or without http:// before it."""
+    return Address(*parse_address(text.removeprefix("http://").rstrip("/")))
 
 
 class AdminRefusedError(CommandError):
     """The admin listener does not answer this one question."""
 
 
-admin_option = click.option(
-    "--admin",
-    callback=parsed(parse_admin),
-    envvar="KGW_ADMIN",
-    show_envvar=True,
-    metavar="HOST:PORT",
-    help="The server's admin listener (kgw.admin.listeners), for what Kafka's protocol cannot say.",
-)
+def _keep(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
+    ctx.meta[_TOKEN_FILE] = path
 
 
-def get(address: Address, path: str, **parameters: object) -> dict[str, Any]:
+def _with_token(ctx: click.Context, param: click.Parameter, text: str | None) -> Address | None:
+    address = cast("Address | None", parsed(parse_admin)(ctx, param, text))
+    path = ctx.meta[_TOKEN_FILE]
+    if address is None or path is None:
+        return address
+    from kgw.admin.token import read_token
+
+    try:
+        return address._replace(token=read_token(path).decode("ascii"))
+    except ConfigError as error:
+        raise click.BadParameter(str(error), ctx, param_hint="--token-file") from None
+
+
+def admin_option(function: FunctionT) -> FunctionT:
+    """Add --admin and --token-file; the command is given both as one `admin`, or None."""
+    function = click.option(
+        "--token-file",
+        is_eager=True,
+        expose_value=False,
+        callback=_keep,
+        envvar="KGW_ADMIN_TOKEN_FILE",
+        show_envvar=True,
+        metavar="FILE",
+        help="File that holds the token which the admin listener wants (kgw.admin.token.file).",
+    )(function)
+    return click.option(
+        "--admin",
+        callback=_with_token,
+        envvar="KGW_ADMIN",
+        show_envvar=True,
+        metavar="HOST:PORT",
+        help="The server's admin listener (kgw.admin.listeners), for what Kafka's protocol cannot "
+        "say.",
+    )(function)
+
+
+def get(address: Address | tuple[str, int], path: str, **parameters: object) -> dict[str, Any]:
     """Return the JSON of a path. Parameters that are None are left out.
 
     Raises AdminRefusedError for what cannot be asked so, CommandError when nothing answers, or no
@@ -44,11 +82,13 @@ def get(address: Address, path: str, **parameters: object) -> dict[str, Any]:
     from json import loads
     from urllib.parse import urlencode
 
+    host, port, token = Address(*address)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
     query = urlencode({name: value for name, value in parameters.items() if value is not None})
-    where = f"http://{address[0]}:{address[1]}"
-    connection = HTTPConnection(*address, timeout=TIMEOUT_S)
+    where = f"http://{format_address(host, port)}"
+    connection = HTTPConnection(host, port, timeout=TIMEOUT_S)
     try:
-        connection.request("GET", f"{path}?{query}" if query else path)
+        connection.request("GET", f"{path}?{query}" if query else path, headers=headers)
         response = connection.getresponse()
         value = loads(response.read())
     except OSError as error:
@@ -59,13 +99,18 @@ def get(address: Address, path: str, **parameters: object) -> dict[str, Any]:
         connection.close()
     if not isinstance(value, dict):
         raise CommandError(f"{where} is no admin listener of kgw")
+    if response.status == 401:
+        problem = "does not take the token" if token else "wants a token: --token-file"
+        raise CommandError(f"{where} {problem}", ExitCode.USAGE)
     if response.status != 200:
         kind = AdminRefusedError if response.status in {400, 404} else CommandError
         raise kind(f"{where}: {value.get('error', response.status)}")
     return value
 
 
-def get_all(address: Address, path: str, name: str, **parameters: object) -> list[dict[str, Any]]:
+def get_all(
+    address: Address | tuple[str, int], path: str, name: str, **parameters: object
+) -> list[dict[str, Any]]:
     """Return every entry of a list that comes in pages. Raises as `get`."""
     entries: list[dict[str, Any]] = []
     after = None

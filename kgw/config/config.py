@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from kgw.config.listeners import (
     Listener,
+    is_loopback,
     parse_admin_listener,
     parse_agent_listener,
     parse_listener,
@@ -84,6 +85,7 @@ class Config:
     lag_history_ms: int
     lag_history_samples_max: int
     admin_listeners: tuple[str, ...]
+    admin_token_file: str
     admin_connections_max: int
     otel_endpoint: str
     otel_headers_file: str
@@ -323,6 +325,13 @@ class Config:
                 raise ConfigError(
                     f"advertised.listeners: {listener.host or 'an empty host'!r} is no address "
                     "that a client could connect to"
+                )
+        for listener in () if self.admin_token_file else self.bound_admin_listeners:
+            if not is_loopback(listener.host):
+                raise ConfigError(
+                    f"kgw.admin.listeners: {listener.host or 'every address'} is no loopback "
+                    "address; without kgw.admin.token.file the admin listener serves this machine "
+                    "alone (127.0.0.1, ::1 or localhost)"
                 )
         if self.state_password and self.state_password_file:
             raise ConfigError("kgw.state.password and kgw.state.password.file exclude each other")

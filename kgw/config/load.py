@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PREFIX = "KGW_"
-# Read elsewhere: the command line's server address, the file's name.
-_OTHER_VARIABLES = frozenset({"KGW_BOOTSTRAP", "KGW_CONFIG"})
+# Read elsewhere: the command line's server addresses, the file's name.
+_OTHER_VARIABLES = frozenset({"KGW_ADMIN", "KGW_BOOTSTRAP", "KGW_CONFIG"})
 # Kubernetes sets KGW_PORT, KGW_SERVICE_HOST and more in every pod beside a service called kgw.
 _SERVICE_LINKS = ("KGW_PORT", "KGW_SERVICE_")
 

@@ -21,15 +21,35 @@ def request_memory_bytes(config: Config) -> int:
     return available_memory_bytes() // 4 if given < 0 else given
 
 
-def available_memory_bytes(cgroup: str | PathLike[str] = "/sys/fs/cgroup") -> int:
-    """Return the memory this process may use: the control group's limit or the machine's."""
+def available_memory_bytes(
+    cgroup: str | PathLike[str] = "/sys/fs/cgroup",
+    membership: str | PathLike[str] = "/proc/self/cgroup",
+) -> int:
+    """Return the memory this process may use: the control group's limit or the machine's.
+
+    A container sees its own group as the root; a service of systemd is in one below it, and is held
+    to the limits of all groups that this one is in.
+    """
     limits = [_machine_memory_bytes()]
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        path = f"{cgroup}/{name}"
+    paths = [f"{cgroup}/memory/memory.limit_in_bytes"]
+    group = _group(membership)
+    while group.strip("/"):
+        paths.append(f"{cgroup}{group}/memory.max")
+        group = group.rpartition("/")[0]
+    for path in (*paths, f"{cgroup}/memory.max"):
         # By `open`: pathlib costs start-up time.
         with contextlib.suppress(OSError, ValueError), open(path, encoding="ascii") as file:  # noqa: PTH123
             limits.append(int(file.read()))
     return min(limits)
+
+
+def _group(membership: str | PathLike[str]) -> str:
+    """Return the path of this process's control group (version 2), as the kernel says it."""
+    with contextlib.suppress(OSError, ValueError), open(membership, encoding="utf-8") as file:  # noqa: PTH123
+        for line in file.read().splitlines():
+            if line.startswith("0::/"):
+                return line[3:]
+    return ""
 
 
 def _machine_memory_bytes() -> int:

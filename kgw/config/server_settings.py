@@ -453,8 +453,16 @@ _ADMIN = (
         "kgw.admin.listeners",
         (),
         "Where health, metrics and JSON are served over HTTP, as HOST:PORT; nowhere unless set. "
-        "Only loopback addresses: there is no authentication yet.",
+        "Only loopback addresses, unless `kgw.admin.token.file` is set.",
         check=check_admin_listeners,
+    ),
+    Setting(
+        "kgw.admin.token.file",
+        "",
+        "File whose content, without the line's end, every request to the admin listeners has to "
+        "carry as its Bearer token; `/health/live` and `/health/ready` say their status without "
+        "it. 16 characters at least; the file must not be open to every user. It is read anew when "
+        "it has changed.",
     ),
     Setting(
         "kgw.admin.connections.max",

@@ -43,6 +43,17 @@ async def bind(listener: Listener, loop: AbstractEventLoop) -> list[socket.socke
     return sockets
 
 
+async def addresses(listener: Listener, loop: AbstractEventLoop) -> set[tuple[str, int]]:
+    """Return every host and port that a listener's text may mean. Raises ListenError."""
+    if not listener.host:
+        return {("::", listener.port), ("0.0.0.0", listener.port)}  # noqa: S104 - recognised
+    try:
+        found = await loop.getaddrinfo(listener.host, listener.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise _explained(listener, error) from error
+    return {(str(address[0]), listener.port) for _, _, _, _, address in found}
+
+
 def bound_listener(listener: Listener, sockets: list[socket.socket]) -> Listener:
     """Return where a listener can be reached: the port that it got instead of 0."""
     return Listener(listener.name, listener.host, sockets[0].getsockname()[1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from asyncio import Event, get_running_loop, sleep, timeout
 from functools import partial
 from itertools import islice
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from kgw.errors import ListenError
@@ -18,7 +19,7 @@ from kgw.server.memory import RequestMemory
 
 if TYPE_CHECKING:
     from asyncio import AbstractServer, Transport
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from socket import socket
 
     from kgw.clock import Clock, Timer
@@ -44,6 +45,7 @@ CONNECTIONS_PER_TURN = 256
 SENT_BYTES_PER_TURN = 4 << 20
 # From an accepted socket to its connection.
 _ACCEPT_TURNS = 2
+_NONE: Mapping[Listener, list[socket]] = MappingProxyType({})
 
 
 class Server:
@@ -90,16 +92,18 @@ class Server:
 
     # --- listening --------------------------------------------------------------------------------
 
-    async def open(self, listeners: Sequence[Listener]) -> list[Listener]:
+    async def open(
+        self, listeners: Sequence[Listener], given: Mapping[Listener, list[socket]] = _NONE
+    ) -> list[Listener]:
         """Bind every listener, then accept at all of them. Returns them with their real ports.
 
-        Raises ListenError; none is open then.
+        Those that are `given` sockets use these. Raises ListenError; none is open then.
         """
         bound = []
         opened = []
         try:
             for listener in listeners:
-                sockets = await bind(listener, self.loop)
+                sockets = given.get(listener) or await bind(listener, self.loop)
                 opened.append((listener, sockets))
                 bound.append(bound_listener(listener, sockets))
         except ListenError:

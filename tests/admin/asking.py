@@ -10,6 +10,7 @@ import prometheus_client  # noqa: F401 - imported beforehand, as AdminServer doe
 from kgw.admin.http import application
 
 if TYPE_CHECKING:
+    from kgw.admin.token import TokenFile
     from kgw.gateway import Gateway
 
 
@@ -29,11 +30,16 @@ class Answered(NamedTuple):
 class Admin:
     """Asks as uvicorn does."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._app = application(gateway)
+    def __init__(self, gateway: Gateway, token: TokenFile | None = None) -> None:
+        self._app = application(gateway, token)
 
     async def get(
-        self, target: str, *, method: str = "GET", hosts: tuple[str, ...] = ("127.0.0.1:9644",)
+        self,
+        target: str,
+        *,
+        method: str = "GET",
+        hosts: tuple[str, ...] = ("127.0.0.1:9644",),
+        authorizations: tuple[str, ...] = (),
     ) -> Answered:
         """Return the answer to one request."""
         path, _, query = target.partition("?")
@@ -55,7 +61,10 @@ class Admin:
             "raw_path": path.encode(),
             "query_string": query.encode(),
             "root_path": "",
-            "headers": [(b"host", host.encode("latin-1")) for host in hosts],
+            "headers": [
+                *((b"host", host.encode("latin-1")) for host in hosts),
+                *((b"authorization", one.encode("latin-1")) for one in authorizations),
+            ],
             "client": ("127.0.0.1", 1),
             "server": ("127.0.0.1", 9644),
             "state": {},

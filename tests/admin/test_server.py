@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kgw.admin.server import AdminServer
-from kgw.config import Listener
+from kgw.config import Config, ConfigError, Listener
 from kgw.errors import ListenError
 from kgw.testing.gateway import InProcessGateway
 from tests.handlers.support import create_topic
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
 # uvicorn looks ten times a second whether it should end.
 pytestmark = pytest.mark.slow
@@ -73,10 +74,10 @@ class Client:
 
 @asynccontextmanager
 async def serving_admin(
-    connections_max: int = 8, request_s: float = 30.0
+    connections_max: int = 8, request_s: float = 30.0, token_file: str = ""
 ) -> AsyncIterator[Running]:
     """Serve a gateway with a topic."""
-    async with InProcessGateway() as gateway:
+    async with InProcessGateway(Config.of(admin_token_file=token_file)) as gateway:
         await create_topic(gateway)
         server = AdminServer(gateway.gateway, connections_max, request_s)
         (bound,) = await server.bind([LOCAL])
@@ -242,3 +243,66 @@ async def test_taken_address(*, is_twice: bool) -> None:
         with pytest.raises(ListenError, match="cannot listen at ADMIN://127"):
             await server.bind([free, taken])
         await server.aclose()
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> str:
+    """A file that holds a token."""
+    path = tmp_path / "token"
+    path.write_text("correct-horse-battery")
+    path.chmod(0o600)
+    return str(path)
+
+
+BEARER = b"Authorization: Bearer correct-horse-battery\r\n"
+
+
+HOST = b" HTTP/1.1\r\nHost: kgw\r\n"
+STATUSES = {
+    b"GET /metrics" + HOST + BEARER: 200,
+    b"GET /metrics HTTP/1.0\r\n" + BEARER: 200,
+    b"GET /metrics" + HOST + BEARER.upper(): 401,
+    b"GET /metrics" + HOST + BEARER + BEARER: 401,
+    b"GET /metrics" + HOST + b"X-" + BEARER: 401,
+    b"GET /metrics" + HOST + b"Proxy-" + BEARER: 401,
+    b"GET /metrics?access_token=correct-horse-battery" + HOST: 401,
+    b"GET http://kgw/metrics" + HOST: 401,
+    b"GET http://kgw/metrics" + HOST + BEARER: 404,
+    b"GET http://kgw/health/live" + HOST: 401,
+    b"GET /health/live/../../metrics" + HOST: 401,
+    b"GET /health/live%2F..%2F..%2Fmetrics" + HOST: 401,
+    b"GET /%6Detrics" + HOST: 401,
+    b"GET //metrics" + HOST: 401,
+    b"GET /metrics/" + HOST: 401,
+    b"GET /health/live?/../metrics" + HOST: 400,
+    b"GET /metrics#/health/live" + HOST: 401,
+    b"OPTIONS *" + HOST: 401,
+    b"GET /%68ealth/live" + HOST: 200,
+}
+"""What is answered to requests, each over a connection of its own."""
+
+
+async def test_the_token_on_the_wire(token_file: str) -> None:
+    """However a request is spelled, what it reaches without the token is the status alone."""
+    async with serving_admin(token_file=token_file, connections_max=32) as running:
+        answers = {head: await (await running.connect()).ask(head + b"\r\n") for head in STATUSES}
+    assert STATUSES == {head: status for head, (status, _) in answers.items()}
+    errors = [body for status, body in answers.values() if status != 200]
+    assert [] == [body for body in errors if not body.startswith(b'{"error":')]
+
+
+async def test_a_guess_costs_a_connection(token_file: str) -> None:
+    """After a wrong token the connection is closed, whatever else was sent through it."""
+    async with serving_admin(token_file=token_file) as running:
+        client = await running.connect()
+        wrong = LIVE.replace(b"\r\n\r\n", b"\r\nAuthorization: Bearer correct-horse\r\n\r\n")
+        assert 401 == (await client.ask(wrong + LIVE))[0]
+        assert b"" == await client.ended()
+
+
+async def test_no_token_in_the_file(tmp_path: Path) -> None:
+    """A start with a token that cannot be read is refused before anything is bound."""
+    async with InProcessGateway(Config.of(admin_token_file=f"{tmp_path}/none")) as gateway:
+        server = AdminServer(gateway.gateway, 8)
+        with pytest.raises(ConfigError, match="none cannot be read"):
+            await server.bind([LOCAL])

@@ -284,3 +284,46 @@ class TestUsage:
         """What it refuses is told in its words."""
         arguments = ("--clients", "--admin", server.admin, "-t", "x" * 1_001)
         assert "longer than" in kgw.fail(ExitCode.FAILED, "offsets", "lag", *arguments)
+
+
+@pytest.fixture(scope="module")
+def token_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file that holds a token."""
+    path = tmp_path_factory.mktemp("token") / "token"
+    path.write_text("correct-horse-battery\n")
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture(scope="module")
+def guarded(token_file: Path) -> Iterator[WatchedThread]:
+    """A server whose admin side wants the token of the file."""
+    with WatchedThread(lag_interval_ms=0, admin_token_file=str(token_file)) as thread:
+        yield thread
+
+
+class TestTokens:
+    def test_a_token(
+        self, guarded: WatchedThread, token_file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It is given by a file, as an option or in the environment."""
+        kgw = Commands(guarded.address)
+        command = ("offsets", "lag", "--clients", "--admin", guarded.admin)
+        assert [] == kgw.json(*command, "--token-file", str(token_file))
+        monkeypatch.setenv("KGW_ADMIN_TOKEN_FILE", str(token_file))
+        assert [] == kgw.json(*command)
+
+    def test_no_token(self, guarded: WatchedThread, token_file: Path, tmp_path: Path) -> None:
+        """Without it, or with another, or a file that cannot be used, the command says so."""
+        kgw = Commands(guarded.address)
+        command = ("offsets", "lag", "--clients", "--admin", guarded.admin)
+        where = f"http://{guarded.admin}"
+        assert f"{where} wants a token: --token-file" == kgw.fail(ExitCode.USAGE, *command)
+        other = tmp_path / "other"
+        other.write_text("another-token-altogether")
+        other.chmod(0o600)
+        said = kgw.fail(ExitCode.USAGE, *command, "--token-file", str(other))
+        assert f"{where} does not take the token" == said
+        said = kgw.fail(ExitCode.USAGE, *command, "--token-file", str(tmp_path / "none"))
+        assert "--token-file: the token file" in said
+        assert "No such file" in said

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgw.config import Listener, parse_address, parse_listener
+from kgw.config import Config, ConfigError, Listener, parse_address, parse_listener
 from kgw.config.listeners import (
-    check_admin_listeners,
     check_listeners,
     check_protocol_map,
     is_loopback,
@@ -89,10 +88,13 @@ def test_this_machine_alone(host: str) -> None:
     "host", ["", "0.0.0.0", "::", "10.0.0.1", "example.org", "localhost.example", "::ffff:10.0.0.1"]
 )
 def test_reachable_from_elsewhere(host: str) -> None:
-    """Anything else might be, and is refused as an admin listener."""
+    """Anything else might be, and is an admin listener only where there is a token."""
     assert not is_loopback(host)
-    with pytest.raises(ValueError, match="loopback"):
-        check_admin_listeners((f"[{host}]:1" if ":" in host else f"{host}:1",))
+    listener = f"[{host}]:1" if ":" in host else f"{host}:1"
+    with pytest.raises(ConfigError, match=r"loopback .* kgw\.admin\.token\.file"):
+        Config.of(admin_listeners=(listener,))
+    config = Config.of(admin_listeners=(listener,), admin_token_file="token")
+    assert [Listener("ADMIN", host, 1)] == config.bound_admin_listeners
 
 
 def test_admin_listeners() -> None:

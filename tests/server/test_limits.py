@@ -3,6 +3,8 @@ from __future__ import annotations
 import resource
 from typing import TYPE_CHECKING
 
+import pytest
+
 from kgw.config import Config
 from kgw.config.memory import available_memory_bytes
 from kgw.server.limits import (
@@ -76,3 +78,15 @@ def test_memory_of_a_container(tmp_path: Path) -> None:
     (tmp_path / "memory").mkdir()
     (tmp_path / "memory/memory.limit_in_bytes").write_text("900000\n")
     assert 900_000 == available_memory_bytes(tmp_path)
+
+
+@pytest.mark.parametrize(("group", "expected"), [("kgw.service", 800_000), ("other", 900_000)])
+def test_memory_of_a_service(tmp_path: Path, group: str, expected: int) -> None:
+    """A process in a group below the root is held to that group's limit, and to those above it."""
+    limits = {"": "max", "system.slice": "900000", "system.slice/kgw.service": "800000"}
+    for path, limit in limits.items():
+        (tmp_path / path).mkdir(exist_ok=True)
+        (tmp_path / path / "memory.max").write_text(f"{limit}\n")
+    membership = tmp_path / "membership"
+    membership.write_text(f"1:name=systemd:/other\n0::/system.slice/{group}\n")
+    assert expected == available_memory_bytes(tmp_path, membership)
