@@ -12,6 +12,7 @@ from kgw.groups.trace import Cause as RebalanceCause
 from kgw.metrics import METRICS, Histogram, Metrics, count
 from kgw.offsets.lag import LagAnomaly
 from kgw.offsets.recovery import ORDINARY, AnomalyKind
+from kgw.series import take_snapshot
 from kgw.transactions.machine import Cause as EndCause
 from kgw.transactions.states import TransactionState
 
@@ -59,7 +60,7 @@ def test_render() -> None:
     count(metrics.connections_dropped, "idle")
     metrics.request_errors["Fetch", "NOT_FOUND"] = 2
     metrics.loop_lag_max_s = 0.25
-    text = render(metrics).decode()
+    text = render(take_snapshot(metrics)).decode()
     assert "# TYPE kgw_connections_dropped_total counter" in text
     assert 'kgw_connections_dropped_total{reason="idle"} 1.0' in text
     assert 'kgw_request_errors_total{api="Fetch",error="NOT_FOUND"} 2.0' in text
@@ -71,7 +72,7 @@ def test_render() -> None:
 
 def test_known_label_values_begin_at_0() -> None:
     """A counter whose label's values are known has all of them before anything is counted."""
-    text = render(Metrics()).decode()
+    text = render(take_snapshot(Metrics())).decode()
     assert 'kgw_compactions_total{result="failed"} 0.0' in text
     assert 'kgw_offset_anomalies_total{kind="records-missing"} 0.0' in text
 
@@ -79,14 +80,14 @@ def test_known_label_values_begin_at_0() -> None:
 def test_what_is_not_known_has_no_series() -> None:
     """Free space has a series where there is a disk, and none elsewhere."""
     metrics = Metrics()
-    assert "\nkgw_disk_free_bytes " not in render(metrics).decode()
+    assert "\nkgw_disk_free_bytes " not in render(take_snapshot(metrics)).decode()
     metrics.disk_free_bytes = 5
-    assert "\nkgw_disk_free_bytes 5.0\n" in render(metrics).decode()
+    assert "\nkgw_disk_free_bytes 5.0\n" in render(take_snapshot(metrics)).decode()
 
 
 def test_process() -> None:
     """What the kernel says of the process is there under the names that dashboards know."""
-    text = render(Metrics()).decode()
+    text = render(take_snapshot(Metrics())).decode()
     for name in ("cpu_seconds_total", "resident_memory_bytes", "start_time_seconds", "open_fds"):
         assert re.search(rf"^process_{name} ", text, re.MULTILINE)
 
@@ -97,7 +98,7 @@ def test_histogram() -> None:
     for time_s in (0.001, 0.002, 20.0):
         metrics.group_coordinator_time.observe(time_s)
     assert [1, 2, 2] == metrics.group_coordinator_time.cumulative()[:3]
-    text = render(metrics).decode()
+    text = render(take_snapshot(metrics)).decode()
     assert 'kgw_group_coordinator_seconds_bucket{le="0.0025"} 2.0' in text
     assert 'kgw_group_coordinator_seconds_bucket{le="+Inf"} 3.0' in text
     assert "kgw_group_coordinator_seconds_count 3.0" in text
@@ -108,6 +109,6 @@ def test_histogram_with_a_label() -> None:
     metrics = Metrics()
     metrics.request_times["FETCH"] = Histogram()
     metrics.request_times["FETCH"].observe(0.02)
-    text = render(metrics).decode()
+    text = render(take_snapshot(metrics)).decode()
     assert 'kgw_request_seconds_bucket{api="FETCH",le="0.025"} 1.0' in text
     assert 'kgw_request_seconds_sum{api="FETCH"} 0.02' in text

@@ -12,13 +12,13 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from kgw.metrics import METRICS, TIME_BUCKETS_S, Histogram
+from kgw.metrics import TIME_BUCKETS_S, Histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from typing import TypeAlias
 
-    from kgw.metrics import Metric, Metrics
+    from kgw.series import Series
 
     Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
@@ -31,35 +31,33 @@ _ENDS = (*map(str, TIME_BUCKETS_S), "+Inf")
 
 
 class _Numbers(Collector):
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
+    def __init__(self, taken: Sequence[Series]) -> None:
+        self._taken = taken
 
     def collect(self) -> Iterator[Family]:
-        for metric in METRICS:
-            yield _family(metric, getattr(self._metrics, metric.attribute))
+        return map(_family, self._taken)
 
 
-def _family(metric: Metric, held: Any) -> Family:
+def _family(series: Series) -> Family:
+    metric = series.metric
     # Any: they differ in what `add_metric` takes.
     family: Any = _FAMILIES[metric.kind](metric.name, metric.help, labels=metric.labels)
-    numbers = dict.fromkeys(metric.values, 0) | held if isinstance(held, dict) else {(): held}
-    for key, value in sorted(numbers.items()):
-        labels = key if isinstance(key, tuple) else (key,)
+    for labels, value in sorted(series.numbers):
         if isinstance(value, Histogram):
             buckets = list(zip(_ENDS, value.cumulative(), strict=True))
             family.add_metric(labels, buckets, value.sum_s)
-        elif value is not None:
+        else:
             family.add_metric(labels, value)
     found: Family = family
     return found
 
 
-def render(metrics: Metrics) -> bytes:
-    """Return everything in Prometheus' text form, and what the kernel says of the process.
+def render(taken: Sequence[Series]) -> bytes:
+    """Return Prometheus' text of a snapshot, and of what the kernel says of the process.
 
-    May be called in any thread, while numbers change. `Metrics.refresh` is for the loop to call.
+    May be called in any thread.
     """
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Numbers(metrics))
+    registry.register(_Numbers(taken))
     ProcessCollector(registry=registry)
     return bytes(generate_latest(registry))

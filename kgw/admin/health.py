@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING
 from kgw.admin.answers import Status, Text
 from kgw.backend.base import Leadership
 from kgw.metrics import TIME_BUCKETS_S
+from kgw.series import take_snapshot
 from kgw.server.standing import why_not_leading
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kgw.admin.answers import Answer
     from kgw.admin.parameters import Query
     from kgw.gateway import Gateway
+    from kgw.series import Series
 
 PROBLEMS_LISTED = 100
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
@@ -41,13 +45,16 @@ async def ready(gateway: Gateway, query: Query) -> Answer:
 
 
 async def metrics(gateway: Gateway, query: Query) -> Answer:
-    # Imported only when somebody asks: prometheus_client costs more than 40 ms and 5 MB.
+    await gateway.sample_metrics()
+    # In a thread: prometheus_client takes 40 ms to be imported, and groups may be many.
+    return Text(await asyncio.to_thread(_as_text, take_snapshot(gateway.metrics)), PROMETHEUS)
+
+
+def _as_text(taken: Sequence[Series]) -> bytes:
+    # Imported only when somebody asks: it costs 5 MB.
     from kgw.admin.exposition import render
 
-    await gateway.sample_metrics()
-    gateway.metrics.refresh()
-    # In a thread: the kernel is asked about the process, and groups may be many.
-    return Text(await asyncio.to_thread(render, gateway.metrics), PROMETHEUS)
+    return render(taken)
 
 
 async def loop(gateway: Gateway, query: Query) -> Answer:

@@ -12,6 +12,7 @@ import pytest
 from kgw.admin.exposition import render
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.log.quarantine import Quarantine
+from kgw.series import take_snapshot
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.gateway import InProcessGateway
 from tests.backend.embedded.driver import DIRECT, KEY, OTHER_KEY, ROOT, Driver
@@ -203,7 +204,9 @@ async def test_the_metric_says_how_much_is_kept() -> None:
     backend = EmbeddedBackend(ROOT, OPTIONS, fs=fs, state=MemoryStateStore())
     async with InProcessGateway(backend=backend) as running:
         running.gateway.metrics.refresh()
-        assert b"\nkgw_quarantine_bytes 700.0\n" in await to_thread(render, running.gateway.metrics)
+        assert b"\nkgw_quarantine_bytes 700.0\n" in await to_thread(
+            render, take_snapshot(running.gateway.metrics)
+        )
 
 
 @pytest.mark.slow
