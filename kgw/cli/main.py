@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kgw import __version__
 from kgw.cli.errors import CommandError, ExitCode
 from kgw.errors import DataDirectoryError, KgwError, ListenError, ReplacedError
 from kgw.types import printable
@@ -115,6 +114,14 @@ class RootGroup(LazyGroup):
         return result
 
 
+def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        from kgw.version import full_version
+
+        click.echo(f"kgw {full_version()}")
+        ctx.exit()
+
+
 @click.group(
     cls=RootGroup,
     epilog=EPILOG,
@@ -124,7 +131,15 @@ class RootGroup(LazyGroup):
         "show_default": True,
     },
 )
-@click.version_option(__version__, "-V", "--version", prog_name="kgw")
+@click.option(
+    "-V",
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and the commit and exit.",
+)
 def main() -> None:
     """Serve Kafka clients, and look after what they store.
 
