@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+from os import environ
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -32,6 +33,7 @@ COMMANDS = {
     "state": "kgw.cli.state:state",
     "pipeline": "kgw.cli.pipeline:pipeline",
     "doctor": "kgw.cli.doctor:doctor",
+    "completion": "kgw.cli.completion:completion",
 }
 """Where each command is, in the order of `kgw --help`."""
 
@@ -85,6 +87,11 @@ class RootGroup(LazyGroup):
         """Run a command and exit. With `standalone_mode` off: return its result, or raise."""
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        if "_KGW_COMPLETE" in environ:
+            # A shell asks what could come next; click answers it, from there.
+            from kgw.cli.shells import register
+
+            register()
         arguments = list(sys.argv[1:] if args is None else args)
         is_json = "--json" in arguments
         try:
