@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 from importlib.resources import files
@@ -18,7 +19,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 PROTOS = "kgw/backend/seaweedmq/protos"
-COMMIT_RECORD = "kgw/commit.txt"
+WHEEL_RECORD = "kgw/commit.txt"
+SDIST_RECORD = "commit.txt"
 SHORT_LENGTH = 12
 
 _IMAGE = re.compile(r"!\[([^\]]*)\]\((?![a-z]+:)[^)]*\)\n?")
@@ -28,20 +30,24 @@ _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?![a-z]+:)[^)]*\)")
 class Additions(BuildHookInterface[Any]):
     """Hatchling's hook: called before each build, in the root of the sources."""
 
+    made: Path | None = None
+
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Make the Python of `.proto` files; into all but editable installs, put the commit."""
         make_protos(self.root)
-        if version != "editable" and not Path(self.root, COMMIT_RECORD).exists():
-            with tempfile.NamedTemporaryFile("w", suffix=".txt", delete=False) as record:
-                record.write(f"{commit(self.root)}\n")
-            self.record = record.name
-            build_data["force_include"][record.name] = COMMIT_RECORD
+        if version == "editable":
+            return
+        record = Path(self.root, SDIST_RECORD)
+        if not record.exists():
+            self.made = record = Path(tempfile.mkdtemp(), SDIST_RECORD)
+            record.write_text(f"{commit(self.root)}\n", encoding="ascii")
+        target = SDIST_RECORD if self.target_name == "sdist" else WHEEL_RECORD
+        build_data["force_include"][str(record)] = target
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        """Remove what `initialize` put into a temporary file."""
-        record = getattr(self, "record", None)
-        if record is not None:
-            Path(record).unlink()
+        """Remove what `initialize` has made elsewhere."""
+        if self.made is not None:
+            shutil.rmtree(self.made.parent)
 
 
 class Readme(MetadataHookInterface):
