@@ -11,6 +11,7 @@ import shutil
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,7 +77,7 @@ def main() -> int:
         for one in sorted(DIST.iterdir()):
             print(f"dist/{one.name}: {one.stat().st_size:,} bytes")
         for extra in arguments.extra or ():
-            verdicts.run(f"[{extra}]", lambda extra=extra: extras.extra_runs(extra, built, folder))
+            verdicts.run(f"[{extra}]", partial(extras.extra_runs, extra, built, folder))
         if arguments.extra:
             return verdicts.finish()
         verdicts.run("contents", lambda: checks.archives_hold_what_they_should(built))
@@ -93,7 +94,7 @@ def main() -> int:
         verdicts.run("uvx and pipx", lambda: checks.runs_with_uvx_and_pipx(built, folder))
         verdicts.run("shells and man", checks.shells_and_manual)
         for extra in extras.of_users():
-            verdicts.run(f"[{extra}]", lambda extra=extra: extras.extra_runs(extra, built, folder))
+            verdicts.run(f"[{extra}]", partial(extras.extra_runs, extra, built, folder))
         verdicts.run("dependency audit", checks.nothing_is_known_of_dependencies)
     return verdicts.finish()
 

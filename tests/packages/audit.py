@@ -7,7 +7,6 @@ Exceptions stand in requirements/audit.toml, each with a reason and a last day.
 
 from __future__ import annotations
 
-import datetime
 import json
 import tomllib
 import urllib.error
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tests.packages.building import ROOT
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
@@ -43,7 +43,7 @@ class Exemption(NamedTuple):
 
     id: str
     package: str
-    until: datetime.date
+    until: dt.date
     reason: str
 
 
@@ -56,7 +56,7 @@ class Verdict(NamedTuple):
 
 
 def audit(
-    pins: Mapping[str, str], ask: Ask, exemptions: Iterable[Exemption], today: datetime.date
+    pins: Mapping[str, str], ask: Ask, exemptions: Iterable[Exemption], today: dt.date
 ) -> Verdict:
     """Ask about each package and version."""
     exempt = {(one.package, one.id) for one in exemptions if today <= one.until}
@@ -95,7 +95,7 @@ def ask_index(path: str) -> Mapping[str, Any] | None:
     HTTPError is an OSError, too: an answer that says neither yes nor no.
     """
     try:
-        with urllib.request.urlopen(f"{INDEX}/{path}", timeout=LIMIT_S) as answer:
+        with urllib.request.urlopen(f"{INDEX}/{path}", timeout=LIMIT_S) as answer:  # noqa: S310 -- https
             document: Mapping[str, Any] = json.load(answer)
     except urllib.error.HTTPError as error:
         if error.code == 404:

@@ -69,6 +69,7 @@ def build(
     targets = [argument for kind in kinds for argument in ("-t", kind)]
     done = subprocess.run(
         [*before, sys.executable, "-m", "hatchling", "build", "-d", str(to), *targets],
+        check=False,
         cwd=sources,
         env=environment_of_a_build(environment),
         capture_output=True,

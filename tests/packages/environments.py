@@ -10,13 +10,13 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.loads.frames import API_VERSIONS_V0, connect, exchange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
 COMPILERS = ("cc", "gcc", "c++", "g++", "clang", "cargo", "rustc")
 ANSWER_LIMIT_S = 60.0
@@ -49,10 +49,10 @@ class Environment:
         words = [f"{self.folder}/bin/{command[0]}", *command[1:]]
         return run_command(words, {**self.variables, **variables}, cwd=cwd)
 
-    def install(self, *arguments: str) -> float:
+    def install(self, *arguments: str, cwd: Path | None = None) -> float:
         """Install with pip, of wheels alone, and return the seconds. CommandFailedError."""
         began_s = time.monotonic()
-        self.run("pip", "install", "--quiet", "--only-binary", ":all:", *arguments)
+        self.run("pip", "install", "--quiet", "--only-binary", ":all:", *arguments, cwd=cwd)
         return time.monotonic() - began_s
 
     def packages(self) -> dict[str, str]:
@@ -79,6 +79,7 @@ class Server:
     def __init__(self, command: list[str], variables: dict[str, str], cwd: Path) -> None:
         self.address = ("127.0.0.1", free_port())
         self.bootstrap = f"127.0.0.1:{self.address[1]}"
+        cwd.mkdir(parents=True, exist_ok=True)
         self._errors = cwd / f"serve-{self.address[1]}.log"
         self._began_s = time.monotonic()
         with self._errors.open("w") as errors:
@@ -112,8 +113,8 @@ class Server:
 
     def memory_mb(self) -> dict[str, float]:
         """Return what the process holds: anonymous, of files, and both."""
-        with open(f"/proc/{self.process.pid}/status") as status:
-            lines = dict(line.split(":", 1) for line in status)
+        status = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        lines = dict(line.split(":", 1) for line in status)
         anonymous, of_files, shared = (
             int(lines[name].split()[0]) / 1e3 for name in ("RssAnon", "RssFile", "RssShmem")
         )
@@ -139,11 +140,22 @@ class Server:
 
 def run_command(command: list[str], variables: dict[str, str], *, cwd: Path | None = None) -> str:
     """Run a command and return what it prints. CommandFailedError with what it said."""
-    done = subprocess.run(command, env=variables, cwd=cwd, capture_output=True, text=True)
+    done = subprocess.run(
+        command, check=False, env=variables, cwd=cwd, capture_output=True, text=True
+    )
     if done.returncode != 0:
         said = "\n".join((done.stdout + done.stderr).splitlines()[-30:])
         raise CommandFailedError(f"{' '.join(command)}: exit code {done.returncode}\n{said}")
     return done.stdout
+
+
+def refusal_of(command: Callable[[], object]) -> str:
+    """Return what is said by a command that has to fail. CommandFailedError where it does not."""
+    try:
+        command()
+    except CommandFailedError as error:
+        return str(error)
+    raise CommandFailedError("what has to fail did not")
 
 
 def free_port() -> int:
