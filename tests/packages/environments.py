@@ -125,8 +125,8 @@ class Server:
         }
 
     def stop(self) -> None:
-        """End it by SIGTERM. CommandFailedError where it does not exit with 0."""
-        os.killpg(self.process.pid, signal.SIGTERM)
+        """End it by SIGTERM, which uvx passes on. CommandFailedError where the code is not 0."""
+        self.process.terminate()
         code = self.process.wait(STOP_LIMIT_S)
         if code != 0:
             raise CommandFailedError(f"exit code {code}: {self._errors.read_text()}")
