@@ -45,9 +45,12 @@ class Environment:
         run_command([sys.executable, "-m", "venv", str(folder)], dict(os.environ))
 
     def run(self, *command: str, cwd: Path | None = None, **variables: str) -> str:
-        """Run a command of the environment and return what it prints. CommandFailedError."""
+        """Run a command of the environment and return what it prints. CommandFailedError.
+
+        In the environment's folder unless told: Python would import what lies in the checkout.
+        """
         words = [f"{self.folder}/bin/{command[0]}", *command[1:]]
-        return run_command(words, {**self.variables, **variables}, cwd=cwd)
+        return run_command(words, {**self.variables, **variables}, cwd=cwd or self.folder)
 
     def install(self, *arguments: str, cwd: Path | None = None) -> float:
         """Install with pip, of wheels alone, and return the seconds. CommandFailedError."""
@@ -62,9 +65,14 @@ class Environment:
 
     @contextmanager
     def serving(self, data_dir: Path, *arguments: str) -> Iterator[Server]:
-        """Serve until the end; the server has answered. It has to stop cleanly."""
-        command = [f"{self.folder}/bin/kgw", "serve", "--data-dir", str(data_dir)]
-        server = Server([*command, *arguments], self.variables, data_dir.parent)
+        """Serve until the end; the server has answered. It has to stop cleanly.
+
+        Its data is in a directory, unless `--backend` says otherwise.
+        """
+        command = [f"{self.folder}/bin/kgw", "serve", *arguments]
+        if "--backend" not in arguments:
+            command += ["--data-dir", str(data_dir)]
+        server = Server(command, self.variables, data_dir.parent)
         try:
             server.wait()
             yield server
