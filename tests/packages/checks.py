@@ -236,7 +236,7 @@ def runs_with_uvx_and_pipx(built: Built, folder: Path) -> str:
     for name, command in runners.items():
         said = run_command([*command, "--version"], variables).strip()
         assert said.startswith("kgw 0.1.0 ("), said
-        home = folder / name
+        home = folder / f"{name}-serves"
         home.mkdir()
         serve = [*command, "serve", "--data-dir", str(home / "data")]
         server = Server(serve, variables, home)

@@ -124,7 +124,7 @@ class Server:
         status = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         lines = dict(line.split(":", 1) for line in status)
         anonymous, of_files, shared = (
-            int(lines[name].split()[0]) / 1e3 for name in ("RssAnon", "RssFile", "RssShmem")
+            int(lines[name].split()[0]) * 1024 / 1e6 for name in ("RssAnon", "RssFile", "RssShmem")
         )
         return {
             "anonymous": anonymous,
