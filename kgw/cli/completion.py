@@ -16,7 +16,7 @@ def completion(ctx: click.Context, shell: str, is_json: bool) -> None:
     r"""Print what a shell needs to complete kgw's commands, options and names with TAB.
 
     Topics, groups and transactional ids are asked of the server that --bootstrap or KGW_BOOTSTRAP
-    names, for a second at most.
+    names, for two seconds at most.
 
     \b
     bash: eval "$(kgw completion bash)"              in ~/.bashrc

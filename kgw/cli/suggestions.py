@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kgw.client import AsyncClient
     from kgw.config import Setting
 
-LIMIT_S = 1.0
+LIMIT_S = 2.0
 """How long a shell waits for a server: a person has pressed TAB and looks at it."""
 
 BEGINNING = "beginning"

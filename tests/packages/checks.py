@@ -223,6 +223,7 @@ def runs_with_uvx_and_pipx(built: Built, folder: Path) -> str:
     variables = {
         **{name: value for name, value in os.environ.items() if not name.startswith("KGW_")},
         "UV_TOOL_DIR": str(folder / "uv-tools"),
+        "UV_TOOL_BIN_DIR": str(folder / "uv-bin"),
         "UV_PYTHON_DOWNLOADS": "never",
         "PIPX_HOME": str(folder / "pipx"),
         "PIPX_BIN_DIR": str(folder / "pipx-bin"),
@@ -246,10 +247,14 @@ def runs_with_uvx_and_pipx(built: Built, folder: Path) -> str:
             server.stop()
         finally:
             server.kill()
-    run_command([f"{TOOLS}/pipx", "install", str(built.wheel)], variables)
-    assert (folder / "pipx-bin" / "kgw").exists()
-    assert (folder / "pipx-man" / "man1" / "kgw.1").exists()
-    return f"first answers: {', '.join(seen)}; pipx install brings the manual page"
+    with_extra = f"{built.wheel}[mysql]"
+    run_command([f"{TOOLS}/pipx", "install", with_extra], variables)
+    run_command(
+        [f"{TOOLS}/uv", "tool", "install", "--python", sys.executable, with_extra], variables
+    )
+    for place in ("pipx-bin/kgw", "pipx-man/man1/kgw.1", "uv-bin/kgw"):
+        assert (folder / place).exists(), place
+    return f"first answers: {', '.join(seen)}; both install it, pipx with the manual page"
 
 
 def nothing_is_known_of_dependencies() -> str:
