@@ -258,8 +258,9 @@ def runs_with_uvx_and_pipx(built: Built, folder: Path) -> str:
 
 
 def nothing_is_known_of_dependencies() -> str:
-    """Ask the index about what requirements/run.txt pins."""
-    pins = {name: version for name, (version, _) in pinned(building.LOCK.read_text()).items()}
+    """Ask the index about what serves, and about what extras, tests and builds need beside."""
+    locks = building.LOCK.with_name("check.txt").read_text() + building.LOCK.read_text()
+    pins = {name: version for name, (version, _) in pinned(locks).items()}
     today = dt.datetime.now(dt.UTC).date()
     verdict = audit.audit(pins, audit.ask_index, audit.load_exemptions(), today)
     assert not verdict.findings, "\n".join(map(str, verdict.findings))
@@ -267,13 +268,13 @@ def nothing_is_known_of_dependencies() -> str:
     run = {normalized(one["name"]) for one in components if one["scope"] != "excluded"}
     unanswered = [name for name in verdict.unanswered if name in run]
     assert not unanswered, f"nobody could be asked about {', '.join(unanswered)}"
-    of_builds = [f"{name} {pins[name]}" for name in verdict.unanswered]
-    asked = len(pins) - len(of_builds)
+    others = [f"{name} {pins[name]}" for name in verdict.unanswered]
+    asked = len(pins) - len(others)
     told = f"0 known vulnerabilities in {asked} of {len(pins)} packages"
     if verdict.exempted:
         told += f", {len(verdict.exempted)} excepted in requirements/audit.toml"
-    if of_builds:
-        told += f"; the index does not answer for {', '.join(of_builds)}, which only build"
+    if others:
+        told += f"; the index does not answer for {', '.join(others)}, without which kgw serves"
     return told
 
 
