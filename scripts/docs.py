@@ -1,5 +1,7 @@
 """Writes docs/reference/*.md from the code, and docs/performance.md from bench/results.
 
+The manual page docs/reference/kgw.1 is made as these are.
+
 In docs/architecture.md it writes the ways of requests, from a traced run. The dashboard and the
 alerts in deploy/ are written from the tables in deploy/monitoring.
 
@@ -478,10 +480,13 @@ PAGES: dict[str, Callable[[], str]] = {
 
 def stale_pages() -> dict[str, str]:
     """The pages that are not what the code says, with what they should be."""
+    from scripts.man_page import man_page
+
     stale: dict[str, str] = {}
     wanted_pages = {name: NOTICE + write() for name, write in PAGES.items()}
     wanted_pages["architecture.md"] = architecture()
     wanted_pages |= deployed()
+    wanted_pages["reference/kgw.1"] = man_page()
     for name, wanted in wanted_pages.items():
         page = DOCS / name
         if not page.exists() or page.read_text() != wanted:

@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import sys
+from os import environ
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kgw import __version__
 from kgw.cli.errors import CommandError, ExitCode
 from kgw.errors import DataDirectoryError, KgwError, ListenError, ReplacedError
 from kgw.types import printable
@@ -34,6 +34,7 @@ COMMANDS = {
     "pipeline": "kgw.cli.pipeline:pipeline",
     "doctor": "kgw.cli.doctor:doctor",
     "top": "kgw.cli.top:top",
+    "completion": "kgw.cli.completion:completion",
 }
 """Where each command is, in the order of `kgw --help`."""
 
@@ -87,6 +88,11 @@ class RootGroup(LazyGroup):
         """Run a command and exit. With `standalone_mode` off: return its result, or raise."""
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        if "_KGW_COMPLETE" in environ:
+            # A shell asks what could come next; click answers it, from there.
+            from kgw.cli.shells import register
+
+            register()
         arguments = list(sys.argv[1:] if args is None else args)
         is_json = "--json" in arguments
         try:
@@ -116,6 +122,14 @@ class RootGroup(LazyGroup):
         return result
 
 
+def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        from kgw.version import full_version
+
+        click.echo(f"kgw {full_version()}")
+        ctx.exit()
+
+
 @click.group(
     cls=RootGroup,
     epilog=EPILOG,
@@ -125,7 +139,15 @@ class RootGroup(LazyGroup):
         "show_default": True,
     },
 )
-@click.version_option(__version__, "-V", "--version", prog_name="kgw")
+@click.option(
+    "-V",
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and the commit and exit.",
+)
 def main() -> None:
     """Serve Kafka clients, and look after what they store.
 

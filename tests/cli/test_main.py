@@ -140,7 +140,7 @@ def test_the_module_is_the_command() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "kgw", "--version"], capture_output=True, text=True, check=True
     )
-    assert f"kgw, version {__version__}\n" == done.stdout
+    assert f"kgw {__version__} (checkout)\n" == done.stdout
 
 
 @pytest.mark.slow

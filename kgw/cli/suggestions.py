@@ -1,0 +1,140 @@
+"""What the shells offer as values of options and arguments: names of settings, topics and groups.
+
+Imported when a shell asks, and never else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from kgw.config import SERVER_SETTINGS, TOPIC_SETTINGS
+from kgw.config.setting import SettingType
+from kgw.errors import KgwError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from kgw.client import AsyncClient
+    from kgw.config import Setting
+
+LIMIT_S = 2.0
+"""How long a shell waits for a server: a person has pressed TAB and looks at it."""
+
+BEGINNING = "beginning"
+"""The type of an item that is no whole word: a shell that can puts no space behind it."""
+
+
+class Suggested(click.ParamType[str]):
+    """A string for which a function knows values."""
+
+    name = "text"
+
+    def __init__(self, suggest: Callable[..., Iterable[CompletionItem[str]]]) -> None:
+        self._suggest = suggest
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem[str]]:
+        # An empty one tells the shell to look for files.
+        suggested = self._suggest(ctx)
+        return [one for one in suggested if not one.value or one.value.startswith(incomplete)]
+
+
+def teach(command: click.Command, args: Sequence[str]) -> None:
+    """Give the options and arguments of the command that words lead to what to suggest."""
+    context, path = click.Context(command), []
+    for word in args:
+        if isinstance(command, click.Group):
+            found = command.get_command(context, word)
+            if found is not None:
+                command = found
+                path.append(word)
+    for parameter in command.params:
+        suggest = _suggestions(path, parameter)
+        if suggest is not None and parameter.type is click.STRING:
+            parameter.type = Suggested(suggest)
+
+
+def _suggestions(
+    path: Sequence[str], parameter: click.Parameter
+) -> Callable[[click.Context], Iterable[CompletionItem[str]]] | None:
+    """Return what knows the values of an option or argument: by what --help calls it."""
+    words = (parameter.metavar or parameter.name or "").removesuffix("...").split("[")
+    what = words[0].upper().removesuffix("S")
+    is_topic = path[:1] == ["topics"]
+    if what == "NAME" and is_topic and path[-1] != "create":
+        what = "TOPIC"
+    if what in {"KEY=VALUE", "KEY"} and (is_topic or path[:1] in (["serve"], ["config"], ["log"])):
+        settings = TOPIC_SETTINGS if is_topic else SERVER_SETTINGS
+        suggest = _assignments if what == "KEY=VALUE" else _names_of
+        return lambda _: suggest(settings)
+    if what == "ID" and path[:1] == ["transactions"]:
+        what = "TRANSACTIONAL_ID"
+    if what in _ASKED:
+        return lambda ctx: _asked(ctx, _ASKED[what])
+    kind = {"FILE": "file", "DIR": "dir"}.get(what)
+    return None if kind is None else lambda _: [CompletionItem("", type=kind)]
+
+
+def _names_of(settings: Mapping[str, Setting]) -> Iterable[CompletionItem[str]]:
+    return [CompletionItem(one.name, help=one.doc) for one in settings.values()]
+
+
+def _assignments(settings: Mapping[str, Setting]) -> Iterable[CompletionItem[str]]:
+    """Yield `name=` of each setting, and `name=value` where there are few values."""
+    for one in settings.values():
+        yield CompletionItem(f"{one.name}=", type=BEGINNING, help=one.doc)
+        values = one.allowed or ((True, False) if one.type is SettingType.BOOLEAN else ())
+        for value in values:
+            yield CompletionItem(f"{one.name}={one.format(value)}")
+
+
+async def _topics(client: AsyncClient) -> list[str]:
+    return [one.name for one in await client.topics()]
+
+
+async def _groups(client: AsyncClient) -> list[str]:
+    from kgw.client import GroupClient
+
+    return [one.group_id for one in await GroupClient(client).groups()]
+
+
+async def _transactional_ids(client: AsyncClient) -> list[str]:
+    from kgw.client import TransactionClient
+
+    return [one.transactional_id for one in await TransactionClient(client).transactions()]
+
+
+_ASKED: dict[str, Callable[[Any], Any]] = {
+    "TOPIC": _topics,
+    "GROUP": _groups,
+    "TRANSACTIONAL_ID": _transactional_ids,
+}
+"""What a server is asked for, by what --help calls it."""
+
+
+def _asked(
+    ctx: click.Context, names: Callable[[AsyncClient], Any]
+) -> Iterable[CompletionItem[str]]:
+    """Return names of a running server; none where there is none, or it does not answer soon."""
+    from kgw.client import AsyncClient
+
+    async def ask() -> list[str]:
+        async with (
+            asyncio.timeout(LIMIT_S),
+            AsyncClient(ctx.params["bootstrap"], client_id="kgw-completion", retry_s=0) as client,
+        ):
+            found: list[str] = await names(client)
+            return found
+
+    try:
+        found = asyncio.run(ask())
+    except (KgwError, OSError, TimeoutError, KeyError, TypeError):
+        return []
+    # A shell reads what it is offered as if it had been typed. Groups may be called anything.
+    return [CompletionItem(name) for name in found if quote(name) == name]
