@@ -1,0 +1,255 @@
+"""The image as a container: an OCI runtime runs it as a hardened `docker run` would.
+
+Whoever uses it is in a network namespace and a mount namespace of its own; see `__main__`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kgw.testing.process import GatewayProcess
+from tests.image import oci
+from tests.image.building import load
+from tests.image.rules import parse_process
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tests.image.building import Image
+    from tests.image.rules import ProcessFacts
+
+CGROUPS = Path("/sys/fs/cgroup")
+SECCOMP = Path("/usr/share/containers/seccomp.json")
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+LISTENER_PORT = 9092
+ADMIN_PORT = 9644
+ENDS_WITHIN_S = 30.0
+_numbers = itertools.count()
+
+
+def seccomp() -> dict[str, Any] | None:
+    """Return the filter of system calls that container engines have as their default."""
+    if not SECCOMP.exists():
+        return None
+    machine = platform.machine()
+    return oci.seccomp_of(json.loads(SECCOMP.read_text()), ARCHITECTURES.get(machine, machine))
+
+
+class Cgroup:
+    """The control group of a process, of whichever version: what it may use and has used."""
+
+    def __init__(self, pid: int) -> None:
+        """Find it. Raises OSError when there is no such process."""
+        self._memory = CGROUPS
+        self._is_first_version = False
+        for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+            number, controllers, path = line.split(":", 2)
+            if "memory" in controllers.split(","):
+                self._memory = CGROUPS / "memory" / path.lstrip("/")
+                self._is_first_version = True
+                return
+            if number == "0":
+                self._memory = CGROUPS / path.lstrip("/")
+
+    def _number(self, first: str, second: str) -> int:
+        name = first if self._is_first_version else second
+        return int((self._memory / name).read_text())
+
+    @property
+    def limit_bytes(self) -> int:
+        """How much memory its processes may use together."""
+        return self._number("memory.limit_in_bytes", "memory.max")
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that they have used, files that the kernel keeps for them included."""
+        return self._number("memory.max_usage_in_bytes", "memory.peak")
+
+    @property
+    def out_of_memory_kills(self) -> int:
+        """How many of its processes the kernel has killed for want of memory."""
+        name = "memory.oom_control" if self._is_first_version else "memory.events"
+        fields = dict(line.split() for line in (self._memory / name).read_text().splitlines())
+        return int(fields["oom_kill"])
+
+
+class GatewayContainer(GatewayProcess):
+    """The image over one data directory as its volume.
+
+    A first start takes a free port, as with `GatewayProcess`; with `as_shipped` the image listens
+    where it does by itself, on 9092 and 9644 of the namespace, and `settings` come as variables.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *settings: str,
+        image: Image | None = None,
+        as_shipped: bool = False,
+        limits: oci.Limits | None = None,
+        hardening: oci.Hardening | None = None,
+        program: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        """`program` takes the place of the image's entrypoint, for controls."""
+        super().__init__(data_dir, port=LISTENER_PORT if as_shipped else 0)
+        self.image = load() if image is None else image
+        self.limits = limits or oci.Limits()
+        self.bundle = data_dir.with_name(data_dir.name + ".bundle")
+        self.name = ""
+        self._settings = settings
+        self._as_shipped = as_shipped
+        self._hardening = hardening or oci.Hardening()
+        self._program = tuple(program)
+        self._variables = dict(env or {})
+        self._parent = f"kgw-image-{os.getpid()}"
+
+    @property
+    def pid(self) -> int:
+        """Process id, out here, of the container's first process."""
+        return int((self.bundle / "pid").read_text())
+
+    @property
+    def cgroup(self) -> Cgroup:
+        """Its control group."""
+        return Cgroup(self.pid)
+
+    def begin_to_start(self) -> None:
+        """Start it and return at once."""
+        self._make_volume()
+        self.name = f"{self._parent}-{next(_numbers)}"
+        arguments: list[str] = []
+        if not self._as_shipped:
+            arguments = ["--listen", f"0.0.0.0:{self.port}"]
+            if not any(one.startswith("kgw.admin.listeners=") for one in self._settings):
+                arguments += ["--set", "kgw.admin.listeners="]
+        for setting in self._settings:
+            arguments += ["--set", setting]
+        config = self.image.config
+        if self._program:
+            config, arguments = config._replace(entrypoint=self._program), []
+        spec = oci.runtime_spec(
+            config,
+            str(self.image.root),
+            str(self.data_dir.absolute()),
+            f"/{self._parent}/{self.name}",
+            arguments=arguments,
+            environment=self._variables,
+            limits=self.limits,
+            hardening=self._hardening,
+            seccomp=seccomp(),
+        )
+        self.bundle.mkdir(exist_ok=True)
+        (self.bundle / "pid").unlink(missing_ok=True)
+        (self.bundle / "config.json").write_text(json.dumps(spec, indent=1))
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    *self._runtime("run", "--bundle", str(self.bundle)),
+                    *("--pid-file", str(self.bundle / "pid"), self.name),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal, as an engine does."""
+        subprocess.run(
+            self._runtime("kill", self.name, str(int(number))), check=True, capture_output=True
+        )
+
+    def stop(self, timeout_s: float = ENDS_WITHIN_S) -> int:
+        """Send the image's stop signal; return the container's exit code.
+
+        Raises subprocess.TimeoutExpired, and has killed it then.
+        """
+        self.signal(signal.Signals[self.image.config.stop_signal])
+        return self.wait(timeout_s)
+
+    def kill(self) -> None:
+        """SIGKILL, as an engine sends it when the time to stop is over."""
+        if self._process is not None and self._process.poll() is None:
+            self.signal(signal.SIGKILL)
+        self.wait(ENDS_WITHIN_S)
+
+    def wait(self, timeout_s: float = ENDS_WITHIN_S) -> int:
+        """Wait for its end and return its exit code; nothing of it is left in the runtime.
+
+        Raises subprocess.TimeoutExpired, and has killed it then.
+        """
+        process = self._process
+        assert process is not None
+        self._process = None
+        try:
+            return process.wait(timeout=timeout_s)
+        finally:
+            subprocess.run(
+                self._runtime("delete", "--force", self.name), check=False, capture_output=True
+            )
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+
+    def execute(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run a program in it, as an engine does for a health check."""
+        return subprocess.run(
+            self._runtime("exec", self.name, *command),
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=ENDS_WITHIN_S,
+            check=False,
+        )
+
+    def is_healthy(self, test: Sequence[str] | None = None) -> bool:
+        """Whether the image's health check, or another one, says so."""
+        if test is None:
+            health = self.image.config.health
+            assert health is not None
+            test = health.test
+        assert test[0] == "CMD"
+        return self.execute(*test[1:]).returncode == 0
+
+    def facts(self) -> ProcessFacts:
+        """How the kernel runs its first process."""
+        folder = Path(f"/proc/{self.pid}")
+        return parse_process(
+            (folder / "status").read_text(),
+            (folder / "mountinfo").read_text(),
+            self.cgroup.limit_bytes,
+        )
+
+    def _make_volume(self) -> None:
+        """Make the volume as an engine makes a new one: as the image has its folder."""
+        place = self.image.root / self.image.config.volumes[0].lstrip("/")
+        if not self.data_dir.exists():
+            self.data_dir.mkdir()
+        if not any(self.data_dir.iterdir()):
+            status = place.stat()
+            os.chown(self.data_dir, status.st_uid, status.st_gid)
+            self.data_dir.chmod(status.st_mode & 0o7777)
+
+    def _runtime(self, *arguments: str) -> list[str]:
+        return ["crun", "--root", f"/run/{self._parent}", *arguments]
+
+
+def remove_control_groups() -> None:
+    """Remove the control groups that the containers of this process were below, and its state."""
+    name = f"kgw-image-{os.getpid()}"
+    for place in (CGROUPS, *(path for path in CGROUPS.iterdir() if path.is_dir())):
+        folder = place / name
+        if folder.is_dir():
+            for inner in sorted(folder.rglob("*"), reverse=True):
+                if inner.is_dir():
+                    inner.rmdir()
+            folder.rmdir()
+    shutil.rmtree(f"/run/{name}", ignore_errors=True)
