@@ -27,7 +27,7 @@ PACKAGES = "python3.11,python3.11-venv,python3-distutils,ca-certificates"
 NEEDED = {
     "buildah": "buildah",
     "debootstrap": "debootstrap",
-    "crun": "crun",
+    "runc": "runc",
     "mkfs.ext4": "e2fsprogs",
     "unshare": "util-linux",
     "ip": "iproute2",

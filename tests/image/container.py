@@ -9,13 +9,13 @@ import itertools
 import json
 import os
 import platform
-import shutil
+import resource
 import signal
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kgw.testing.process import GatewayProcess
+from kgw.testing.process import SERVE, GatewayProcess
 from tests.image import oci
 from tests.image.building import load
 from tests.image.rules import parse_process
@@ -31,7 +31,11 @@ SECCOMP = Path("/usr/share/containers/seccomp.json")
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 LISTENER_PORT = 9092
 ADMIN_PORT = 9644
+PREFIX = "kgw-image-"
+"""How the names of its containers and control groups begin."""
+STATE = Path("/run/kgw-image")
 ENDS_WITHIN_S = 30.0
+DESCRIPTORS = min(20_000, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 _numbers = itertools.count()
 
 
@@ -94,7 +98,7 @@ class GatewayContainer(GatewayProcess):
         *settings: str,
         image: Image | None = None,
         as_shipped: bool = False,
-        limits: oci.Limits | None = None,
+        limits: oci.Limits = oci.Limits(descriptors=DESCRIPTORS),
         hardening: oci.Hardening | None = None,
         program: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
@@ -102,7 +106,7 @@ class GatewayContainer(GatewayProcess):
         """`program` takes the place of the image's entrypoint, for controls."""
         super().__init__(data_dir, port=LISTENER_PORT if as_shipped else 0)
         self.image = load() if image is None else image
-        self.limits = limits or oci.Limits()
+        self.limits = limits
         self.bundle = data_dir.with_name(data_dir.name + ".bundle")
         self.name = ""
         self._settings = settings
@@ -110,7 +114,6 @@ class GatewayContainer(GatewayProcess):
         self._hardening = hardening or oci.Hardening()
         self._program = tuple(program)
         self._variables = dict(env or {})
-        self._parent = f"kgw-image-{os.getpid()}"
 
     @property
     def pid(self) -> int:
@@ -125,7 +128,7 @@ class GatewayContainer(GatewayProcess):
     def begin_to_start(self) -> None:
         """Start it and return at once."""
         self._make_volume()
-        self.name = f"{self._parent}-{next(_numbers)}"
+        self.name = f"{PREFIX}{os.getpid()}-{next(_numbers)}"
         arguments: list[str] = []
         if not self._as_shipped:
             arguments = ["--listen", f"0.0.0.0:{self.port}"]
@@ -140,7 +143,7 @@ class GatewayContainer(GatewayProcess):
             config,
             str(self.image.root),
             str(self.data_dir.absolute()),
-            f"/{self._parent}/{self.name}",
+            f"/{self.name}",
             arguments=arguments,
             environment=self._variables,
             limits=self.limits,
@@ -239,17 +242,27 @@ class GatewayContainer(GatewayProcess):
             self.data_dir.chmod(status.st_mode & 0o7777)
 
     def _runtime(self, *arguments: str) -> list[str]:
-        return ["crun", "--root", f"/run/{self._parent}", *arguments]
+        return ["runc", "--root", str(STATE), *arguments]
 
 
-def remove_control_groups() -> None:
-    """Remove the control groups that the containers of this process were below, and its state."""
-    name = f"kgw-image-{os.getpid()}"
-    for place in (CGROUPS, *(path for path in CGROUPS.iterdir() if path.is_dir())):
-        folder = place / name
-        if folder.is_dir():
-            for inner in sorted(folder.rglob("*"), reverse=True):
-                if inner.is_dir():
-                    inner.rmdir()
+def contain(
+    data_dir: Path, *settings: str, command: Sequence[str] = SERVE
+) -> GatewayContainer:
+    """Return a container for tests that take any gateway.
+
+    Raises ValueError for one that is to run something else than the image does.
+    """
+    if command != SERVE:
+        raise ValueError(f"a container runs kgw serve, not {' '.join(command)}")
+    return GatewayContainer(data_dir, *settings)
+
+
+def remove_left_over() -> list[str]:
+    """Remove control groups without a process; return those that still have one."""
+    left = []
+    for folder in sorted(CGROUPS.glob(f"**/{PREFIX}*")):
+        if (folder / "cgroup.procs").read_text():
+            left.append(str(folder))
+        else:
             folder.rmdir()
-    shutil.rmtree(f"/run/{name}", ignore_errors=True)
+    return left

@@ -25,9 +25,12 @@ class Limits(NamedTuple):
     """What the container may use."""
 
     memory_bytes: int = MEMORY_BYTES
-    read_from: tuple[int, int] | None = None
-    """A device that may be read at `read_bytes_per_s` only."""
+    descriptors: int = 1_024
+    """How many files a process may open; the hard limit is the same."""
+    device: tuple[int, int] | None = None
+    """One that is read and written at no more than these rates; 0: as it can."""
     read_bytes_per_s: int = 0
+    written_bytes_per_s: int = 0
 
 
 class Hardening(NamedTuple):
@@ -77,10 +80,14 @@ def runtime_spec(
         "pids": {"limit": PIDS},
         "devices": [{"allow": False, "access": "rwm"}],
     }
-    if limits.read_from is not None:
-        major, minor = limits.read_from
-        throttle = {"major": major, "minor": minor, "rate": limits.read_bytes_per_s}
-        resources["blockIO"] = {"throttleReadBpsDevice": [throttle]}
+    if limits.device is not None:
+        major, minor = limits.device
+        rates = {"Read": limits.read_bytes_per_s, "Write": limits.written_bytes_per_s}
+        resources["blockIO"] = {
+            f"throttle{name}BpsDevice": [{"major": major, "minor": minor, "rate": rate}]
+            for name, rate in rates.items()
+            if rate
+        }
     capabilities = list(hardening.capabilities)
     names = ("bounding", "effective", "inheritable", "permitted", "ambient")
     linux = {
@@ -104,7 +111,9 @@ def runtime_spec(
             "env": [f"{k}={v}" for k, v in {**config.environment, **(environment or {})}.items()],
             "cwd": config.working_directory,
             "capabilities": {name: capabilities for name in names},
-            "rlimits": [{"type": "RLIMIT_NOFILE", "hard": 524_288, "soft": 1024}],
+            "rlimits": [
+                {"type": "RLIMIT_NOFILE", "hard": limits.descriptors, "soft": limits.descriptors}
+            ],
             "noNewPrivileges": hardening.no_new_privileges,
         },
         "linux": linux,

@@ -60,9 +60,12 @@ OTHERS = {
 # sarama takes the versions of all APIs from the server version that it is told: these are of 2017.
 OLD = {"sarama-0.11": go("sarama", "0.11.0.0")}
 
-EMBEDDED, SEAWEEDMQ = "embedded", "seaweedmq"
+EMBEDDED, SEAWEEDMQ, IMAGE = "embedded", "seaweedmq", "image"
 BACKEND = os.environ.get("INTEROP_BACKEND", EMBEDDED)
-"""Where gateways keep their records in tests that do not say where."""
+"""Where gateways keep their records in tests that do not say where.
+
+"image" stands for directories of containers, for scripts/image.
+"""
 ON_BOTH = pytest.mark.parametrize("backend", [EMBEDDED, SEAWEEDMQ], indirect=True, scope="session")
 """Marks what is tried with a real SeaweedFS in the short run, too."""
 
@@ -107,7 +110,13 @@ def backend(request: pytest.FixtureRequest) -> str:
 def new_gateway(backend: str, request: pytest.FixtureRequest) -> NewGateway:
     """Return what makes gateways over data directories, or over namespaces of one SeaweedFS."""
     if backend == EMBEDDED:
-        return GatewayProcess
+        if BACKEND != IMAGE:
+            return GatewayProcess
+        backend = IMAGE
+    if backend == IMAGE:
+        from tests.image.container import contain
+
+        return contain
     seaweedfs: Cluster = request.getfixturevalue("seaweedfs")
 
     def make(data_dir: Path, *settings: str, command: Sequence[str] = SERVE) -> GatewayProcess:
