@@ -86,9 +86,7 @@ def config_problems(config: ImageConfig) -> list[str]:
         problems.append("a health check may last longer than the time to the next one")
     if not config.volumes:
         problems.append("it names no volume")
-    missing = [
-        name for name in LABELS if not config.labels.get(f"org.opencontainers.image.{name}")
-    ]
+    missing = [name for name in LABELS if not config.labels.get(f"org.opencontainers.image.{name}")]
     if missing:
         problems.append(f"labels are missing: {', '.join(missing)}")
     return problems
@@ -155,9 +153,7 @@ class ProcessFacts(NamedTuple):
 def parse_process(status: str, mounts: str, memory_limit_bytes: int) -> ProcessFacts:
     """Return the facts of `/proc/PID/status` and `/proc/PID/mountinfo`."""
     fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
-    root = next(
-        words[5] for words in map(str.split, mounts.splitlines()) if words[4] == "/"
-    )
+    root = next(words[5] for words in map(str.split, mounts.splitlines()) if words[4] == "/")
     ids = [*fields["Uid"].split(), *fields["Gid"].split(), *fields["Groups"].split()]
     capabilities = 0
     for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):

@@ -60,7 +60,9 @@ def check_rights(report: Report) -> None:
         for problem in process_problems(container.facts(), oci.MEMORY_BYTES):
             report.fail(f"process: {problem}")
         _expect(report, container, "kgw doctor", True, "kgw", "doctor")
-        _expect(report, container, "its health check", True, *container.image.config.health.test[1:])  # type: ignore[union-attr]
+        _expect(
+            report, container, "its health check", True, *container.image.config.health.test[1:]
+        )  # type: ignore[union-attr]
         _expect(report, container, "a write to the root", False, *_python("open('/x', 'w')"))
         _expect(report, container, "a write to /tmp", True, *_python("open('/tmp/x', 'w')"))
         _expect(report, container, "a shell", False, "sh", "-c", "true")
@@ -161,10 +163,15 @@ class Burst(NamedTuple):
     stored: dict[int, int]
     """By offset, the number of the record."""
     refused: list[str]
+    is_answered: bool
+    """False where its connection ended before."""
 
 
-def check_memory(report: Report) -> None:
-    """Producers that send far more than fits do not end it; what it acknowledged is there."""
+def check_memory(report: Report, request_memory_bytes: int = -1) -> None:
+    """Producers that send far more than fits do not end it; what it acknowledged is there.
+
+    A control lets requests take more memory than there is.
+    """
     with small_disk(report, DISK_BYTES) as disk:
         device = disk.stat().st_dev
         limits = oci.Limits(
@@ -172,29 +179,47 @@ def check_memory(report: Report) -> None:
             device=(os.major(device), os.minor(device)),
             written_bytes_per_s=WRITTEN_BYTES_PER_S,
         )
-        container = GatewayContainer(disk / "data", as_shipped=True, limits=limits)
-        with container:
-            address = (container.host, container.port)
-            bursts = asyncio.run(_burst(address))
-            stored = {offset: one for burst in bursts for offset, one in burst.stored.items()}
-            report.count("burst_megabytes_stored", len(stored) * VALUE_BYTES >> 20)
-            for code in (code for burst in bursts for code in burst.refused):
-                report.count(f"burst_refused_{code}")
-            report.require("burst_megabytes_stored", 4 * oci.MEMORY_BYTES >> 20)
-            if len(stored) != sum(len(burst.stored) for burst in bursts):
-                report.fail("two records of the burst have one offset")
-            report.count("burst_peak_megabytes", container.usage().peak_bytes >> 20)
-            kills = container.cgroup.out_of_memory_kills
-            report.count("out_of_memory_kills", kills)
-            if kills or container.ended:
-                report.fail("the burst ended it for want of memory")
-                return
-            if not container.is_healthy():
-                report.fail("it is not healthy after the burst")
-            lost = asyncio.run(_missing(address, stored))
-            report.count("burst_records_read", len(stored))
-            if lost:
-                report.fail(f"LOST: {len(lost)} records of the burst, the first at {min(lost)}")
+        container = GatewayContainer(
+            disk / "data",
+            as_shipped=True,
+            limits=limits,
+            env={"KGW_REQUEST_MEMORY_BYTES": str(request_memory_bytes)},
+        )
+        container.start()
+        try:
+            _check_burst(report, container)
+        finally:
+            code = container.stop()
+        report.count("bursts")
+        if code:
+            report.fail(f"it ended with {code}")
+
+
+def _check_burst(report: Report, container: GatewayContainer) -> None:
+    address = (container.host, container.port)
+    bursts = asyncio.run(_burst(address))
+    ended = sum(not burst.is_answered for burst in bursts)
+    if ended:
+        report.fail(f"{ended} of {PRODUCERS} connections ended before all was answered")
+        return
+    stored = {offset: one for burst in bursts for offset, one in burst.stored.items()}
+    report.count("burst_megabytes_stored", len(stored) * VALUE_BYTES >> 20)
+    for code in (code for burst in bursts for code in burst.refused):
+        report.count(f"burst_refused_{code}")
+    report.require("burst_megabytes_stored", 4 * oci.MEMORY_BYTES >> 20)
+    if len(stored) != sum(len(burst.stored) for burst in bursts):
+        report.fail("two records of the burst have one offset")
+    report.count("burst_peak_megabytes", container.usage().peak_bytes >> 20)
+    kills = container.cgroup.out_of_memory_kills
+    report.count("out_of_memory_kills", kills)
+    if kills:
+        report.fail(f"{kills} killed for want of memory")
+    if not container.is_healthy():
+        report.fail("it is not healthy after the burst")
+    lost = asyncio.run(_missing(address, stored))
+    report.count("burst_records_read", len(stored))
+    if lost:
+        report.fail(f"LOST: {len(lost)} records of the burst, the first at {min(lost)}")
 
 
 def _value(number: int) -> bytes:
@@ -204,28 +229,30 @@ def _value(number: int) -> bytes:
 
 async def _burst(address: tuple[str, int]) -> list[Burst]:
     await drains.high_watermark(address)
-    return await asyncio.gather(
-        *(_produce(address, number) for number in range(PRODUCERS))
-    )
+    return await asyncio.gather(*(_produce(address, number) for number in range(PRODUCERS)))
 
 
 async def _produce(address: tuple[str, int], number: int) -> Burst:
     """Keep several large requests in flight, each the same record, until enough was sent."""
-    burst = Burst({}, [])
+    stored: dict[int, int] = {}
+    refused = []
     request = produce_request(batch(_value(number)))
     frame = b"".join(request_frame(request, 9, 7, "burst"))
     async with attacks.connected(address) as streams:
-        streams[1].write(frame * IN_FLIGHT)
-        for sent in range(IN_FLIGHT, IN_FLIGHT + RECORDS + IN_FLIGHT):
-            answer = await drains.answer(streams, request.api_key, 9)
-            partition = answer.responses[0].partition_responses[0]
-            if partition.error_code == ErrorCode.NONE:
-                burst.stored[partition.base_offset] = number
-            else:
-                burst.refused.append(ErrorCode(partition.error_code).name)
-            if sent < IN_FLIGHT + RECORDS:
-                streams[1].write(frame)
-    return burst
+        try:
+            streams[1].write(frame * IN_FLIGHT)
+            for sent in range(IN_FLIGHT, IN_FLIGHT + RECORDS + IN_FLIGHT):
+                answer = await drains.answer(streams, request.api_key, 9)
+                partition = answer.responses[0].partition_responses[0]
+                if partition.error_code == ErrorCode.NONE:
+                    stored[partition.base_offset] = number
+                else:
+                    refused.append(ErrorCode(partition.error_code).name)
+                if sent < IN_FLIGHT + RECORDS:
+                    streams[1].write(frame)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return Burst(stored, refused, is_answered=False)
+    return Burst(stored, refused, is_answered=True)
 
 
 async def _missing(address: tuple[str, int], stored: dict[int, int]) -> list[int]:
@@ -269,6 +296,9 @@ def check_controls(report: Report) -> None:
     control = Report("control", report.seed)
     check_root_is_left_alone(control, is_control=True)
     report.expect_alarm(control, "it wrote /opt/written")
+    control = Report("control", report.seed)
+    check_memory(control, request_memory_bytes=8 * oci.MEMORY_BYTES)
+    report.expect_alarm(control, "it ended with 137")
 
 
 def run(seed: int) -> Report:
