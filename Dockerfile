@@ -53,8 +53,11 @@ ENTRYPOINT ["kgw", "serve"]
 # Last, so that a commit that changes nothing else changes nothing above it.
 ARG KGW_COMMIT=""
 ARG KGW_VERSION=0.1.0
+# Where the sources are of whoever publishes the image.
+ARG KGW_SOURCE=""
 LABEL org.opencontainers.image.title="kgw" \
       org.opencontainers.image.description="An asyncio server that Kafka clients cannot tell from a broker" \
       org.opencontainers.image.version="${KGW_VERSION}" \
       org.opencontainers.image.revision="${KGW_COMMIT}" \
+      org.opencontainers.image.source="${KGW_SOURCE}" \
       org.opencontainers.image.licenses="Apache-2.0"

@@ -153,11 +153,12 @@ def build(base: str | None = None) -> Image:
         # An OCI image has no place for a health check.
         *("--format", "docker"),
         *("--build-arg", f"PYTHON_IMAGE={base}", "--build-arg", f"KGW_COMMIT={commit()}"),
+        # So that a change of kgw alone does not install everything anew.
+        *(["--layers"] if _has_overlay() else []),
         *volumes,
         *("--tag", IMAGE, str(ROOT)),
     )
     _unpack()
-    _buildah("rmi", "--prune")
     stamp_path.write_text(stamp)
     return load()
 
@@ -191,9 +192,22 @@ def _unpack() -> None:
     (PLACE / "config.json").write_text(json.dumps(found["Docker"]["config"], indent=1))
 
 
+def _has_overlay() -> bool:
+    """Whether layers can be laid over each other here; else each one is a whole copy."""
+    found = subprocess.run(
+        ["stat", "--file-system", "--format=%T", str(PLACE)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    kinds = Path("/proc/filesystems").read_text().split()
+    return "overlay" in kinds and found.stdout.strip() not in {"overlayfs", "tmpfs"}
+
+
 def _buildah(*arguments: str) -> str:
-    where = ("--root", str(PLACE / "storage"), "--runroot", str(PLACE / "run"))
-    return _run("buildah", *where, "--storage-driver", "vfs", *arguments)
+    driver = "overlay" if _has_overlay() else "vfs"
+    where = ("--root", str(PLACE / driver), "--runroot", str(PLACE / f"{driver}-run"))
+    return _run("buildah", *where, "--storage-driver", driver, *arguments)
 
 
 def _run(*command: str, **environment: str) -> str:
