@@ -185,7 +185,7 @@ class _Process:
             await self._open_admin(gateway)
             if self._admin is not None:
                 await self._admin.start()
-            _log.info(
+            _log.debug(
                 "still opening what is kept",
                 data=self._config.backend_url,
                 admin=",".join(map(str, self._admin_listeners)),

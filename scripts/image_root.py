@@ -48,7 +48,7 @@ LEFT_OUT_OF_ENVIRONMENT = shutil.ignore_patterns(
 )
 FILES = ("/etc/os-release", "/etc/ssl/certs/ca-certificates.crt", "/etc/ssl/openssl.cnf")
 WRITTEN = {
-    "etc/passwd": f"root:x:0:0:root:/:/nologin\nkgw:x:{USER_ID}:{USER_ID}:kgw:/var/lib/kgw:/nologin\n",
+    "etc/passwd": f"root:x:0:0::/:/nologin\nkgw:x:{USER_ID}:{USER_ID}::/var/lib/kgw:/nologin\n",
     "etc/group": f"root:x:0:\nkgw:x:{USER_ID}:\n",
     "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
 }

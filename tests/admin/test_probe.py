@@ -77,7 +77,7 @@ def test_answers(
 ) -> None:
     """0 where it is ready, else 1, with a line that the engine keeps."""
     with create_server(("127.0.0.1", 0)) as server:
-        monkeypatch.setenv("KGW_ADMIN_LISTENERS", "127.0.0.1:%d" % server.getsockname()[1])
+        monkeypatch.setenv("KGW_ADMIN_LISTENERS", f"127.0.0.1:{server.getsockname()[1]}")
         answering = Thread(target=_answer_once, args=(server, answer))
         answering.start()
         assert code == probe.main()

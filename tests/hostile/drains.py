@@ -7,9 +7,11 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kgw.client import AsyncClient
 from kgw.errors import ErrorCode
 from kgw.protocol.framing import decode_response, request_frame
 from kgw.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kgw.testing.batches import read_stored
 from tests.handlers.support import batch, fetch_request, produce_request
 from tests.hostile import attacks
 
@@ -42,6 +44,21 @@ async def high_watermark(address: attacks.Address) -> int:
         await ask(streams, MetadataRequest(topics=names), 4)
         end = await ask(streams, fetch_request(0, max_wait_ms=0, max_bytes=1), 11)
         return int(end.responses[0].partitions[0].high_watermark)
+
+
+async def read_log(address: attacks.Address) -> dict[int, bytes]:
+    """Return all values of the log of orders, by their offsets."""
+    found: dict[int, bytes] = {}
+    offset = 0
+    async with AsyncClient([address]) as client:
+        await client.topic("orders")
+        end = (await client.bounds("orders", [0]))[0].latest
+        while offset < end:
+            fetched = await client.fetch("orders", {0: offset}, partition_max_bytes=8 << 20)
+            for record in read_stored([one.records for one in fetched]):
+                found[record.offset] = record.value
+                offset = record.offset + 1
+    return found
 
 
 async def produce_until_closed(address: attacks.Address, value: bytes) -> list[int]:
@@ -87,16 +104,16 @@ async def stop_under_load(gateway: GatewayProcess, stops: int) -> Drains:
     Raises AssertionError unless it ends with 0 each time, everybody's connection ends, and all that
     was acknowledged is there.
     """
-    acknowledged: set[int] = set()
+    acknowledged: dict[int, bytes] = {}
     longest_s = 0.0
-    for _ in range(stops):
+    for stop in range(stops):
         gateway.start()
         address = (gateway.host, gateway.port)
         assert await high_watermark(address) > max(acknowledged, default=-1)
         polls = [asyncio.ensure_future(poll_until_closed(address)) for _ in range(POLLS)]
+        values = [b"%d of stop %d" % (index, stop) for index in range(PRODUCERS)]
         producers = [
-            asyncio.ensure_future(produce_until_closed(address, b"%d" % index))
-            for index in range(PRODUCERS)
+            asyncio.ensure_future(produce_until_closed(address, value)) for value in values
         ]
         await asyncio.sleep(0.3)
         assert not any(one.done() for one in (*polls, *producers))
@@ -105,12 +122,13 @@ async def stop_under_load(gateway: GatewayProcess, stops: int) -> Drains:
         longest_s = max(longest_s, time.monotonic() - began)
         ended = await asyncio.gather(*polls)
         assert max(ended) <= 1
-        for offsets in await asyncio.gather(*producers):
+        for value, offsets in zip(values, await asyncio.gather(*producers), strict=True):
             assert len(offsets) > 0
             assert offsets == sorted(set(offsets))
-            assert not acknowledged & set(offsets)
-            acknowledged |= set(offsets)
+            assert not acknowledged.keys() & set(offsets)
+            acknowledged |= dict.fromkeys(offsets, value)
     gateway.start()
-    assert await high_watermark((gateway.host, gateway.port)) > max(acknowledged)
+    found = await read_log((gateway.host, gateway.port))
+    assert [] == [offset for offset, value in acknowledged.items() if found.get(offset) != value]
     assert 0 == await asyncio.to_thread(gateway.stop)
     return Drains(len(acknowledged), longest_s)

@@ -189,7 +189,7 @@ def main() -> None:
     """Do what the arguments ask for; without any, build."""
     parser = argparse.ArgumentParser(
         prog="scripts/image",
-        description="Builds the container image without an engine, with buildah; runs it with runc.",
+        description="Builds the container image with buildah, and runs it with runc: no engine.",
     )
     parser.add_argument("--install", action="store_true", help="install what is missing with apt")
     parser.add_argument("--base", help="another base image, which is in buildah's storage already")

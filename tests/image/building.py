@@ -79,7 +79,7 @@ def check_tools() -> None:
     missing = missing_packages()
     if missing:
         raise BuildError(
-            f"these packages are missing: {' '.join(missing)}; `scripts/image --install` fetches them"
+            f"packages are missing: {' '.join(missing)}; `scripts/image --install` fetches them"
         )
 
 

@@ -36,6 +36,7 @@ PREFIX = "kgw-image-"
 STATE = Path("/run/kgw-image")
 ENDS_WITHIN_S = 30.0
 DESCRIPTORS = min(20_000, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+USUAL_LIMITS = oci.Limits(descriptors=DESCRIPTORS)
 _numbers = itertools.count()
 
 
@@ -98,7 +99,7 @@ class GatewayContainer(GatewayProcess):
         *settings: str,
         image: Image | None = None,
         as_shipped: bool = False,
-        limits: oci.Limits = oci.Limits(descriptors=DESCRIPTORS),
+        limits: oci.Limits = USUAL_LIMITS,
         hardening: oci.Hardening | None = None,
         program: Sequence[str] = (),
         env: Mapping[str, str] | None = None,

@@ -69,10 +69,10 @@ def runtime_spec(
         _mount("/proc", "proc"),
         _mount("/dev", "tmpfs", "nosuid", "strictatime", "mode=755", "size=65536k"),
         _mount("/dev/pts", "devpts", "nosuid", "noexec", "newinstance", "ptmxmode=0666"),
-        _mount("/dev/shm", "tmpfs", "nosuid", "noexec", "nodev", "mode=1777", "size=65536k"),  # noqa: S108
+        _mount("/dev/shm", "tmpfs", "nosuid", "noexec", "nodev", "mode=1777", "size=65536k"),
         _mount("/sys", "sysfs", "nosuid", "noexec", "nodev", "ro"),
         _mount("/sys/fs/cgroup", "cgroup", "nosuid", "noexec", "nodev", "relatime", "ro"),
-        _mount("/tmp", "tmpfs", "nosuid", "nodev", "mode=1777", f"size={TMPFS_BYTES}"),  # noqa: S108
+        _mount("/tmp", "tmpfs", "nosuid", "nodev", "mode=1777", f"size={TMPFS_BYTES}"),
         {"destination": config.volumes[0], **bind},
     ]
     resources: dict[str, Any] = {
@@ -110,7 +110,7 @@ def runtime_spec(
             "args": [*config.entrypoint, *(arguments or config.command)],
             "env": [f"{k}={v}" for k, v in {**config.environment, **(environment or {})}.items()],
             "cwd": config.working_directory,
-            "capabilities": {name: capabilities for name in names},
+            "capabilities": dict.fromkeys(names, capabilities),
             "rlimits": [
                 {"type": "RLIMIT_NOFILE", "hard": limits.descriptors, "soft": limits.descriptors}
             ],

@@ -130,9 +130,11 @@ def root_problems(files: Iterable[FileFacts], volumes: Iterable[str]) -> list[st
             problems.append(f"{path} can be written by everybody")
         if user_id != 0 and path not in volumes:
             problems.append(f"{path} is owned by {user_id}, not by root")
-    for volume in volumes:
-        if owners.get(volume) != USER_ID:
-            problems.append(f"{volume} is not owned by {USER_ID}: a new volume would be root's")
+    problems += [
+        f"{volume} is not owned by {USER_ID}: a new volume would be root's"
+        for volume in volumes
+        if owners.get(volume) != USER_ID
+    ]
     if not compiled:
         problems.append("nothing is compiled: each start would do it again")
     return problems

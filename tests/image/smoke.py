@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kgw.client import AsyncClient
 from kgw.errors import ErrorCode
 from kgw.protocol.framing import request_frame
-from kgw.testing.batches import make_batch, read_stored
+from kgw.testing.batches import make_batch
 from tests.campaigns.disk_full import small_disk
 from tests.campaigns.support import Report
 from tests.handlers.support import batch, produce_request
@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 LIBRARIES = ("clients", "groups", "transactions")
+TWO_LISTENERS = {
+    "KGW_LISTENERS": "INSIDE://0.0.0.0:9092,OUTSIDE://0.0.0.0:19092",
+    "KGW_ADVERTISED_LISTENERS": "INSIDE://kgw:9092,OUTSIDE://localhost:19092",
+}
+"""What docs/containers.md has for clients in other containers and on the host."""
 ELSEWHERE = "192.0.2.1"
 """An address for documentation, on the loopback device of this network namespace."""
 PRODUCERS = 64
@@ -73,6 +78,20 @@ def check_rights(report: Report) -> None:
         if told != (ELSEWHERE, container.port):
             report.fail(f"a client that came to {ELSEWHERE} is sent to {told}")
         report.count("peak_megabytes", container.cgroup.peak_bytes >> 20)
+
+
+def check_listeners(report: Report) -> None:
+    """Clients inside and outside of an engine's network are each told an address of theirs."""
+    with (
+        own_folder() as folder,
+        GatewayContainer(folder / "data", as_shipped=True, env=TWO_LISTENERS) as container,
+    ):
+        for port, expected in ((container.port, ("kgw", 9092)), (19_092, ("localhost", 19_092))):
+            report.count("listeners")
+            told = asyncio.run(_advertised(("127.0.0.1", port)))
+            if told != expected:
+                report.fail(f"a client of port {port} is sent to {told}, not to {expected}")
+        asyncio.run(_produce_one(("localhost", 19_092)))
 
 
 def _python(text: str) -> Sequence[str]:
@@ -216,15 +235,20 @@ def _check_burst(report: Report, container: GatewayContainer) -> None:
         report.fail(f"{kills} killed for want of memory")
     if not container.is_healthy():
         report.fail("it is not healthy after the burst")
-    lost = asyncio.run(_missing(address, stored))
+    found = asyncio.run(drains.read_log(address))
+    lost = [offset for offset, one in stored.items() if found.get(offset, b"")[:8] != _start(one)]
     report.count("burst_records_read", len(stored))
     if lost:
         report.fail(f"LOST: {len(lost)} records of the burst, the first at {min(lost)}")
 
 
+def _start(number: int) -> bytes:
+    return number.to_bytes(8, "big")
+
+
 def _value(number: int) -> bytes:
     """Return what does not compress, and is not the same twice."""
-    return number.to_bytes(8, "big") + random.Random(number).randbytes(VALUE_BYTES - 8)
+    return _start(number) + random.Random(number).randbytes(VALUE_BYTES - 8)
 
 
 async def _burst(address: tuple[str, int]) -> list[Burst]:
@@ -253,21 +277,6 @@ async def _produce(address: tuple[str, int], number: int) -> Burst:
         except (asyncio.IncompleteReadError, ConnectionError):
             return Burst(stored, refused, is_answered=False)
     return Burst(stored, refused, is_answered=True)
-
-
-async def _missing(address: tuple[str, int], stored: dict[int, int]) -> list[int]:
-    """Return the offsets where something else is than was acknowledged."""
-    found: dict[int, int] = {}
-    offset = 0
-    async with AsyncClient([address]) as client:
-        await client.topic("orders")
-        end = (await client.bounds("orders", [0]))[0].latest
-        while offset < end:
-            fetched = await client.fetch("orders", {0: offset}, partition_max_bytes=8 << 20)
-            for record in read_stored([one.records for one in fetched]):
-                found[record.offset] = int.from_bytes(record.value[:8], "big")
-                offset = record.offset + 1
-    return [offset for offset, number in stored.items() if found.get(offset) != number]
 
 
 def check_controls(report: Report) -> None:
@@ -305,6 +314,7 @@ def run(seed: int) -> Report:
     """K1."""
     report = Report("K1 hardened image", seed)
     check_rights(report)
+    check_listeners(report)
     check_root_is_left_alone(report)
     check_controls(report)
     check_memory(report)

@@ -242,14 +242,14 @@ async def _make_work_for_compaction(address: tuple[str, int], topic: str) -> Non
             "segment.bytes": "65536",
             "min.cleanable.dirty.ratio": "0.01",
         }
-        await AdminClient(client).create_topic(topic, partitions=1, configs=settings)
+        await AdminClient(client).create_topic(topic, partitions=1, config=settings)
         for number in range(40):
             batch = make_batch([os.urandom(8_000)], keys=[b"%d" % (number % 4)])
             await client.produce(topic, 0, batch.buffer)
 
 
 def check_process_one(report: Report) -> None:
-    """As process 1 it takes in the children that end or are killed, and hears SIGINT and SIGTERM."""
+    """Process 1 takes in children that end or are killed, and hears SIGINT and SIGTERM."""
     with own_folder() as folder:
         container = GatewayContainer(
             folder / "data", as_shipped=True, env={"KGW_LOG_CLEANER_BACKOFF_MS": "100"}

@@ -112,7 +112,7 @@ class TestTheProjects:
         assert ">=3.11" == project["requires-python"]
 
     def test_context(self, stages: list[Stage]) -> None:
-        """What is copied of the checkout is what .dockerignore lets through, and the build's stamp."""
+        """What is copied is what .dockerignore lets through, and what the stamp is made of."""
         copied = {name for one in stages[0].of("COPY") for name in one.words.split()[:-1]}
         lines = (ROOT / ".dockerignore").read_text().splitlines()
         assert "*" in lines

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import stat
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,6 +21,9 @@ from tests.image.rules import (
     read_facts,
     root_problems,
 )
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 HEALTH = HealthCheck(("CMD", "python", "-m", "kgw.admin.probe"), 10, 5, 30)
 GOOD = ImageConfig(
