@@ -130,9 +130,7 @@ class TestProcess:
         events = [json.loads(one)["event"] for one in errors.splitlines()]
         assert ["ready", "stopping", "stopped"] == events
 
-    def test_admin_listener_during_a_long_start(
-        self, tmp_path: Path, start: list[Serving]
-    ) -> None:
+    def test_admin_listener_during_a_long_start(self, tmp_path: Path, start: list[Serving]) -> None:
         """What takes long to open is not waited for: it lives, and is not ready."""
         with closing(socket.create_server(("127.0.0.1", 0))) as silent:
             state = f"postgresql://kgw@127.0.0.1:{silent.getsockname()[1]}/kgw"

@@ -28,9 +28,20 @@ if TYPE_CHECKING:
 
 WITHIN_S = 10.0
 """How long a state may take to come."""
+SLOW_COMPACTION = {
+    "KGW_LOG_INITIAL_TASK_DELAY_MS": "100",
+    "KGW_LOG_CLEANER_BACKOFF_MS": "100",
+    "KGW_LOG_CLEANER_IO_MAX_BYTES_PER_SECOND": "300000",
+}
+"""So that its process is there long enough to be seen."""
 OLD_CHECK = ("CMD", "kgw", "doctor", "--json")
 """A control: a health check that asks Kafka's port, and knows nothing of a full disk."""
-READ_BYTES_PER_S = 1 << 20
+LEAVES_A_ZOMBIE = (
+    *("python", "-c"),
+    "import os, time; print('ready listeners=x:1', flush=True); os.fork() or os._exit(0); "
+    "time.sleep(60)",
+)
+READ_BYTES_PER_S = 4 << 20
 """Of a disk so slow that a recovery can be watched."""
 TAIL_RECORDS = 400
 TAIL_BYTES = 16_000
@@ -251,36 +262,39 @@ async def _make_work_for_compaction(address: tuple[str, int], topic: str) -> Non
 def check_process_one(report: Report) -> None:
     """Process 1 takes in children that end or are killed, and hears SIGINT and SIGTERM."""
     with own_folder() as folder:
-        container = GatewayContainer(
-            folder / "data", as_shipped=True, env={"KGW_LOG_CLEANER_BACKOFF_MS": "100"}
-        )
+        container = GatewayContainer(folder / "data", as_shipped=True, env=SLOW_COMPACTION)
         with container:
             address = (container.host, container.port)
             for number in range(3):
-                seen: set[int] = set()
-
-                def is_seen(seen: set[int] = seen) -> bool:
-                    seen.update(pid for pid, _ in children(container.pid))
-                    return bool(seen)
-
                 asyncio.run(_make_work_for_compaction(address, f"compacted-{number}"))
-                if not _wait_until(is_seen):
+                if not _wait_until(lambda: bool(children(container.pid))):
                     report.fail("no child was started for compaction")
                     continue
                 report.count("children")
                 if number == 1:
-                    for pid in seen:
-                        with contextlib.suppress(ProcessLookupError):
-                            os.kill(pid, signal.SIGKILL)
-                            report.count("children_killed")
+                    for pid, _ in children(container.pid):
+                        os.kill(pid, signal.SIGKILL)
+                        report.count("children_killed")
                 if not _wait_until(lambda: not children(container.pid)):
                     report.fail(f"children are left: {children(container.pid)}")
-        for number in (signal.SIGTERM, signal.SIGINT):
+        report.require("children_killed", 1)
+        for one in (signal.SIGTERM, signal.SIGINT):
             container.start()
-            container.signal(number)
+            container.signal(one)
             report.count("signals")
             if (code := container.wait()) != 0:
-                report.fail(f"{number.name} ends it with {code}")
+                report.fail(f"{one.name} ends it with {code}")
+
+
+def check_zombies_are_seen(report: Report) -> None:
+    """A control: a process 1 that does not take in its child."""
+    with own_folder() as folder:
+        careless = GatewayContainer(folder / "data", program=LEAVES_A_ZOMBIE).start()
+        try:
+            if _wait_until(lambda: [one for _, one in children(careless.pid)] == ["Z"]):
+                report.fail("a zombie is left")
+        finally:
+            careless.kill()
 
 
 def run(seed: int) -> Report:
@@ -294,4 +308,6 @@ def run(seed: int) -> Report:
     control = Report("control", seed)
     check_full(control, OLD_CHECK)
     report.expect_alarm(control, f"{FULL}: the image's health check says healthy")
+    check_zombies_are_seen(control)
+    report.expect_alarm(control, "a zombie is left")
     return report
