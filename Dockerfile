@@ -39,7 +39,6 @@ ENV PATH=/opt/kgw/bin \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
     KGW_LISTENERS=0.0.0.0:9092 \
-    KGW_LOG_DIRS=/var/lib/kgw \
     KGW_ADMIN_LISTENERS=127.0.0.1:9644
 USER 10001:10001
 WORKDIR /var/lib/kgw
@@ -49,7 +48,7 @@ STOPSIGNAL SIGTERM
 # Asks the admin side whether it is ready; no shell, no other tool.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s \
     CMD ["python", "-m", "kgw.admin.probe"]
-ENTRYPOINT ["kgw", "serve"]
+ENTRYPOINT ["kgw", "serve", "--data-dir", "/var/lib/kgw"]
 # Last, so that a commit that changes nothing else changes nothing above it.
 ARG KGW_COMMIT=""
 ARG KGW_VERSION=0.1.0

@@ -171,7 +171,9 @@ def main(environment: Path, target: Path) -> None:
     library = Path(sysconfig.get_path("stdlib"))
     root.add_tree(library, LEFT_OUT)
     root.add_tree(environment, LEFT_OUT_OF_ENVIRONMENT)
-    interpreter = (environment / "bin" / "python").readlink()
+    interpreter = environment / "bin" / "python"
+    while interpreter.is_relative_to(environment):
+        interpreter = interpreter.parent / interpreter.readlink()
     root.add_file(interpreter)
     libraries = root.add_libraries()
     root.add_packages([*libraries, interpreter.resolve(), library / "os.py"])
@@ -182,7 +184,7 @@ def main(environment: Path, target: Path) -> None:
         place.write_text(text)
     for name, mode in (("dev", 0o755), ("proc", 0o755), ("sys", 0o755), ("tmp", 0o1777)):
         place = root.place_of(Path("/", name))
-        place.mkdir()
+        place.mkdir(exist_ok=True)
         place.chmod(mode)
     # Where libraries are that the loader would not look for by itself.
     folders = sorted({str(path.parent.resolve()) for path in libraries})

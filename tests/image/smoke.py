@@ -65,9 +65,9 @@ def check_rights(report: Report) -> None:
         for problem in process_problems(container.facts(), oci.MEMORY_BYTES):
             report.fail(f"process: {problem}")
         _expect(report, container, "kgw doctor", True, "kgw", "doctor")
-        _expect(
-            report, container, "its health check", True, *container.image.config.health.test[1:]
-        )  # type: ignore[union-attr]
+        report.count("programs")
+        if not container.is_healthy():
+            report.fail("its health check does not work in there")
         _expect(report, container, "a write to the root", False, *_python("open('/x', 'w')"))
         _expect(report, container, "a write to /tmp", True, *_python("open('/tmp/x', 'w')"))
         _expect(report, container, "a shell", False, "sh", "-c", "true")

@@ -36,11 +36,11 @@ SLOW_COMPACTION = {
 """So that its process is there long enough to be seen."""
 OLD_CHECK = ("CMD", "kgw", "doctor", "--json")
 """A control: a health check that asks Kafka's port, and knows nothing of a full disk."""
-LEAVES_A_ZOMBIE = (
-    *("python", "-c"),
+_FORKS = (
     "import os, time; print('ready listeners=x:1', flush=True); os.fork() or os._exit(0); "
-    "time.sleep(60)",
+    "time.sleep(60)"
 )
+LEAVES_A_ZOMBIE = ("python", "-c", _FORKS)
 READ_BYTES_PER_S = 4 << 20
 """Of a disk so slow that a recovery can be watched."""
 TAIL_RECORDS = 400

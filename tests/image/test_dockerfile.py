@@ -70,7 +70,8 @@ class TestTheProjects:
     def test_last_stage(self, stages: list[Stage]) -> None:
         """It runs `kgw serve` as 10001, is stopped with SIGTERM, and keeps its data in a volume."""
         last = stages[1]
-        assert [("kgw", "serve")] == [one.program for one in last.of("ENTRYPOINT")]
+        program = ("kgw", "serve", "--data-dir", "/var/lib/kgw")
+        assert [program] == [one.program for one in last.of("ENTRYPOINT")]
         assert [] == last.of("CMD")
         assert ["10001:10001"] == [one.words for one in last.of("USER")]
         assert ["SIGTERM"] == [one.words for one in last.of("STOPSIGNAL")]
@@ -84,7 +85,6 @@ class TestTheProjects:
         }
         config = load_config(environ=given)
         assert () == config.warnings
-        assert "/var/lib/kgw" == config.data_dir
         assert [("0.0.0.0", 9092)] == [(one.host, one.port) for one in config.bound_listeners]
         assert DEFAULT_LISTENER == given[environment_name("kgw.admin.listeners")]
 

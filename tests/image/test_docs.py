@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import pytest
 
-from kgw.cli.main import main
 from kgw.cli.serve import serve
 from kgw.config.load import load_config
+from tests.cli.test_main import LEAVES
 from tests.image import smoke
 from tests.image.building import ROOT
 from tests.image.dockerfile import parse_stages
@@ -73,7 +73,8 @@ SERVING = [one for one in RUNS if one.image == "kgw" and not one.entrypoint]
 
 
 def test_the_page_has_commands() -> None:
-    """Two of them serve, one runs another command of kgw, one makes a copy."""
+    """Two of them serve, one runs another command of kgw, one makes a copy; two are run inside."""
+    assert 3 == len(OTHERS)
     assert [2, 4] == [len(SERVING), len(RUNS)]
     assert set() == {one.image for one in RUNS} - IMAGES
 
@@ -103,29 +104,16 @@ def test_two_listeners_are_those_that_are_tried() -> None:
     assert smoke.TWO_LISTENERS == SERVING[1].environment
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        [*one.arguments] if one.entrypoint == "kgw" else None
-        for one in RUNS
-        if one.image == "kgw" and one.entrypoint
-    ]
-    + [
-        words[words.index("kgw") + 2 :]
-        for words in COMMANDS
-        if words[:4] == ["docker", "exec", "kgw", "kgw"]
-    ],
-    ids=" ".join,
-)
+OTHERS = [list(run.arguments) for run in RUNS if run.entrypoint == "kgw"] + [
+    words[4:] for words in COMMANDS if words[:4] == ["docker", "exec", "kgw", "kgw"]
+]
+
+
+@pytest.mark.parametrize("words", OTHERS, ids=" ".join)
 def test_other_commands(words: list[str]) -> None:
     """They are commands of kgw, with arguments that it takes."""
-    command, context = main, None
-    while hasattr(command, "get_command"):
-        context = command.make_context(words[0] if context else "kgw", [*words], context)
-        found = command.get_command(context, words[0])
-        assert found is not None
-        command, words = found, words[1:]
-    command.make_context(words[0] if words else "", list(words), context)
+    (path, command) = next(one for one in LEAVES if words[: len(one[0])] == list(one[0]))
+    command.make_context(path[-1], words[len(path) :])
 
 
 def test_options_of_the_script() -> None:

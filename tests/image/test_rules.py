@@ -41,7 +41,7 @@ GOOD = ImageConfig(
     },
     health=HEALTH,
 )
-DOCUMENT = {
+DOCUMENT: dict[str, Any] = {
     "User": "10001:10001",
     "Env": ["PATH=/opt/kgw/bin"],
     "Entrypoint": ["kgw", "serve"],
