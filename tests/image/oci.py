@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 MEMORY_BYTES = 256 << 20
 TMPFS_BYTES = 16 << 20
 PIDS = 256
-PROCESSOR_PERIOD_US = 100_000
 # What Docker hides of the kernel, and what it lets nobody write.
 MASKED = (
     *("/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/sched_debug"),
@@ -63,7 +62,6 @@ def runtime_spec(
     limits = limits or Limits()
     hardening = hardening or Hardening()
     ids = hardening.user or tuple(map(int, config.user.split(":")))
-    # cgroup: what Docker shows of it, so that a program finds its own limit.
     bind = {"type": "bind", "source": volume, "options": ["rbind", "rw", "nosuid", "nodev"]}
     mounts = [
         _mount("/proc", "proc"),
@@ -71,6 +69,7 @@ def runtime_spec(
         _mount("/dev/pts", "devpts", "nosuid", "noexec", "newinstance", "ptmxmode=0666"),
         _mount("/dev/shm", "tmpfs", "nosuid", "noexec", "nodev", "mode=1777", "size=65536k"),
         _mount("/sys", "sysfs", "nosuid", "noexec", "nodev", "ro"),
+        # As Docker shows it, so that a program finds its own limit.
         _mount("/sys/fs/cgroup", "cgroup", "nosuid", "noexec", "nodev", "relatime", "ro"),
         _mount("/tmp", "tmpfs", "nosuid", "nodev", "mode=1777", f"size={TMPFS_BYTES}"),
         {"destination": config.volumes[0], **bind},

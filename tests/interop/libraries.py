@@ -64,7 +64,7 @@ EMBEDDED, SEAWEEDMQ, IMAGE = "embedded", "seaweedmq", "image"
 BACKEND = os.environ.get("INTEROP_BACKEND", EMBEDDED)
 """Where gateways keep their records in tests that do not say where.
 
-"image" stands for directories of containers, for scripts/image.
+"image" stands for volumes of containers, for scripts/image.
 """
 ON_BOTH = pytest.mark.parametrize("backend", [EMBEDDED, SEAWEEDMQ], indirect=True, scope="session")
 """Marks what is tried with a real SeaweedFS in the short run, too."""
@@ -108,15 +108,13 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def new_gateway(backend: str, request: pytest.FixtureRequest) -> NewGateway:
-    """Return what makes gateways over data directories, or over namespaces of one SeaweedFS."""
-    if backend == EMBEDDED:
-        if BACKEND != IMAGE:
-            return GatewayProcess
-        backend = IMAGE
-    if backend == IMAGE:
+    """Return what makes gateways over data directories, volumes, or namespaces of a SeaweedFS."""
+    if backend != SEAWEEDMQ and BACKEND == IMAGE:
         from tests.image.container import contain
 
         return contain
+    if backend == EMBEDDED:
+        return GatewayProcess
     seaweedfs: Cluster = request.getfixturevalue("seaweedfs")
 
     def make(data_dir: Path, *settings: str, command: Sequence[str] = SERVE) -> GatewayProcess:
