@@ -148,6 +148,20 @@ class TestProcess:
                     assert b"HTTP/1.1 " + status == client.recv(4096)[:12]
             serving.process.kill()
 
+    def test_stopped_before_it_serves(self) -> None:
+        """As process 1, SIGTERM ends it with 0 from the beginning, where others need no handler."""
+        program = (
+            "import os, signal, kgw.__main__, kgw.cli.main\n"
+            "here = os.getpid()\n"
+            "kgw.cli.main.main = lambda **_: (os.kill(here, signal.SIGTERM), print('it goes on'))\n"
+            "os.getpid = lambda: {pid}\n"
+            "kgw.__main__.run()\n"
+        )
+        for pid, code in (("1", 0), ("here", -signal.SIGTERM)):
+            command = [sys.executable, "-c", program.format(pid=pid)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert (code, "") == (done.returncode, done.stdout)
+
     def test_lag_survives_a_kill(self, tmp_path: Path, start: list[Serving]) -> None:
         """Positions and the history of lag are there again after kill -9."""
         arguments = ["--json", "--listen", "127.0.0.1:0"]

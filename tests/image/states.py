@@ -10,6 +10,7 @@ import os
 import signal
 import struct
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,8 @@ READ_BYTES_PER_S = 4 << 20
 """Of a disk so slow that a recovery can be watched."""
 TAIL_RECORDS = 400
 TAIL_BYTES = 16_000
+ENDS_OF_A_START = {signal.SIGTERM: (0,), signal.SIGINT: (0, 1, 130)}
+"""Exit codes; Python's own handler of SIGINT is there before any of kgw's."""
 SHUT_DOWN_EXT4 = 0x8004587D
 """EXT4_IOC_SHUTDOWN: from then on every call fails, as on a disk that was pulled."""
 SHUT_DOWN_AT_ONCE = 2
@@ -259,6 +262,17 @@ async def _make_work_for_compaction(address: tuple[str, int], topic: str) -> Non
             await client.produce(topic, 0, batch.buffer)
 
 
+def _is_caught(container: GatewayContainer, number: signal.Signals) -> bool:
+    """Whether process 1 has a handler for a signal: without one the kernel drops it."""
+    try:
+        status = Path(f"/proc/{container.pid}/status").read_text()
+    except (OSError, ValueError):
+        return False
+    program = Path(f"/proc/{container.pid}/cmdline").read_bytes()
+    caught = int(status.partition("SigCgt:")[2].split()[0], 16)
+    return b"kgw" in program and bool(caught >> (number - 1) & 1)
+
+
 def check_process_one(report: Report) -> None:
     """Process 1 takes in children that end or are killed, and hears SIGINT and SIGTERM."""
     with own_folder() as folder:
@@ -279,6 +293,13 @@ def check_process_one(report: Report) -> None:
                     report.fail(f"children are left: {children(container.pid)}")
         report.require("children_killed", 1)
         for one in (signal.SIGTERM, signal.SIGINT):
+            container.begin_to_start()
+            if not _wait_until(partial(_is_caught, container, one)):
+                report.fail(f"{one.name} is not listened for")
+            container.signal(one)
+            report.count("signals_during_start")
+            if (code := container.wait()) not in ENDS_OF_A_START[one]:
+                report.fail(f"during its start {one.name} ends it with {code}")
             container.start()
             container.signal(one)
             report.count("signals")
