@@ -142,6 +142,8 @@ def check(names: list[str], seed: int) -> bool:
     """Run campaigns, say what came of them, and write the summary. False where one has failed."""
     building.check_tools()
     building.load()
+    # Of a run that was killed.
+    remove_left_over()
     began_s = time.monotonic()
     reports = {}
     for name in names:
