@@ -13,7 +13,7 @@ import resource
 import signal
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kgw.testing.process import SERVE, GatewayProcess
 from tests.image import oci
@@ -48,21 +48,37 @@ def seccomp() -> dict[str, Any] | None:
     return oci.seccomp_of(json.loads(SECCOMP.read_text()), ARCHITECTURES.get(machine, machine))
 
 
+class MemoryGroup(NamedTuple):
+    """Where the control group of memory is, below the place where groups are mounted."""
+
+    path: str
+    is_first_version: bool
+
+
+def memory_group(said: str) -> MemoryGroup:
+    """Return that of a process, by its `/proc/PID/cgroup`.
+
+    Where both versions are mounted, memory is usually of the first. Raises ValueError where there
+    is neither.
+    """
+    lines = [line.split(":", 2) for line in said.splitlines()]
+    for _, controllers, path in lines:
+        if "memory" in controllers.split(","):
+            return MemoryGroup(f"memory{path}", is_first_version=True)
+    for number, _, path in lines:
+        if number == "0":
+            return MemoryGroup(path.lstrip("/"), is_first_version=False)
+    raise ValueError("no control group limits memory")
+
+
 class Cgroup:
     """The control group of a process, of whichever version: what it may use and has used."""
 
     def __init__(self, pid: int) -> None:
         """Find it. Raises OSError when there is no such process."""
-        self._memory = CGROUPS
-        self._is_first_version = False
-        for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
-            number, controllers, path = line.split(":", 2)
-            if "memory" in controllers.split(","):
-                self._memory = CGROUPS / "memory" / path.lstrip("/")
-                self._is_first_version = True
-                return
-            if number == "0":
-                self._memory = CGROUPS / path.lstrip("/")
+        group = memory_group(Path(f"/proc/{pid}/cgroup").read_text())
+        self._memory = CGROUPS / group.path
+        self._is_first_version = group.is_first_version
 
     def _number(self, first: str, second: str) -> int:
         name = first if self._is_first_version else second

@@ -265,11 +265,12 @@ async def _make_work_for_compaction(address: tuple[str, int], topic: str) -> Non
 def _is_caught(container: GatewayContainer, number: signal.Signals) -> bool:
     """Whether process 1 has a handler for a signal: without one the kernel drops it."""
     try:
-        status = Path(f"/proc/{container.pid}/status").read_text()
+        folder = Path(f"/proc/{container.pid}")
+        program = (folder / "cmdline").read_bytes()
+        said = (folder / "status").read_text()
     except (OSError, ValueError):
         return False
-    program = Path(f"/proc/{container.pid}/cmdline").read_bytes()
-    caught = int(status.partition("SigCgt:")[2].split()[0], 16)
+    caught = int(said.partition("SigCgt:")[2].split()[0], 16)
     return b"kgw" in program and bool(caught >> (number - 1) & 1)
 
 
