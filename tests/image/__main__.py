@@ -16,13 +16,14 @@ import tarfile
 import tempfile
 import time
 from pathlib import Path
+from secrets import token_hex
 from statistics import median
 from typing import TYPE_CHECKING
 
 from tests.campaigns.support import Report
 from tests.hostile.drains import DRAIN_S, stop_under_load
 from tests.image import building, smoke, states
-from tests.image.container import GatewayContainer, remove_left_over
+from tests.image.container import PROOF, GatewayContainer, remove_left_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 STOPS = 50
 STARTS = 11
 LOOKS = 20
-INSIDE = "KGW_IMAGE_NAMESPACES"
 SUMMARY = building.PLACE / "check.json"
 IGNORES_SIGTERM = (
     *("python", "-c"),
@@ -177,7 +177,7 @@ def check(names: list[str], seed: int) -> bool:
 
 def in_namespaces() -> None:
     """Go on in namespaces of their own: network, mounts, processes. Returns once there."""
-    if os.environ.get(INSIDE):
+    if os.environ.get(PROOF):
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
         return
     command = [
@@ -185,7 +185,7 @@ def in_namespaces() -> None:
         *("--pid", "--fork", "--kill-child", "--mount-proc"),
         *(sys.executable, "-m", "tests.image", *sys.argv[1:]),
     ]
-    done = subprocess.run(command, env={**os.environ, INSIDE: "1"}, check=False)
+    done = subprocess.run(command, env={**os.environ, PROOF: token_hex(4)}, check=False)
     sys.exit(done.returncode)
 
 
@@ -205,7 +205,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     try:
-        if not os.environ.get(INSIDE):
+        if not os.environ.get(PROOF):
             if arguments.install:
                 building.install()
             image = building.build(arguments.base)

@@ -5,7 +5,6 @@ Whoever uses it is in a network namespace and a mount namespace of its own; see 
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import platform
@@ -13,6 +12,7 @@ import resource
 import signal
 import subprocess
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kgw.testing.process import SERVE, GatewayProcess
@@ -33,11 +33,12 @@ LISTENER_PORT = 9092
 ADMIN_PORT = 9644
 PREFIX = "kgw-image-"
 """How the names of its containers and control groups begin."""
+PROOF = "KGW_IMAGE_PROOF"
+"""The variable with the name of one proof: others may run beside it."""
 STATE = Path("/run/kgw-image")
 ENDS_WITHIN_S = 30.0
 DESCRIPTORS = min(20_000, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 USUAL_LIMITS = oci.Limits(descriptors=DESCRIPTORS)
-_numbers = itertools.count()
 
 
 def seccomp() -> dict[str, Any] | None:
@@ -145,7 +146,7 @@ class GatewayContainer(GatewayProcess):
     def begin_to_start(self) -> None:
         """Start it and return at once."""
         self._make_volume()
-        self.name = f"{PREFIX}{os.getpid()}-{next(_numbers)}"
+        self.name = _own_prefix() + token_hex(4)
         arguments: list[str] = []
         if not self._as_shipped:
             arguments = ["--listen", f"0.0.0.0:{self.port}"]
@@ -272,11 +273,16 @@ def contain(data_dir: Path, *settings: str, command: Sequence[str] = SERVE) -> G
 
 
 def remove_left_over() -> list[str]:
-    """Remove control groups without a process; return those that still have one."""
+    """Remove control groups that nobody uses; return those of this proof that are still used."""
     left = []
     for folder in sorted(CGROUPS.glob(f"**/{PREFIX}*")):
-        if (folder / "cgroup.procs").read_text():
-            left.append(str(folder))
-        else:
+        try:
             folder.rmdir()
+        except OSError:
+            if folder.name.startswith(_own_prefix()):
+                left.append(str(folder))
     return left
+
+
+def _own_prefix() -> str:
+    return f"{PREFIX}{os.environ.get(PROOF, 'alone')}-"

@@ -21,7 +21,7 @@ from tests.campaigns.support import Report
 from tests.handlers.support import batch, produce_request
 from tests.hostile import attacks, drains
 from tests.image import oci
-from tests.image.building import ROOT, load
+from tests.image.building import PLACE, ROOT, load
 from tests.image.container import DESCRIPTORS, GatewayContainer
 from tests.image.rules import config_problems, process_problems, read_facts, root_problems
 
@@ -166,6 +166,7 @@ def check_libraries(report: Report) -> None:
         text=True,
         check=False,
     )
+    (PLACE / "libraries.log").write_text(done.stdout + done.stderr)
     last = done.stdout.strip().splitlines()[-1:] or [done.stderr[-300:]]
     for number, word in zip(last[0].split()[::2], last[0].split()[1::2], strict=False):
         if number.isdecimal():
@@ -173,7 +174,9 @@ def check_libraries(report: Report) -> None:
     report.require("library_tests_passed", 90)
     if done.returncode:
         named = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-        report.fail(f"client libraries: {last[0]}; {'; '.join(named)[:2000]}")
+        report.fail(
+            f"client libraries: {last[0]}; {'; '.join(named)}; see {PLACE / 'libraries.log'}"
+        )
 
 
 class Burst(NamedTuple):
