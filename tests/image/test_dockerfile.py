@@ -118,3 +118,18 @@ class TestTheProjects:
         assert "*" in lines
         assert copied == {line[1:] for line in lines if line.startswith("!")}
         assert copied | {"Dockerfile", ".dockerignore"} == set(INPUTS)
+
+    def test_what_is_installed(self) -> None:
+        """What runs has the versions of the environment that builds, and nothing that builds."""
+        run, image = (
+            {
+                line.split(" ", 1)[0]
+                for line in (ROOT / "requirements" / f"{name}.txt").read_text().splitlines()
+                if "==" in line
+            }
+            for name in ("run", "image")
+        )
+        assert set() == image - run
+        tools = (ROOT / "requirements" / "build.in").read_text().splitlines()
+        names = {line.split("<")[0] for line in tools if not line.startswith("#")}
+        assert set() == names & {line.split("==")[0] for line in image}
