@@ -9,6 +9,7 @@ import json
 import os
 import platform
 import resource
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -35,7 +36,6 @@ PREFIX = "kgw-image-"
 """How the names of its containers and control groups begin."""
 PROOF = "KGW_IMAGE_PROOF"
 """The variable with the name of one proof: others may run beside it."""
-STATE = Path("/run/kgw-image")
 ENDS_WITHIN_S = 30.0
 DESCRIPTORS = min(20_000, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 USUAL_LIMITS = oci.Limits(descriptors=DESCRIPTORS)
@@ -259,7 +259,7 @@ class GatewayContainer(GatewayProcess):
             self.data_dir.chmod(status.st_mode & 0o7777)
 
     def _runtime(self, *arguments: str) -> list[str]:
-        return ["runc", "--root", str(STATE), *arguments]
+        return ["runc", "--root", str(_state()), *arguments]
 
 
 def contain(data_dir: Path, *settings: str, command: Sequence[str] = SERVE) -> GatewayContainer:
@@ -275,6 +275,7 @@ def contain(data_dir: Path, *settings: str, command: Sequence[str] = SERVE) -> G
 def remove_left_over() -> list[str]:
     """Remove control groups that nobody uses; return those of this proof that are still used."""
     left = []
+    shutil.rmtree(_state(), ignore_errors=True)
     for folder in sorted(CGROUPS.glob(f"**/{PREFIX}*")):
         try:
             folder.rmdir()
@@ -282,6 +283,11 @@ def remove_left_over() -> list[str]:
             if folder.name.startswith(_own_prefix()):
                 left.append(str(folder))
     return left
+
+
+def _state() -> Path:
+    """Where the runtime keeps what it knows of this proof; another may have been killed."""
+    return Path("/run", f"{_own_prefix()}state")
 
 
 def _own_prefix() -> str:
