@@ -1,6 +1,9 @@
 """`python -m kgw`, and what the `kgw` command runs."""
 
 import gc
+import os
+import signal
+import sys
 
 START_GARBAGE_THRESHOLD = 50_000
 
@@ -10,6 +13,10 @@ def run() -> None:
     # Modules are many objects and no garbage: looking for it was a tenth of a start. The server
     # sets what suits it once it answers.
     gc.set_threshold(START_GARBAGE_THRESHOLD)
+    if os.getpid() == 1:
+        # In a container. Until the server listens for signals, which it does before it opens
+        # anything, the kernel would drop those that process 1 has no handler for.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     from kgw.cli.main import main
 
     main(prog_name="kgw")

@@ -44,6 +44,9 @@ IMPORTED_SOON = (
 """What the first clients need and no start does: their requests should not wait for it."""
 IMPORTED_AFTER_S = 0.2
 
+STARTS_WITHIN_S = 0.5
+"""A start that lasts longer has much to recover: the admin side does not wait for its end."""
+
 EXIT_SECOND_SIGNAL = 130
 _TOLD_BY_A_SERVICE_MANAGER = ("NOTIFY_SOCKET", "LISTEN_FDS")
 
@@ -209,15 +212,25 @@ class _Process:
         """
         starting = asyncio.ensure_future(gateway.start())
         standby = asyncio.ensure_future(self._standby.wait())
-        await asyncio.wait((starting, standby), return_when=asyncio.FIRST_COMPLETED)
-        if not standby.done():
-            standby.cancel()
-        elif not starting.done():
+        await asyncio.wait(
+            (starting, standby), timeout=STARTS_WITHIN_S, return_when=asyncio.FIRST_COMPLETED
+        )
+        if not starting.done():
+            # Probes learn that it lives, and that it is not ready.
             await self._open_admin(gateway)
             if self._admin is not None:
                 await self._admin.start()
             if self._exporter is not None:
                 self._exporter.start()
+            _log.debug(
+                "still opening what is kept",
+                data=self._config.backend_url,
+                admin=",".join(map(str, self._admin_listeners)),
+            )
+            await asyncio.wait((starting, standby), return_when=asyncio.FIRST_COMPLETED)
+        if not standby.done():
+            standby.cancel()
+        elif not starting.done():
             _log.info(
                 "standing by: another server leads, or has not said that it does not",
                 data=self._config.backend_url,

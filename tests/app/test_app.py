@@ -130,6 +130,38 @@ class TestProcess:
         events = [json.loads(one)["event"] for one in errors.splitlines()]
         assert ["ready", "stopping", "stopped"] == events
 
+    def test_admin_listener_during_a_long_start(self, tmp_path: Path, start: list[Serving]) -> None:
+        """What takes long to open is not waited for: it lives, and is not ready."""
+        with closing(socket.create_server(("127.0.0.1", 0))) as silent:
+            state = f"postgresql://kgw@127.0.0.1:{silent.getsockname()[1]}/kgw"
+            arguments = ["--set", f"kgw.state.url={state}", "--set", "kgw.log.level=debug"]
+            arguments += ["--set", "kgw.admin.listeners=127.0.0.1:0"]
+            start.append(serving := Serving(tmp_path / "data", *arguments))
+            assert serving.process.stderr is not None
+            events = map(json.loads, serving.process.stderr)
+            said = next(one for one in events if one["event"].startswith("still opening"))
+            port = int(said["admin"].rpartition(":")[2])
+            expected = {"health/live": b"200", "health/ready": b"503", "api/v1/lag": b"503"}
+            for path, status in expected.items():
+                with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+                    client.sendall(f"GET /{path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+                    assert b"HTTP/1.1 " + status == client.recv(4096)[:12]
+            serving.process.kill()
+
+    def test_stopped_before_it_serves(self) -> None:
+        """As process 1, SIGTERM ends it with 0 from the beginning, where others need no handler."""
+        program = (
+            "import os, signal, kgw.__main__, kgw.cli.main\n"
+            "here = os.getpid()\n"
+            "kgw.cli.main.main = lambda **_: (os.kill(here, signal.SIGTERM), print('it goes on'))\n"
+            "os.getpid = lambda: {pid}\n"
+            "kgw.__main__.run()\n"
+        )
+        for pid, code in (("1", 0), ("here", -signal.SIGTERM)):
+            command = [sys.executable, "-c", program.format(pid=pid)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert (code, "") == (done.returncode, done.stdout)
+
     def test_lag_survives_a_kill(self, tmp_path: Path, start: list[Serving]) -> None:
         """Positions and the history of lag are there again after kill -9."""
         arguments = ["--json", "--listen", "127.0.0.1:0"]

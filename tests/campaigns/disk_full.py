@@ -80,14 +80,14 @@ def may_mount() -> bool:
 
 
 @contextmanager
-def small_disk(report: Report) -> Iterator[Path]:
-    """Mount a file system of a few megabytes."""
+def small_disk(report: Report, size_bytes: int = DISK_BYTES) -> Iterator[Path]:
+    """Mount a file system of a few megabytes, or of another size."""
     with tempfile.TemporaryDirectory() as parent:
         image, directory = Path(parent) / "image", Path(parent) / "disk"
         directory.mkdir()
-        kind = "ext4" if _mount_ext4(image, directory) else "tmpfs"
+        kind = "ext4" if _mount_ext4(image, directory, size_bytes) else "tmpfs"
         if kind == "tmpfs":
-            options = f"size={DISK_BYTES},mode=0700"
+            options = f"size={size_bytes},mode=0700"
             subprocess.run(["mount", "-t", kind, "-o", options, kind, directory], check=True)
         report.count(f"disks: {kind}")
         try:
@@ -96,10 +96,10 @@ def small_disk(report: Report) -> Iterator[Path]:
             subprocess.run(["umount", "-l", directory], check=True)
 
 
-def _mount_ext4(image: Path, directory: Path) -> bool:
+def _mount_ext4(image: Path, directory: Path, size_bytes: int) -> bool:
     """Mount an ext4 that lies in a file; False where the system does not let one."""
     with image.open("wb") as file:
-        file.truncate(DISK_BYTES + EXT4_BYTES)
+        file.truncate(size_bytes + EXT4_BYTES)
     make = ["mkfs.ext4", "-q", "-F", "-m", "0", str(image)]
     mount = ["mount", "-t", "ext4", "-o", "loop", str(image), str(directory)]
     try:

@@ -2,82 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.errors import ErrorCode
-from kgw.protocol.framing import decode_response, request_frame
-from kgw.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kgw.testing.process import GatewayProcess
-from tests.handlers.support import batch, fetch_request, produce_request
-from tests.hostile import attacks
+from tests.hostile.drains import DRAIN_S, stop_under_load
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kgw.protocol.schema import Request
-
 pytestmark = [pytest.mark.slow]
-
-PRODUCERS = 4
-POLLS = 20
-DRAIN_S = 10.0
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-async def answer(streams: Streams, api_key: int, version: int) -> Any:
-    """Return the next response; raises IncompleteReadError when the connection has ended."""
-    size = int.from_bytes(await streams[0].readexactly(4), "big")
-    return decode_response(await streams[0].readexactly(size), api_key, version)[1]
-
-
-async def ask(streams: Streams, request: Request, version: int) -> Any:
-    """Send a request and return its response."""
-    streams[1].write(b"".join(request_frame(request, version, 7, "drain")))
-    return await answer(streams, request.api_key, version)
-
-
-async def high_watermark(address: attacks.Address) -> int:
-    """Return where the log of orders ends, creating both topics where they are missing."""
-    async with attacks.connected(address) as streams:
-        names = [MetadataRequestTopic(name=name) for name in ("orders", "quiet")]
-        await ask(streams, MetadataRequest(topics=names), 4)
-        end = await ask(streams, fetch_request(0, max_wait_ms=0, max_bytes=1), 11)
-        return int(end.responses[0].partitions[0].high_watermark)
-
-
-async def produce_until_closed(address: attacks.Address, value: bytes) -> list[int]:
-    """Keep five one-record requests in flight; return the offsets that were acknowledged."""
-    offsets: list[int] = []
-    request = produce_request(batch(value))
-    frame = b"".join(request_frame(request, 9, 7, "drain"))
-    async with attacks.connected(address) as streams:
-        streams[1].write(frame * 5)
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                response = await answer(streams, request.api_key, 9)
-                partition = response.responses[0].partition_responses[0]
-                assert ErrorCode.NONE == partition.error_code
-                offsets.append(partition.base_offset)
-                streams[1].write(frame)
-    return offsets
-
-
-async def poll_until_closed(address: attacks.Address) -> int:
-    """Begin a long poll of an empty partition; return how many answers came before the end."""
-    async with attacks.connected(address) as streams:
-        request = fetch_request(name="quiet", max_wait_ms=60_000)
-        streams[1].write(b"".join(request_frame(request, 11, 7, "drain")))
-        answers = 0
-        with contextlib.suppress(asyncio.IncompleteReadError):
-            while True:
-                await answer(streams, request.api_key, 11)
-                answers += 1
-        return answers
 
 
 @pytest.mark.parametrize(
@@ -89,32 +24,6 @@ async def poll_until_closed(address: attacks.Address) -> int:
 )
 async def test_sigterm_under_load(tmp_path: Path, stops: int) -> None:
     """K2: exit 0 within ten seconds, everybody's connection ended, nothing acknowledged lost."""
-    gateway = GatewayProcess(tmp_path / "data")
-    acknowledged: set[int] = set()
-    longest_s = 0.0
-    for _ in range(stops):
-        gateway.start()
-        address = (gateway.host, gateway.port)
-        assert await high_watermark(address) > max(acknowledged, default=-1)
-        polls = [asyncio.ensure_future(poll_until_closed(address)) for _ in range(POLLS)]
-        producers = [
-            asyncio.ensure_future(produce_until_closed(address, b"%d" % index))
-            for index in range(PRODUCERS)
-        ]
-        await asyncio.sleep(0.3)
-        assert not any(one.done() for one in (*polls, *producers))
-        began = time.monotonic()
-        assert 0 == await asyncio.to_thread(gateway.stop)
-        longest_s = max(longest_s, time.monotonic() - began)
-        ended = await asyncio.gather(*polls)
-        assert max(ended) <= 1
-        for offsets in await asyncio.gather(*producers):
-            assert len(offsets) > 0
-            assert offsets == sorted(set(offsets))
-            assert not acknowledged & set(offsets)
-            acknowledged |= set(offsets)
-    gateway.start()
-    assert await high_watermark((gateway.host, gateway.port)) > max(acknowledged)
-    assert 0 == await asyncio.to_thread(gateway.stop)
-    print(f"{len(acknowledged)} records acknowledged, {longest_s:.2f} s for the longest stop")
-    assert longest_s <= DRAIN_S
+    drains = await stop_under_load(GatewayProcess(tmp_path / "data"), stops)
+    print(f"{drains.acknowledged} records acknowledged, {drains.longest_s:.2f} s, the longest stop")
+    assert drains.longest_s <= DRAIN_S

@@ -60,9 +60,12 @@ OTHERS = {
 # sarama takes the versions of all APIs from the server version that it is told: these are of 2017.
 OLD = {"sarama-0.11": go("sarama", "0.11.0.0")}
 
-EMBEDDED, SEAWEEDMQ = "embedded", "seaweedmq"
+EMBEDDED, SEAWEEDMQ, IMAGE = "embedded", "seaweedmq", "image"
 BACKEND = os.environ.get("INTEROP_BACKEND", EMBEDDED)
-"""Where gateways keep their records in tests that do not say where."""
+"""Where gateways keep their records in tests that do not say where.
+
+"image" stands for volumes of containers, for scripts/image.
+"""
 ON_BOTH = pytest.mark.parametrize("backend", [EMBEDDED, SEAWEEDMQ], indirect=True, scope="session")
 """Marks what is tried with a real SeaweedFS in the short run, too."""
 
@@ -105,7 +108,11 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def new_gateway(backend: str, request: pytest.FixtureRequest) -> NewGateway:
-    """Return what makes gateways over data directories, or over namespaces of one SeaweedFS."""
+    """Return what makes gateways over data directories, volumes, or namespaces of a SeaweedFS."""
+    if backend != SEAWEEDMQ and BACKEND == IMAGE:
+        from tests.image.container import contain
+
+        return contain
     if backend == EMBEDDED:
         return GatewayProcess
     seaweedfs: Cluster = request.getfixturevalue("seaweedfs")

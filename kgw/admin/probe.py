@@ -1,0 +1,61 @@
+"""`python -m kgw.admin.probe`: is the gateway ready? The health check of the container image.
+
+It imports what asking takes and nothing else, as it runs every ten seconds.
+"""
+
+import os
+import socket
+import sys
+
+DEFAULT_LISTENER = "127.0.0.1:9644"
+PATH = "/health/ready"
+TIMEOUT_S = 4.0
+ANSWER_BYTES = 4096
+
+
+def admin_address(listeners: str) -> tuple[str, int]:
+    """Return host and port of the first of the admin listeners. Raises ValueError."""
+    first = listeners.split(",", 1)[0].strip().rsplit("://", 1)[-1]
+    host, _, port = first.rpartition(":")
+    if not port.isdecimal() or not 0 < int(port) < 65_536:
+        raise ValueError(f"KGW_ADMIN_LISTENERS={listeners}: the first has no HOST:PORT to ask")
+    host = host.strip("[]")
+    # What every address means here; the admin side answers to this name only.
+    return {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), int(port)  # noqa: S104
+
+
+def status_of(answer: bytes) -> int:
+    """Return the status of an HTTP answer. Raises ValueError where it is none."""
+    words = answer.split(b"\r\n", 1)[0].split(b" ")
+    if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
+        raise ValueError("what answers there speaks no HTTP")
+    return int(words[1])
+
+
+def ask(host: str, port: int) -> bytes:
+    """Return the answer to whether it is ready. Raises OSError."""
+    request = f"GET {PATH} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    answer = b""
+    with socket.create_connection((host, port), TIMEOUT_S) as connection:
+        connection.sendall(request.encode("ascii"))
+        while len(answer) < ANSWER_BYTES and (chunk := connection.recv(ANSWER_BYTES)):
+            answer += chunk
+    return answer
+
+
+def main() -> int:
+    """Return 0 where it is ready, else 1, and say in a line which."""
+    try:
+        host, port = admin_address(os.environ.get("KGW_ADMIN_LISTENERS", DEFAULT_LISTENER))
+        answer = ask(host, port)
+        status = status_of(answer)
+    except (OSError, ValueError) as error:
+        print(f"not ready: {error}")  # noqa: T201 - kept by the engine with the state
+        return 1
+    body = answer.partition(b"\r\n\r\n")[2].decode("utf-8", "replace").strip()
+    print(body or f"status {status}")  # noqa: T201 - kept by the engine with the state
+    return 0 if status == 200 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
