@@ -214,6 +214,7 @@ def main() -> None:
             in_namespaces()
         if arguments.measure:
             print(json.dumps(measure(), indent=1))
+            remove_left_over()
         if (arguments.check or arguments.only) and not check(
             arguments.only or sorted(CAMPAIGNS), arguments.seed
         ):
