@@ -168,6 +168,7 @@ ROWS = (
                 ),
             ),
             _per_second("Closed by the server", "kgw_connections_dropped_total", "reason"),
+            _per_second("Asked without the admin side's token", "kgw_admin_unauthorized_total"),
             Panel(
                 "Network",
                 "Bps",

@@ -35,7 +35,8 @@ NEEDED = {
 """Programs, and Debian's packages that have them."""
 INPUTS = (
     *("Dockerfile", ".dockerignore", "pyproject.toml", "hatch_build.py", "README.md", "LICENSE"),
-    *("requirements/run.txt", "requirements/image.txt", "scripts/image_root.py", "kgw"),
+    *("requirements/run.txt", "requirements/image.txt", "requirements/kgw.cdx.json"),
+    *("docs/reference/kgw.1", "scripts/image_root.py", "kgw"),
 )
 # What pip has to be told to reach its index from here.
 PIP_SETTINGS = ("index-url", "extra-index-url", "trusted-host", "timeout", "proxy")
