@@ -14,7 +14,7 @@ A connection sends one JSON object a line and gets one line for each:
     anything else is a line for the program, and the answer is the next line that the program writes
 
 What the program writes without being asked goes to standard output. SIGTERM and SIGINT end the
-program with SIGTERM, and then the agent with its exit code.
+program with SIGTERM, and then the agent with its exit code, or 128 and the signal that ended it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import signal
 import sys
 
@@ -63,11 +64,12 @@ class Agent:
         if process is None:
             return 0
         if process.returncode is None:
-            process.send_signal(number)
+            # What it has started, too: it has a session, and so a group, of its own.
+            os.killpg(process.pid, number)
             try:
                 await asyncio.wait_for(process.wait(), STOP_S)
             except TimeoutError:
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)
         code = await process.wait()
         if self._reading is not None:
             await self._reading
@@ -144,7 +146,7 @@ async def run(host: str, port: int, command: list[str]) -> int:
         server.close()
     finally:
         code = await agent.end(signal.SIGTERM)
-    return code
+    return code if code >= 0 else 128 - code
 
 
 def main() -> None:

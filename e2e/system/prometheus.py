@@ -1,0 +1,56 @@
+"""What Prometheus is told to scrape, and what it has seen."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+from urllib.request import urlopen
+
+from e2e.system.services import GATEWAYS
+
+if TYPE_CHECKING:
+    from e2e.system.site import Site
+
+_SEEN = "max_over_time(up[20m])"
+
+
+def configuration(site: Site) -> str:
+    """Return the configuration of a site: `e2e/prometheus.yaml` is that of the containers."""
+    jobs = "".join(
+        f"""
+  - job_name: {name}
+    static_configs:
+      - targets: ["{site.at(f"{name}.admin")}"]
+"""
+        for name in GATEWAYS
+    )
+    return f"""# Both gateways of the whole system, each as a job of its name, and the alert rules of deploy/.
+# Written by e2e/system/prometheus.py.
+global:
+  scrape_interval: 2s
+  evaluation_interval: 2s
+
+rule_files: ["{site.path("rules")}/alerts.y*ml"]
+
+scrape_configs:{jobs}"""
+
+
+def not_scraped(site: Site) -> list[str]:
+    """Return what is wrong with what Prometheus has seen: each gateway was up, and is."""
+    wrong = []
+    for query in (_SEEN, "up"):
+        seen = _query(site, query)
+        wrong += [
+            f"{query} of {name} is {seen.get(name, 'not there')}"
+            for name in GATEWAYS
+            if seen.get(name) != 1
+        ]
+    return wrong
+
+
+def _query(site: Site, query: str) -> dict[str, float]:
+    address = f"http://{site.at('prometheus.http')}/api/v1/query?{urlencode({'query': query})}"
+    with urlopen(address, timeout=10) as answer:  # noqa: S310 - http, as it says
+        found = json.load(answer)
+    return {one["metric"]["job"]: float(one["value"][1]) for one in found["data"]["result"]}
