@@ -40,6 +40,7 @@ class Agent:
         self._asked: asyncio.Future[str] | None = None
         self._turn = asyncio.Lock()
         self._reading: asyncio.Task[None] | None = None
+        self._connections = set[asyncio.StreamWriter]()
 
     async def start(self) -> None:
         """Start the program, unless it runs."""
@@ -77,6 +78,7 @@ class Agent:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer the lines of a connection until it ends."""
+        self._connections.add(writer)
         try:
             while line := await reader.readline():
                 writer.write((await self._answer(line.decode())).encode() + b"\n")
@@ -84,7 +86,13 @@ class Agent:
         except (ConnectionError, ValueError) as error:
             print(f"agent: {error}", file=sys.stderr, flush=True)
         finally:
+            self._connections.discard(writer)
             writer.close()
+
+    def hang_up(self) -> None:
+        """End all connections."""
+        for one in tuple(self._connections):
+            one.transport.abort()
 
     async def _answer(self, line: str) -> str:
         try:
@@ -144,6 +152,7 @@ async def run(host: str, port: int, command: list[str]) -> int:
         server = await asyncio.start_server(agent.serve, host, port, limit=LONGEST_LINE)
         await ended.wait()
         server.close()
+        agent.hang_up()
     finally:
         code = await agent.end(signal.SIGTERM)
     return code if code >= 0 else 128 - code

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from e2e.system.services import Service
 
 HEALTHY_S = 60.0
-STOP_S = 25.0
+STOP_S = 5.0
+"""All that they have written is removed, or was judged: a filer that takes longer is killed."""
 _LOOK_S = 0.1
 _PR_SET_PDEATHSIG = 1
 _LAST_LINES = 15

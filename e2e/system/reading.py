@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +30,12 @@ def read_topic(bootstrap: str, topic: str, starts: Mapping[int, int]) -> list[St
     ended: set[int] = set()
     with closing(_consumer(bootstrap)) as consumer:
         consumer.assign([TopicPartition(topic, *start) for start in starts.items()])
+        deadline = time.monotonic() + PATIENCE_S
         while ended != starts.keys():
-            messages = consumer.consume(10_000, PATIENCE_S)
-            if not messages:
+            messages = consumer.consume(1_000, 0.2)
+            if messages:
+                deadline = time.monotonic() + PATIENCE_S
+            elif time.monotonic() > deadline:
                 raise ReadingError(f"nothing came of {topic} for {PATIENCE_S:g} s")
             for message in messages:
                 if message.error() is None:
@@ -47,9 +51,15 @@ def record_at(bootstrap: str, topic: str, place: Place) -> Content:
     """Return the record at a place. Raises ReadingError."""
     with closing(_consumer(bootstrap)) as consumer:
         consumer.assign([TopicPartition(topic, *place)])
-        for message in consumer.consume(1, PATIENCE_S):
-            if message.error() is None and _stored(message).place == place:
-                return _stored(message).content
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            message = consumer.poll(0.5)
+            # An error may be that of a connection, which the library makes anew.
+            if message is not None and message.error() is None:
+                found = _stored(message)
+                if found.place == place:
+                    return found.content
+                break
     raise ReadingError(f"{topic} has nothing at {place}")
 
 

@@ -150,7 +150,7 @@ def _seaweedfs(site: Site) -> list[Service]:
         ),
         server(
             "volume",
-            [f"-dir={site.path('volume')}", masters, "-max=200", "-minFreeSpace=100MiB"],
+            [f"-dir={site.path('volume')}", masters, "-max=200", "-minFreeSpace=100MiB", "-preStopSeconds=1"],
             "/status",
             ["master"],
         ),

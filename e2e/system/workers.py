@@ -7,6 +7,7 @@ import base64
 import random
 import threading
 import time
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from e2e.system.driver import Driver, DriverError
@@ -230,17 +231,18 @@ class Copying(WithProgram):
         )
 
     def step(self) -> None:
-        places: list[Place] = []
+        read: set[Place] = set()
         until = time.monotonic() + 1
-        while time.monotonic() < until and len(places) < TRANSACTION_RECORDS:
+        while time.monotonic() < until and len(read) < TRANSACTION_RECORDS:
             answer = self.driver.ask("poll_members", members=[self.name], timeout_s=0.3)
-            places += [Place(*one) for one in answer["members"][self.name]["records"]]
-        if not places:
+            # A member that has joined anew since the last transaction reads the same once more.
+            read.update(Place(*one) for one in answer["members"][self.name]["records"])
+        if not read:
             return
+        places = sorted(read)
         contents = self._contents(places)
         self.driver.ask("begin", producer=self.name)
-        for partition in sorted({place.partition for place in places}):
-            of_partition = [place for place in places if place.partition == partition]
+        for partition, of_partition in groupby(places, lambda place: place.partition):
             self.driver.ask(
                 "produce",
                 bootstrap=self.bootstrap,

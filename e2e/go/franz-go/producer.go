@@ -25,7 +25,8 @@ func transactional(operation loop.Operation) []kgo.Opt {
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 	}
 	if operation.TransactionalID == "" {
-		return options
+		// The library's default is snappy, which not every library reads.
+		return append(options, kgo.ProducerBatchCompression(codecs["none"]))
 	}
 	return append(options,
 		kgo.TransactionalID(operation.TransactionalID),
