@@ -81,9 +81,7 @@ def main() -> int:
     print(verdict.table())
     is_right = verdict.is_good
     if arguments.control:
-        is_right = any(
-            one.startswith(checks.LOST) for row in verdict.rows for one in row.problems
-        )
+        is_right = any(one.startswith(checks.LOST) for row in verdict.rows for one in row.problems)
         print(f"The control {'was' if is_right else 'was NOT'} found to lose acknowledged records.")
     print(f"{time.monotonic() - began:.0f} s; the verdict is in {DIRECTORY / 'results' / VERDICT}")
     if not is_right:

@@ -19,7 +19,7 @@ def wrong_records(
     sent: Collection[bytes],
     stored: Sequence[Stored],
 ) -> list[str]:
-    """Every acknowledged record is at its offset with its bytes; none is there twice, none is new."""
+    """Each acknowledged record is at its offset with its bytes; nothing is there twice, or new."""
     found = {one.place: one.content for one in stored}
     wrong = []
     givers: dict[Place, str] = {}

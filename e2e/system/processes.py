@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
-import signal
 import socket
 import subprocess
 import time
@@ -21,10 +18,9 @@ if TYPE_CHECKING:
     from e2e.system.services import Service
 
 HEALTHY_S = 60.0
-STOP_S = 5.0
-"""All that they have written is removed, or was judged: a filer that takes longer is killed."""
+STOP_S = 30.0
+"""An agent gives its program 20 seconds."""
 _LOOK_S = 0.1
-_PR_SET_PDEATHSIG = 1
 _LAST_LINES = 15
 
 
@@ -37,7 +33,7 @@ class Processes:
 
     def __init__(self, logs: Path) -> None:
         self._logs = logs
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._running: dict[str, tuple[Service, subprocess.Popen[bytes]]] = {}
 
     def start(self, services: Sequence[Service]) -> None:
         """Start services in order, each once those that it needs are healthy.
@@ -57,12 +53,12 @@ class Processes:
                 self._wait(one)
 
     def stop(self) -> None:
-        """End all, the last one first; those that take too long are killed."""
-        for process in reversed(self._running.values()):
+        """End all, the last one first; one that takes too long is killed."""
+        for service, process in reversed(self._running.values()):
             if process.poll() is None:
-                process.terminate()
+                process.send_signal(service.ends_by)
         deadline = time.monotonic() + STOP_S
-        for process in reversed(self._running.values()):
+        for _, process in self._running.values():
             try:
                 process.wait(max(0.1, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
@@ -72,24 +68,26 @@ class Processes:
 
     def _spawn(self, service: Service) -> None:
         with (self._logs / f"{service.name}.log").open("ab") as log:
-            self._running[service.name] = subprocess.Popen(
-                service.command,
+            process = subprocess.Popen(
+                # Ends when this process does, however that ends.
+                ["setpriv", "--pdeathsig", "TERM", *service.command],
                 cwd=ROOT,
-                env={**os.environ, **service.environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 # Ctrl-C is for this process, which ends them in order.
                 start_new_session=True,
-                preexec_fn=_end_with_parent,
             )
+        self._running[service.name] = (service, process)
 
     def _wait(self, service: Service) -> None:
         deadline = time.monotonic() + HEALTHY_S
         while not is_healthy(service.healthy):
-            code = self._running[service.name].poll()
+            code = self._running[service.name][1].poll()
             if code is not None:
-                raise NotHealthyError(f"{service.name} has ended with {code}:\n{self._end(service)}")
+                raise NotHealthyError(
+                    f"{service.name} has ended with {code}:\n{self._end(service)}"
+                )
             if time.monotonic() > deadline:
                 raise NotHealthyError(
                     f"{service.name} was not healthy within {HEALTHY_S:g} s:\n{self._end(service)}"
@@ -117,8 +115,3 @@ def is_healthy(healthy: str) -> bool:
             connection.close()
     except (OSError, HTTPException):
         return False
-
-
-def _end_with_parent() -> None:
-    """Have the kernel end the new process when this one is gone, however it went."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

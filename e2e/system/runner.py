@@ -37,10 +37,8 @@ def run(
     verdict = Verdict()
     for gateway in gateways:
         began = time.monotonic()
-        told = Story(
-            site, gateway, plan or Plan(), results, lambda text, name=gateway: say(f"{name}: {text}")
-        ).tell()
-        verdict.rows += told
+        say(f"{gateway}: the story begins")
+        verdict.rows += Story(site, gateway, plan or Plan(), results, say).tell()
         verdict.seconds[gateway] = round(time.monotonic() - began, 1)
     if has_prometheus:
         try:

@@ -6,22 +6,21 @@ The twin starts these command lines as processes; `e2e/compose.yaml` has the sam
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import signal
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from e2e.system.site import COPYING, LANGUAGES
 from tests.seaweedfs.cluster import GRPC_ABOVE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from e2e.system.site import Site
 
 EMBEDDED, SEAWEEDMQ = "gateway", "gateway-seaweedmq"
 GATEWAYS = (EMBEDDED, SEAWEEDMQ)
 NAMESPACE = "kafka"
-
-_NO_ENVIRONMENT: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +34,8 @@ class Service:
     """`http://HOST:PORT/PATH` that answers with 200, or `HOST:PORT` that takes connections."""
     needs: Sequence[str] = ()
     """The services that must be healthy before this one is started."""
-    environment: Mapping[str, str] = field(default_factory=dict)
+    ends_by: signal.Signals = signal.SIGTERM
+    """What ends it when all is over."""
 
 
 def services(site: Site) -> list[Service]:
@@ -95,8 +95,6 @@ def _behind_agent(
         command=[*site.program("agent"), "--listen", site.listen(agent), "--", *program],
         healthy=healthy or site.at(agent),
         needs=needs,
-        # Drivers import from the checkout.
-        environment={"PYTHONUNBUFFERED": "1"},
     )
 
 
@@ -134,6 +132,8 @@ def _seaweedfs(site: Site) -> list[Service]:
             ],
             healthy=f"http://{site.at(place)}{path}",
             needs=needs,
+            # Asked to end, a filer takes 15 seconds.
+            ends_by=signal.SIGKILL,
         )
 
     masters = f"-master={site.at('master.http')}"
@@ -150,7 +150,10 @@ def _seaweedfs(site: Site) -> list[Service]:
         ),
         server(
             "volume",
-            [f"-dir={site.path('volume')}", masters, "-max=200", "-minFreeSpace=100MiB", "-preStopSeconds=1"],
+            [
+                *(f"-dir={site.path('volume')}", masters, "-max=200"),
+                *("-minFreeSpace=100MiB", "-preStopSeconds=1"),
+            ],
             "/status",
             ["master"],
         ),

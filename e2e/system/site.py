@@ -75,9 +75,9 @@ _CONTAINER_PROGRAMS: Mapping[str, Sequence[str]] = {
     "agent": ["python", "/opt/e2e/agent.py"],
     "weed": ["weed"],
     "prometheus": ["/bin/prometheus"],
-    "python": ["/opt/kgw/bin/python"],
+    "python": ["python"],
     "python-client": ["/opt/aiokafka/bin/python", "-m", "tests.interop.drivers.aiokafka_driver"],
-    "python-copier": ["/opt/kgw/bin/python", "-m", "tests.interop.drivers.confluent"],
+    "python-copier": ["python", "-m", "tests.interop.drivers.confluent"],
     "go": ["/opt/clients/franz-go"],
     "java": [
         *("java", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp"),
@@ -101,7 +101,7 @@ class Site:
     @classmethod
     def of_containers(cls) -> Self:
         """Return the site of `e2e/compose.yaml`."""
-        return cls(_PLACES, _CONTAINER_PROGRAMS, _CONTAINER_PATHS, "0.0.0.0")  # noqa: S104
+        return cls(_PLACES, _CONTAINER_PROGRAMS, _CONTAINER_PATHS, "0.0.0.0")
 
     @classmethod
     def of_machine(
@@ -158,8 +158,8 @@ class Site:
 def free_ports(places: Iterable[str]) -> dict[str, int]:
     """Return ports that nobody listens on.
 
-    All are below 32768, where Linux begins to take the near ends of connections from: a gateway that
-    is killed and started again must find its port free.
+    All are below 32768, where Linux begins to take the near ends of connections from: a gateway
+    that is killed and started again must find its port free.
     """
     ports: dict[str, int] = {}
     # Held until all are found, so that no two are the same.

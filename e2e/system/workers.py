@@ -24,11 +24,12 @@ if TYPE_CHECKING:
     from e2e.system.evidence import Evidence
     from e2e.system.site import Site
 
-BATCH = 25
+BATCH = 40
 KEYS = 4 * PARTITIONS
-PAUSE_S = 0.25
+PAUSE_S = 0.4
+POLL_PAUSE_S = 0.15
 VALUE_BYTES = 120
-TRANSACTION_RECORDS = 200
+TRANSACTION_PAUSE_S = 0.5
 COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
 
 
@@ -205,6 +206,7 @@ class Consuming(WithProgram):
             except DriverError as error:
                 # Refused, as during a rebalance: what was read comes again, here or elsewhere.
                 self.evidence.note_error(error)
+        self.pause(POLL_PAUSE_S)
 
     def close(self) -> None:
         self.driver.ask("close_member", member=self.name)
@@ -231,15 +233,13 @@ class Copying(WithProgram):
         )
 
     def step(self) -> None:
-        read: set[Place] = set()
-        until = time.monotonic() + 1
-        while time.monotonic() < until and len(read) < TRANSACTION_RECORDS:
-            answer = self.driver.ask("poll_members", members=[self.name], timeout_s=0.3)
-            # A member that has joined anew since the last transaction reads the same once more.
-            read.update(Place(*one) for one in answer["members"][self.name]["records"])
-        if not read:
+        self.pause(TRANSACTION_PAUSE_S)
+        # One poll for each transaction: between two of them the member may have joined anew, and
+        # what the first one gave would come again.
+        answer = self.driver.ask("poll_members", members=[self.name], timeout_s=0.5)
+        places = sorted(Place(*one) for one in answer["members"][self.name]["records"])
+        if not places:
             return
-        places = sorted(read)
         contents = self._contents(places)
         self.driver.ask("begin", producer=self.name)
         for partition, of_partition in groupby(places, lambda place: place.partition):
@@ -288,7 +288,7 @@ class Watching(Worker):
                 pass  # as while it is killed and started
             else:
                 self.evidence.note_commits(committed)
-            self.pause(0.5)
+            self.pause(1)
 
 
 def committed_by(bootstrap: str, group: str) -> dict[int, int]:
