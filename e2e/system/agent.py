@@ -40,7 +40,7 @@ class Agent:
         self._asked: asyncio.Future[str] | None = None
         self._turn = asyncio.Lock()
         self._reading: asyncio.Task[None] | None = None
-        self._connections = set[asyncio.StreamWriter]()
+        self._connections: dict[asyncio.StreamWriter, asyncio.Task[None] | None] = {}
 
     async def start(self) -> None:
         """Start the program, unless it runs."""
@@ -78,7 +78,7 @@ class Agent:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer the lines of a connection until it ends."""
-        self._connections.add(writer)
+        self._connections[writer] = asyncio.current_task()
         try:
             while line := await reader.readline():
                 writer.write((await self._answer(line.decode())).encode() + b"\n")
@@ -86,13 +86,15 @@ class Agent:
         except (ConnectionError, ValueError) as error:
             print(f"agent: {error}", file=sys.stderr, flush=True)
         finally:
-            self._connections.discard(writer)
+            del self._connections[writer]
             writer.close()
 
-    def hang_up(self) -> None:
-        """End all connections."""
-        for one in tuple(self._connections):
-            one.transport.abort()
+    async def hang_up(self) -> None:
+        """End all connections; the program must have ended, or owe no answer."""
+        tasks = [one for one in self._connections.values() if one is not None]
+        for writer in self._connections:
+            writer.transport.abort()
+        await asyncio.gather(*tasks)
 
     async def _answer(self, line: str) -> str:
         try:
@@ -132,7 +134,8 @@ class Agent:
     async def _read(self, process: asyncio.subprocess.Process) -> None:
         """Hand on what the program writes, until it ends."""
         output = process.stdout
-        while output is not None and (line := await output.readline()):
+        # What is no whole line is what a killed program has left.
+        while output is not None and (line := await output.readline()).endswith(b"\n"):
             if self._asked is None or self._asked.done():
                 print(line.decode(), end="", flush=True)
             else:
@@ -152,9 +155,9 @@ async def run(host: str, port: int, command: list[str]) -> int:
         server = await asyncio.start_server(agent.serve, host, port, limit=LONGEST_LINE)
         await ended.wait()
         server.close()
-        agent.hang_up()
     finally:
         code = await agent.end(signal.SIGTERM)
+        await agent.hang_up()
     return code if code >= 0 else 128 - code
 
 

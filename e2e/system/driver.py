@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from e2e.system.site import Site
 
 CONNECT_S = 10.0
-ANSWER_S = 180.0
+ANSWER_S = 300.0
 
 
 class DriverError(Exception):

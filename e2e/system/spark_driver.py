@@ -12,6 +12,7 @@ What the commands log goes to standard error.
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from tests.interop.drivers.loop import Operation
 
 STOP_S = 60.0
+# Each command is over before a better compiler and a concurrent collector would pay.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _started: dict[str, subprocess.Popen[bytes]] = {}
 
 
@@ -60,4 +63,5 @@ def run(operation: Operation) -> Operation:
 
 
 if __name__ == "__main__":
+    os.environ["JAVA_TOOL_OPTIONS"] = JAVA_OPTIONS
     serve({"start": start, "status": status, "stop": stop, "run": run})

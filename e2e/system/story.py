@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from e2e.system import checks
-from e2e.system.driver import Driver
+from e2e.system.driver import Driver, DriverError
 from e2e.system.evidence import PARTITIONS, Evidence
 from e2e.system.reading import ReadingError, read_topic
 from e2e.system.site import COPYING, LANGUAGES
@@ -39,7 +39,10 @@ TOPIC = "orders"
 AFTER_KILL_RECORDS = 500
 INTERRUPTED = 130
 COUNT = "select count(*) as records from orders"
-SPARK = ("--master", "local[1]", "--conf", "spark.driver.memory=512m")
+SPARK = (
+    *("--master", "local[1]", "--conf", "spark.driver.memory=512m"),
+    *("--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=1"),
+)
 
 
 class StoryError(Exception):
@@ -93,7 +96,7 @@ class Story:
             with ExitStack() as ending:
                 ending.callback(self._stop_all)
                 self._go_on(ending)
-        except (StoryError, OSError) as error:
+        except (StoryError, DriverError, OSError) as error:
             self._row("the story goes on to its end", [str(error)])
         if self._ends:
             try:
