@@ -54,6 +54,8 @@ def main() -> int:
     plan = Plan(
         languages=arguments.language or LANGUAGES,
         has_spark=not (arguments.no_spark or arguments.control),
+        # The control's story does not come to its end.
+        step_s=30.0 if arguments.control else 60.0,
     )
     gateways = [EMBEDDED] if arguments.control else arguments.gateway or GATEWAYS
     for name in ("logs", "results", *("master", "volume", "filer", "archive")):

@@ -1,7 +1,7 @@
 """The services of the whole system, in the order in which they are started: the one table of them.
 
 The twin starts these command lines as processes; `e2e/compose.yaml` has the same ones, which
-`tests/docs/test_system_compose.py` compares.
+`tests/system/test_services.py` compares.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ import asyncio
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,6 +26,7 @@ from e2e.system.workers import (
 )
 from kgw.client import AsyncClient
 from kgw.client.admin import AdminClient
+from kgw.client.errors import ClientError
 from kgw.client.values import LATEST
 
 if TYPE_CHECKING:
@@ -72,17 +72,17 @@ class Story:
         self._say = say
         self._bootstrap = site.at(f"{gateway}.kafka")
         self._archive = f"{site.path('archive')}/{gateway}"
-        self._results = results
-        parts = (site, self._bootstrap, self.evidence)
+        through = (self._bootstrap, self.evidence)
         self._producers = [
-            Producing(site, one, self._bootstrap, self.evidence, self._journal(one))
-            for one in plan.languages
+            Producing(site, one, *through, results / self._journal(one)) for one in plan.languages
         ]
-        self._consumers = {one: Consuming(parts[0], one, *parts[1:]) for one in plan.languages}
-        self._copiers = [Copying(parts[0], one, *parts[1:]) for one in plan.copying]
+        self._consumers = {one: Consuming(site, one, *through) for one in plan.languages}
+        self._copiers = [Copying(site, one, *through) for one in plan.copying]
         self._watcher = Watching(site, self._bootstrap, TOPIC, self.evidence)
         self._ends: dict[int, int] = {}
         self._spark: Driver | None = None
+        self._is_following = False
+        self._beside = ThreadPoolExecutor(1)
         self._rows: list[Row] = []
 
     # --- the story ---
@@ -92,34 +92,30 @@ class Story:
 
         Never raises StoryError: a story that does not go on is a row that is not true.
         """
-        try:
-            with ExitStack() as ending:
-                ending.callback(self._stop_all)
-                self._go_on(ending)
-        except (StoryError, DriverError, OSError) as error:
-            self._row("the story goes on to its end", [str(error)])
-        if self._ends:
+        for what, do in (
+            ("the story goes on to its end", self._go_on),
+            ("all that takes part can be ended", self._end),
+            ("all topics can be read", self._judge),
+        ):
             try:
-                self._judge()
-            except ReadingError as error:
-                self._row("all topics can be read", [str(error)])
+                do()
+            except (StoryError, DriverError, ReadingError, ClientError, OSError) as error:
+                self._row(what, [str(error)])
         return self._rows
 
-    def _go_on(self, ending: ExitStack) -> None:
+    def _go_on(self) -> None:
         self._create_topics()
         self._say(f"producers in {', '.join(self._plan.languages)} begin")
         for one in (*self._producers, *self._copiers, self._watcher):
             one.start()
         if self._plan.has_spark:
             self._spark = Driver(self._site, "spark")
-            ending.callback(self._spark.close)
             self._follow()
-        with ThreadPoolExecutor(1) as beside:
-            self._join()
-            counting = beside.submit(self._count) if self._plan.has_spark else None
-            self._leave_and_die()
-            if counting is not None:
-                counting.result()
+        self._join()
+        counting = self._beside.submit(self._count) if self._plan.has_spark else None
+        self._leave_and_die()
+        if counting is not None:
+            counting.result()
         self._kill_gateway()
         self._stop(self._producers)
         self._drain()
@@ -209,6 +205,7 @@ class Story:
                 *("--max-lag", "PT5S", "--bootstrap", self._bootstrap, *SPARK),
             ],
         )
+        self._is_following = True
         self._say("Spark archives")
 
     def _count(self) -> None:
@@ -220,17 +217,28 @@ class Story:
         self._row("SQL counts archive and topic in the middle", problems, f"{counted} rows")
         self._say(f"SQL counts {counted} rows, {least} to {most} are right")
 
+    def _end_follow(self) -> None:
+        """End the archive, unless it was ended: the next story has one of its own."""
+        if self._is_following:
+            self._is_following = False
+            code = self._spark_ask("stop", name="archive")["exit"]
+            problems = [] if code == INTERRUPTED else [f"exit code {code}"]
+            self._row("the archive has followed through the kill", problems)
+
     def _end_archive(self) -> None:
         self._until("all is archived", self._is_archived)
-        code = self._spark_ask("stop", name="archive")["exit"]
-        problems = [] if code == INTERRUPTED else [f"exit code {code}"]
-        self._row("the archive has followed through the kill", problems)
+        self._end_follow()
         counted = self._sql()
         everything = sum(self._ends.values())
         problems = [] if counted == everything else [f"{counted}, not {everything}"]
         self._row("SQL counts all in the end", problems, f"{counted} rows")
         self._audit("the archive is the topic", ["--archive", self._archive, "--level", "3"])
-        journals = [word for one in self._plan.languages for word in ("--journal", self._path(one))]
+        results = self._site.path("results")
+        journals = [
+            word
+            for one in self._plan.languages
+            for word in ("--journal", f"{results}/{self._journal(one)}")
+        ]
         self._audit("kgw's own audit finds what was acknowledged", ["--level", "4", *journals])
 
     def _is_archived(self) -> bool:
@@ -264,8 +272,21 @@ class Story:
 
     # --- the end ---
 
+    def _end(self) -> None:
+        """End what the story has begun, also where it has not come to its end."""
+        for one in self._workers():
+            one.stop()
+        for one in self._workers():
+            if one.is_alive():
+                one.join(self._plan.step_s)
+        self._beside.shutdown()
+        if self._spark is not None:
+            self._end_follow()
+            self._spark.close()
+
     def _judge(self) -> None:
         noted = self.evidence
+        self._ends = self._ends or self._log_ends()
         whole = dict.fromkeys(range(PARTITIONS), 0)
         noted.stored = read_topic(self._bootstrap, TOPIC, whole)
         for one in self._copiers:
@@ -350,12 +371,5 @@ class Story:
             if one.failure is not None:
                 raise StoryError(f"{one.name} failed: {one.failure!r}")
 
-    def _stop_all(self) -> None:
-        for one in self._workers():
-            one.stop()
-
-    def _path(self, language: str) -> str:
-        return f"{self._site.path('results')}/{self.gateway}-{language}.acknowledged"
-
-    def _journal(self, language: str) -> Path:
-        return self._results / f"{self.gateway}-{language}.acknowledged"
+    def _journal(self, language: str) -> str:
+        return f"{self.gateway}-{language}.acknowledged"

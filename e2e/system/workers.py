@@ -179,7 +179,9 @@ class Consuming(WithProgram):
         self._may_join.set()
 
     def open(self) -> None:
-        self._may_join.wait()
+        while not self._may_join.wait(0.5):
+            if self.is_stopping:
+                return
         self.driver.ask(
             "open_member",
             member=self.name,
