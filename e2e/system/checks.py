@@ -6,10 +6,10 @@ from collections import Counter, defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from e2e.system.evidence import PARTITIONS, Content, Place, Stored
-
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from e2e.system.evidence import Content, Place, Stored
 
 LOST = "lost"
 
@@ -28,16 +28,21 @@ def wrong_records(
             wrong.append(f"{place} was given to {givers[place]} and to {who}")
         givers[place] = who
         if place not in found:
-            wrong.append(f"{LOST}: {content.value[:40]!r} of {who}, acknowledged at {place}")
+            wrong.append(f"{LOST}: {_name(content)} of {who}, acknowledged at {place}")
         elif found[place] != content:
             wrong.append(
-                f"{LOST}: {content.value[:40]!r} of {who}, acknowledged at {place}, where"
-                f" {found[place].value[:40]!r} is"
+                f"{LOST}: {_name(content)} of {who}, acknowledged at {place}, where"
+                f" {_name(found[place])} is"
             )
-    times = Counter(one.content.value for one in stored)
-    wrong += [f"{times[one]} times there: {one[:40]!r}" for one in times if times[one] > 1]
-    wrong += [f"nobody has sent {one[:40]!r}" for one in times if one not in sent]
+    times = Counter(one.content for one in stored)
+    wrong += [f"{times[one]} times there: {_name(one)}" for one in times if times[one] > 1]
+    wrong += [f"nobody has sent {_name(one)}" for one in times if one.value not in sent]
     return wrong
+
+
+def _name(content: Content) -> str:
+    """What tells a record from others: the producer and the number with which its value begins."""
+    return repr(b":".join(content.value.split(b":", 2)[:2]))
 
 
 def wrong_order(acknowledged: Iterable[tuple[str, Place, Content]]) -> list[str]:
@@ -105,12 +110,9 @@ def wrong_copies(copies: Iterable[Stored], stored: Iterable[Stored]) -> list[str
 
 
 def too_few_rebalances(assignments: Mapping[str, Sequence[Sequence[int]]]) -> list[str]:
-    """Every member had partitions, and those of most have changed; no two had one at the end."""
+    """Every member had partitions, and those of most have changed."""
     wrong = [f"{who} never had a partition" for who in assignments if not any(assignments[who])]
     changed = sum(len(had) > 1 for had in assignments.values())
     if changed < min(3, len(assignments)):
         wrong.append(f"only {changed} members have seen a rebalance")
-    last = sorted(one for had in assignments.values() for one in had[-1])
-    if last != list(range(PARTITIONS)):
-        wrong.append(f"in the end the members have {last}")
     return wrong
