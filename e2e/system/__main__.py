@@ -43,7 +43,9 @@ def main() -> int:
     parser.add_argument("--no-spark", action="store_true", help="leave Spark out")
     parser.add_argument("--prometheus", type=Path, required=True, help="the program")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, _interrupt)
+    # SIGINT, too, as a shell lets programs in the background ignore it.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
     shutil.rmtree(DIRECTORY, ignore_errors=True)
     site = Site.of_machine(
         DIRECTORY,

@@ -118,8 +118,9 @@ class Agent:
             return await self._ask(line)
 
     async def _ask(self, line: str) -> str:
-        process = self._process
-        if process is None or process.returncode is not None or process.stdin is None:
+        process, reading = self._process, self._reading
+        # Its output ends a moment before its exit code is known.
+        if process is None or process.stdin is None or reading is None or reading.done():
             return json.dumps({"error": "its program does not run"})
         self._asked = asyncio.get_running_loop().create_future()
         try:

@@ -36,10 +36,6 @@ class Driver:
         """Have the program do something, and return its answer. Raises DriverError."""
         return self._exchange({"do": operation, **fields})
 
-    def is_running(self) -> bool:
-        """Whether the program runs."""
-        return bool(self._exchange({"agent": "status"})["running"])
-
     def kill(self) -> None:
         """End the program by SIGKILL."""
         self._exchange({"agent": "kill"})

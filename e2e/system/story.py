@@ -348,7 +348,7 @@ class Story:
 
     def _state(self) -> str:
         """What a reader of a failure wants to know."""
-        had = {who: some[-1] for who, some in self.evidence.assignments.items()}
+        had = {who: some[-1:] for who, some in self.evidence.assignments.items()}
         return f"assigned: {had}; the last errors: {self.evidence.errors[-5:]}"
 
     def _log_ends(self) -> dict[int, int]:

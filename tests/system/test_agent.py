@@ -74,6 +74,13 @@ async def test_a_program_that_ends_without_an_answer_is_an_error() -> None:
         assert "error" in await conversation.say('{"do": 1}')
 
 
+async def test_nobody_waits_for_a_program_that_has_just_ended() -> None:
+    """Its output ends before its exit code is known; a question in between is answered as well."""
+    async with running(["true"]) as (_, conversation):
+        for _attempt in range(20):
+            assert "error" in await conversation.say('{"do": 1}')
+
+
 async def test_an_end_gives_the_exit_code() -> None:
     """Asked to end, a program that does not mind ends by the signal."""
     async with running(["cat"]) as (agent, _):
