@@ -1,4 +1,8 @@
-"""What the compose file starts are command lines that the programs take."""
+"""What the compose files start are command lines that the programs take.
+
+Whether they are files of compose at all, by its schema and its rules, is asked of compose's own
+library: `e2e/compose-check`, which `scripts/check` runs where there is Go.
+"""
 
 from __future__ import annotations
 
@@ -6,57 +10,67 @@ import json
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from kgw.cli.main import main
-from tests.seaweedfs.binary import weed
+from tests.seaweedfs.binary import VERSION, weed
 from tests.seaweedfs.fixtures import seaweedfs_or_skip
 
 ROOT = Path(__file__).resolve().parents[2]
-# Written as JSON, which YAML is, so that they are read here without a library for YAML.
-COMMANDS = [
-    [str(word) for word in json.loads(found)]
-    for found in re.findall(
-        r"^    command: (\[.*?\])$",
-        (ROOT / "compose.seaweedfs.yaml").read_text(),
-        re.DOTALL | re.MULTILINE,
-    )
-]
-OF_KGW = [one for one in COMMANDS if one[0].startswith("--")]
-OF_WEED = [one for one in COMMANDS if not one[0].startswith("--")]
+DEVELOPMENT, SEAWEEDFS, SYSTEM = "compose.yaml", "compose.seaweedfs.yaml", "e2e/compose.yaml"
+FILES = (DEVELOPMENT, SEAWEEDFS, SYSTEM)
+
+
+def services(file: str) -> dict[str, dict[str, Any]]:
+    """The services of a file, by name."""
+    found: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / file).read_text())["services"]
+    return found
+
+
+def command_of(service: dict[str, Any]) -> list[str]:
+    """The whole command line, without an agent in front of it."""
+    words = [*service.get("entrypoint", []), *service.get("command", [])]
+    return words[words.index("--") + 1 :] if "--" in words else words
+
+
+def commands_of(program: str) -> list[Any]:
+    """The arguments of a program in every service that starts it."""
+    return [
+        pytest.param(words[1:], id=f"{file} {name}")
+        for file in FILES
+        for name, service in services(file).items()
+        if (words := command_of(service))[:1] == [program]
+    ]
+
+
+def hardened(service: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """What a service says of what its processes may do."""
+    return service.get("read_only"), service.get("cap_drop"), service.get("security_opt")
 
 
 def test_every_service_is_looked_at() -> None:
-    """Master, volume server and filer; the gateway and its stand-by."""
-    assert ["master", "volume", "filer"] == [one[0] for one in OF_WEED]
-    assert 2 == len(OF_KGW)
+    """Four gateways beside that of compose.yaml, and two SeaweedFS of three servers."""
+    assert (5, 6) == (len(commands_of("kgw")), len(commands_of("weed")))
 
 
-def test_a_gateway_keeps_its_lock_when_it_is_started_again() -> None:
-    """Nothing else of its container can be written to."""
-    text = (ROOT / "compose.seaweedfs.yaml").read_text()
-    (kgw,) = re.findall(r"^x-kgw:.*?^services:", text, re.DOTALL | re.MULTILINE)
-    assert "  read_only: true\n" in kgw
-    assert '  volumes: ["/tmp"]\n' in kgw
-
-
-@pytest.mark.parametrize("command", OF_KGW, ids=" ".join)
-def test_kgw_takes_its_command_line(command: list[str]) -> None:
-    """With the entry point of the compose file, which gives no data directory."""
-    assert 'entrypoint: ["kgw", "serve"]' in (ROOT / "compose.seaweedfs.yaml").read_text()
-    result = CliRunner().invoke(main, ["serve", *command, "--print-config", "--json"])
+@pytest.mark.parametrize("arguments", commands_of("kgw"))
+def test_kgw_takes_its_command_line(arguments: list[str]) -> None:
+    """It keeps its records where the file has a volume, or in the SeaweedFS, and nowhere else."""
+    result = CliRunner().invoke(main, [*arguments, "--print-config", "--json"])
     assert (0, "") == (result.exit_code, result.stderr)
     printed = json.loads(result.stdout)
-    assert "seaweedmq://filer:8888/kafka" == printed["kgw.backend"]["value"]
-    assert "default" == printed["log.dirs"]["origin"]
+    kept = ("--data-dir" in arguments, printed["kgw.backend"]["value"])
+    assert kept in {(True, "embedded"), (False, "seaweedmq://filer:8888/kafka")}
 
 
-@pytest.mark.parametrize("command", OF_WEED, ids=lambda one: one[0])
-def test_weed_knows_the_options(command: list[str]) -> None:
+@pytest.mark.parametrize("arguments", commands_of("weed"))
+def test_weed_knows_the_options(arguments: list[str]) -> None:
     """Of the version that kgw is tried with."""
-    kind, *options = command
+    kind, *options = (one for one in arguments if one != "-logtostderr=true")
     with seaweedfs_or_skip():
         program = weed()
     known = subprocess.run(
@@ -64,3 +78,38 @@ def test_weed_knows_the_options(command: list[str]) -> None:
     )
     names = set(re.findall(r"^  -([\w.]+)", known.stdout + known.stderr, re.MULTILINE))
     assert [] == [one for one in options if one[1:].partition("=")[0] not in names]
+
+
+@pytest.mark.parametrize("file", [SEAWEEDFS, SYSTEM])
+def test_seaweedfs_is_the_one_that_tests_run(file: str) -> None:
+    """The image of its servers is of the version that is fetched for tests."""
+    images = {one["image"] for one in services(file).values() if command_of(one)[:1] == ["weed"]}
+    assert {f"chrislusf/seaweedfs:{VERSION}"} == images
+
+
+@pytest.mark.parametrize(
+    ("file", "name"), [(SEAWEEDFS, "kgw-1"), (SEAWEEDFS, "kgw-2"), (SYSTEM, "gateway-seaweedmq")]
+)
+def test_a_gateway_keeps_its_lock_when_it_is_started_again(file: str, name: str) -> None:
+    """Nothing else of its container can be written to."""
+    service = services(file)[name]
+    assert (True, True) == (service["read_only"], "/tmp" in service["volumes"])
+
+
+@pytest.mark.parametrize("file", [DEVELOPMENT, SYSTEM])
+def test_what_is_built_here_is_hardened(file: str) -> None:
+    """Nothing is written but volumes, no capability is kept, none is gained."""
+    wanted = (True, ["ALL"], ["no-new-privileges:true"])
+    assert [] == [
+        name
+        for name, service in services(file).items()
+        if "build" in service and hardened(service) != wanted
+    ]
+
+
+def test_the_gateway_of_development_is_reached_from_both_sides() -> None:
+    """Clients of the host are told another address than those of the network."""
+    (service,) = services(DEVELOPMENT).values()
+    advertised = re.findall(r"--advertise (\S+)", " ".join(service["command"]))
+    assert ["HOST://localhost:9092", "NETWORK://kgw:19092"] == advertised
+    assert ["127.0.0.1:9092:9092"] == service["ports"]

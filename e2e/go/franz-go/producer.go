@@ -12,19 +12,26 @@ import (
 	"kgw/e2e/internal/transactions"
 )
 
-// producer has a transactional id and no group.
+// producer has a transactional id and no group, or is idempotent without a transactional id.
 type producer struct {
 	client *kgo.Client
 }
 
-// transactional are the options of whatever produces in transactions.
+// transactional are the options of whatever produces in transactions, or of an idempotent producer
+// where there is no transactional id: the library makes every producer idempotent by itself.
 func transactional(operation loop.Operation) []kgo.Opt {
-	return []kgo.Opt{
+	options := []kgo.Opt{
 		kgo.SeedBrokers(operation.Bootstrap),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.TransactionalID(operation.TransactionalID),
-		kgo.TransactionTimeout(time.Duration(operation.TimeoutMs) * time.Millisecond),
 	}
+	if operation.TransactionalID == "" {
+		// The library's default is snappy, which not every library reads.
+		return append(options, kgo.ProducerBatchCompression(codecs["none"]))
+	}
+	return append(options,
+		kgo.TransactionalID(operation.TransactionalID),
+		kgo.TransactionTimeout(time.Duration(operation.TimeoutMs)*time.Millisecond),
+	)
 }
 
 // openProducer gives the member itself where there is one: the library's session is both.
@@ -42,8 +49,8 @@ func openProducer(
 	return producer{client}, initialise(client)
 }
 
-// initialise asks for the producer id at once, which fences the others; the library would only do so
-// when it sends the first record.
+// initialise asks for the producer id at once, which fences the others of a transactional id; the
+// library would only do so when it sends the first record.
 func initialise(client *kgo.Client) error {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()

@@ -249,7 +249,7 @@ class Lasting:
         return {}
 
     async def open_producer(self, operation: Operation) -> Operation:
-        """Fences the other producers of a transactional id."""
+        """Fences the other producers of a transactional id; without one it is idempotent."""
         name = operation["producer"]
         if operation["group"] is not None:
             await self.open_member({**operation, "member": name, "instance": None})
@@ -258,6 +258,7 @@ class Lasting:
             bootstrap_servers=operation["bootstrap"],
             transactional_id=operation["transactional_id"],
             transaction_timeout_ms=operation["timeout_ms"],
+            enable_idempotence=True,
         )
         self._producers[name] = producer
         await producer.start()

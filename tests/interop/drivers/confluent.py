@@ -80,15 +80,19 @@ def sent(producer: Any, operation: Operation) -> Operation:
 
 
 def open_producer(operation: Operation) -> Any:
-    """A producer that has fenced the others of its transactional id."""
-    producer = Producer(
-        {
-            "bootstrap.servers": operation["bootstrap"],
-            "transactional.id": operation["transactional_id"],
-            "transaction.timeout.ms": operation["timeout_ms"],
-            "reconnect.backoff.max.ms": 500,
-        }
-    )
+    """A producer that has fenced the others of its transactional id, or an idempotent one."""
+    settings = {
+        "bootstrap.servers": operation["bootstrap"],
+        "reconnect.backoff.max.ms": 500,
+    }
+    if operation["transactional_id"] is None:
+        return Producer({**settings, "enable.idempotence": True, "message.timeout.ms": 30_000})
+    settings["transactional.id"] = operation["transactional_id"]
+    settings["transaction.timeout.ms"] = operation["timeout_ms"]
+    # By its default a `send_offsets_to_transaction` never returns that is under way when all
+    # connections are lost (docs/clients/confluent-kafka.md).
+    settings["metadata.recovery.strategy"] = "none"
+    producer = Producer(settings)
     producer.init_transactions(30)
     return producer
 

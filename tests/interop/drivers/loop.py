@@ -14,7 +14,7 @@ output. `do` names the operation, `bootstrap` is the server as `host:port`; byte
     poll_members       members, timeout_s                                   -> {members}
     commit_member      member                                               -> {committed}
     close_member       member                                               -> {}
-    open_producer      producer, transactional_id, timeout_ms, and
+    open_producer      producer, transactional_id or null, timeout_ms, and
                        group or null, topic, strategy, isolation            -> {}
     begin              producer                                             -> {}
     send_offsets       producer                                             -> {}
@@ -36,11 +36,13 @@ of partition and next offset, as the server has acknowledged them; drivers may l
 the latest offset is the first that it cannot have yet.
 
 A producer with a transactional id lives from its opening, which fences another one of that id,
-until it is closed. `produce` with its name is part of the transaction that it has begun, and leaves
-codec and idempotence to it; the offsets are those that were acknowledged. A producer with a group
-is opened and closed together with a member of the same name, and `send_offsets` makes what that
-member has read part of the transaction; where a library does so by itself when it commits,
-`send_offsets` does nothing. `end` commits or aborts, and fails where it did not do as it was told.
+until it is closed. One whose id is null is idempotent, and needs no transaction for `produce`; the
+drivers of aiokafka, confluent-kafka, franz-go, Java, KafkaJS and rust-rdkafka have it. `produce`
+with its name is part of the transaction that it has begun, and leaves codec and idempotence to it;
+the offsets are those that were acknowledged. A producer with a group is opened and closed together
+with a member of the same name, and `send_offsets` makes what that member has read part of the
+transaction; where a library does so by itself when it commits, `send_offsets` does nothing. `end`
+commits or aborts, and fails where it did not do as it was told.
 
 A record is {key, value, headers: [[name, value]], timestamp_ms}, with an `offset` if it was read.
 A failed operation is answered with {error}. Drivers in other languages (e2e/) speak the same lines.

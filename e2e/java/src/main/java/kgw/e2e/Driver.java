@@ -57,7 +57,7 @@ public final class Driver {
     private static final Gson GSON = new GsonBuilder().serializeNulls().create();
 
     private static final Map<String, Member> MEMBERS = new HashMap<>();
-    private static final Map<String, TransactionalProducer> PRODUCERS = new HashMap<>();
+    private static final Map<String, LastingProducer> PRODUCERS = new HashMap<>();
     private static final ExecutorService THREADS = Executors.newCachedThreadPool(Driver::daemon);
 
     private final JsonObject operation;
@@ -246,11 +246,11 @@ public final class Driver {
         if (!operation.get("group").isJsonNull()) {
             MEMBERS.put(name, new Member(settings(), operation));
         }
-        PRODUCERS.put(name, new TransactionalProducer(settings(), operation));
+        PRODUCERS.put(name, new LastingProducer(settings(), operation));
         return new JsonObject();
     }
 
-    private TransactionalProducer producer() {
+    private LastingProducer producer() {
         return PRODUCERS.get(text("producer"));
     }
 
