@@ -56,7 +56,7 @@ IMPORTED_SOON = (
 )
 """What the first producers and consumers need and no start does: they should not wait for it.
 
-The rest, for operators and transactions, is imported at its first use: an idle server has 1.5 MB
+The rest, for operators and transactions, is imported at its first use: an idle server has 0.7 MB
 more with it.
 """
 IMPORTED_AFTER_S = 0.2
