@@ -38,6 +38,12 @@ COMMANDS = {
 }
 """Where each command is, in the order of `kgw --help`."""
 
+EXTRAS = {
+    **dict.fromkeys(("numpy", "pyarrow", "pyspark"), "spark"),
+    **dict.fromkeys(("grpc", "google", "aiohttp"), "seaweedmq"),
+}
+"""The extra that brings a module which commands import, by the module."""
+
 EPILOG = "Exit codes: " + "; ".join(f"{code.value} {code.meaning}" for code in ExitCode) + "."
 
 
@@ -57,7 +63,12 @@ class LazyGroup(click.Group):
         from importlib import import_module
 
         module_name, _, attribute = place.partition(":")
-        command: click.Command = getattr(import_module(module_name), attribute)
+        try:
+            command: click.Command = getattr(import_module(module_name), attribute)
+        except ModuleNotFoundError as error:
+            if _extra_of(error) is None:
+                raise
+            return _without_extra(cmd_name, error)
         return command
 
     def resolve_command(
@@ -117,9 +128,36 @@ class RootGroup(LazyGroup):
             raise click.exceptions.Exit(ExitCode.CLOSED_PIPE) from None
         except KeyboardInterrupt:
             raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
+        except ModuleNotFoundError as error:
+            extra = _extra_of(error)
+            if extra is None:
+                raise
+            raise CommandError(
+                f"this command needs the package {error.name}: pip install 'kgw[{extra}]'"
+            ) from None
         except KgwError as error:
             raise CommandError(printable(str(error)), _exit_code(error)) from None
         return result
+
+
+def _extra_of(error: ModuleNotFoundError) -> str | None:
+    """The extra that brings what could not be imported; None where no extra does."""
+    return EXTRAS.get((error.name or "").partition(".")[0])
+
+
+def _without_extra(name: str, error: ModuleNotFoundError) -> click.Command:
+    """A command that cannot be loaded: listed by --help, and ending with what is missing."""
+
+    def fail() -> None:
+        raise error
+
+    return click.Command(
+        name,
+        callback=fail,
+        short_help=f"Needs kgw[{_extra_of(error)}].",
+        add_help_option=False,
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    )
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:

@@ -134,7 +134,7 @@ def audit_archive(
                 click.echo()
             print_rows(table, columns)
         if not findings and not failures:
-            note("Nothing was found.")
+            note("No problems found.")
     for failure in failures[1:]:
         note(str(failure))
     if failures:

@@ -155,3 +155,54 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
         assert process.stderr is not None
         process.stdout.close()
         assert (ExitCode.CLOSED_PIPE, b"") == (process.wait(), process.stderr.read())
+
+
+WITHOUT_EXTRAS = """
+import sys
+sys.modules.update(dict.fromkeys(("numpy", "pyarrow", "pyspark", "grpc", sys.argv[1])))
+from kgw.cli.main import main
+main(sys.argv[2:], prog_name="kgw")
+"""
+SPARK = "error: this command needs the package {}: pip install 'kgw[spark]'\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["pipeline", "archive", "--topic", "a", "--out", "b"], SPARK.format("numpy")),
+        (["pipeline", "archive", "--help"], SPARK.format("numpy")),
+        (["pipeline", "backfill"], SPARK.format("pyarrow")),
+        (
+            ["doctor", "--backend", "seaweedmq://127.0.0.1:1/a"],
+            "error: this command needs the package grpc: pip install 'kgw[seaweedmq]'\n",
+        ),
+    ],
+)
+def test_a_command_without_its_extra_names_it(arguments: list[str], said: str) -> None:
+    """One line says what to install, and the exit code is 1."""
+    ended = run_without("unused", *arguments)
+    assert (1, "", said) == (ended.returncode, ended.stdout, ended.stderr)
+
+
+@pytest.mark.slow
+def test_help_lists_commands_without_their_extra() -> None:
+    """All of them, and which extra they need."""
+    ended = run_without("unused", "pipeline", "--help")
+    assert (0, "") == (ended.returncode, ended.stderr)
+    assert "archive   Needs kgw[spark]." in ended.stdout
+
+
+@pytest.mark.slow
+def test_a_module_that_no_extra_brings_is_a_bug() -> None:
+    """It has a traceback, as every bug."""
+    ended = run_without("kgw.cli.pipeline_lag", "pipeline", "lag")
+    assert (1, True) == (ended.returncode, ended.stderr.startswith("Traceback"))
+
+
+def run_without(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command where neither the packages of extras nor this module can be imported."""
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT_EXTRAS, module, *arguments],
+        capture_output=True, text=True, check=False, timeout=20,
+    )  # fmt: skip

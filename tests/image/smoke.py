@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 LIBRARIES = ("clients", "groups", "transactions")
 TWO_LISTENERS = {
-    "KGW_LISTENERS": "INSIDE://0.0.0.0:9092,OUTSIDE://0.0.0.0:19092",
-    "KGW_ADVERTISED_LISTENERS": "INSIDE://kgw:9092,OUTSIDE://localhost:19092",
+    "KGW_LISTENERS": "HOST://0.0.0.0:9092,NETWORK://0.0.0.0:19092",
+    "KGW_ADVERTISED_LISTENERS": "HOST://localhost:9092,NETWORK://kgw:19092",
 }
-"""What docs/containers.md has for clients in other containers and on the host."""
+"""What docs/containers.md has for clients on the host and in other containers."""
 ELSEWHERE = "192.0.2.1"
 """An address for documentation, on the loopback device of this network namespace."""
 PRODUCERS = 64
@@ -86,12 +86,12 @@ def check_listeners(report: Report) -> None:
         own_folder() as folder,
         GatewayContainer(folder / "data", as_shipped=True, env=TWO_LISTENERS) as container,
     ):
-        for port, expected in ((container.port, ("kgw", 9092)), (19_092, ("localhost", 19_092))):
+        for port, expected in ((container.port, ("localhost", 9092)), (19_092, ("kgw", 19_092))):
             report.count("listeners")
             told = asyncio.run(_advertised(("127.0.0.1", port)))
             if told != expected:
                 report.fail(f"a client of port {port} is sent to {told}, not to {expected}")
-        asyncio.run(_produce_one(("localhost", 19_092)))
+        asyncio.run(_produce_one(("localhost", container.port)))
 
 
 def _python(text: str) -> Sequence[str]:

@@ -22,8 +22,8 @@ PAGES = [
 ]
 INSTALLER = re.compile(r"\b(?:pip3?|pipx|uv|uvx) [^\n`#]*")
 BY_NAME = re.compile(r"kgw(?:\[.*\])?")
-WITH_KGW = "as the message says"
-"""Beside the one line that adds an extra to a kgw that is there."""
+WITH_KGW = re.compile(r"as the message says|^error: ")
+"""What only a kgw that is there says: the line that adds an extra to it, and its own errors."""
 
 
 def sent_away(text: str) -> list[str]:
@@ -33,7 +33,7 @@ def sent_away(text: str) -> list[str]:
         for command in INSTALLER.findall(line):
             words = [word.strip("'\".,") for word in command.split()]
             is_named = any(BY_NAME.fullmatch(word) for word in words)
-            if is_named and not {"--from", "--spec"} & {*words} and WITH_KGW not in line:
+            if is_named and not {"--from", "--spec"} & {*words} and not WITH_KGW.search(line):
                 found.append(command.strip())
     return found
 
@@ -53,6 +53,7 @@ def test_no_page_installs_by_name(page: str) -> None:
         ("uvx kgw serve", True),
         ("pipx install kgw", True),
         ("pip install .", False),
+        ("error: this command needs the package numpy: pip install 'kgw[spark]'", False),
         ("pip install 'dist/kgw-0.1.0-py3-none-any.whl[spark]'", False),
         ("uvx --from dist/kgw-0.1.0-py3-none-any.whl kgw serve", False),
         ("`pip install .` gives the `kgw` command", False),
