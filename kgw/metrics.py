@@ -166,6 +166,10 @@ class Metrics:
         "kgw_admin_unauthorized_total",
         "Requests to the admin listeners without the token of kgw.admin.token.file.",
     )
+    otel_export_failures: int = _counter(
+        "kgw_otel_export_failures_total",
+        "Exports over OTLP (kgw.otel.endpoint) that were not taken, or not in full.",
+    )
 
     # Records.
     appended_batches: int = _counter(

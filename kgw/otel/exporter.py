@@ -20,15 +20,15 @@ from kgw.config import ConfigError
 from kgw.config.otel_settings import parse_attributes, parse_headers
 from kgw.errors import KgwError
 from kgw.logs import EventLogger
-from kgw.metrics import Metric
 from kgw.otel.errors import ExportError
-from kgw.series import Series, take_snapshot
+from kgw.series import take_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kgw.config import Config
     from kgw.gateway import Gateway
+    from kgw.series import Series
 
 SEND_S = 10.0
 """How long an export may take; a usual interval is longer."""
@@ -37,10 +37,6 @@ FLUSH_S = 5.0
 _LATER_S = 1.0
 """How much later the thread gives up than whoever waits for it, so that it is told in one way."""
 METRICS_PATH = "/v1/metrics"
-
-_FAILURES = Metric(
-    "counter", "kgw_otel_export_failures_total", "Exports that were not taken, or not in full."
-)
 
 _log = EventLogger(__name__)
 
@@ -65,8 +61,6 @@ class Exporter:
         self._start_ms = gateway.clock.wall_ms()
         self._task: asyncio.Task[None] | None = None
         self._sending: asyncio.Future[Exception | None] | None = None
-        self.failures = 0
-        """Exports that failed since the start."""
         self._send_s = send_s
         self._failing_since_s: float | None = None
         self._failed_before = 0
@@ -115,7 +109,7 @@ class Exporter:
         # Lag that cannot be looked at stays as it was sampled last; other numbers are as good.
         with suppress(KgwError):
             await gateway.sample_metrics()
-        return [*take_snapshot(gateway.metrics), Series(_FAILURES, [((), self.failures)])]
+        return take_snapshot(gateway.metrics)
 
     async def _send(self, series: list[Series], limit_s: float) -> None:
         """Send from a thread that the end of the process does not wait for. Raises ExportError."""
@@ -171,18 +165,19 @@ class Exporter:
             raise ConfigError(f"kgw.otel.headers.file: {self._headers_path}: {reason}") from None
 
     def _failed(self, error: Exception) -> None:
-        self.failures += 1
+        metrics = self._gateway.metrics
         if self._failing_since_s is None:
             self._failing_since_s = self._clock.monotonic_s()
-            self._failed_before = self.failures - 1
+            self._failed_before = metrics.otel_export_failures
             _log.warning("metrics could not be exported", endpoint=self._url, why=error)
+        metrics.otel_export_failures += 1
 
     def _succeeded(self) -> None:
         if self._failing_since_s is not None:
             _log.info(
                 "metrics are exported again",
                 endpoint=self._url,
-                failed=self.failures - self._failed_before,
+                failed=self._gateway.metrics.otel_export_failures - self._failed_before,
                 after_s=round(self._clock.monotonic_s() - self._failing_since_s, 1),
             )
             self._failing_since_s = None
