@@ -36,14 +36,17 @@ ALERTS = (
     Alert(
         "KgwDown",
         "critical",
-        'up{job="kgw"} == 0',
+        # A target that service discovery no longer names has no `up`, and would be missed.
+        'up{job="kgw"} == 0 or absent(up{job="kgw"}) == 1',
         "1m",
-        "kgw on {{ $labels.instance }} does not answer",
-        "Prometheus could not read /metrics of {{ $labels.instance }} for a minute (up is "
-        "{{ $value }}).",
-        "The process has ended or hangs, or nobody reaches its admin listener.",
+        "kgw {{ $labels.instance }} does not answer",
+        "For a minute Prometheus could not read /metrics of {{ $labels.instance }}; where no name "
+        "stands here, it has no server of job {{ $labels.job }} to read.",
+        "The process has ended or hangs, or nobody reaches its admin listener. Without an "
+        "instance: Prometheus knows of no kgw at all.",
         "Whether the process runs, its exit code and the end of its log. `/health/live` on the "
-        "machine itself.",
+        "machine itself. Without an instance: the targets of Prometheus, whether there is a pod, "
+        "and whether the job is called `kgw`.",
         "Start it again: nothing that was acknowledged is lost, however it ended. Exit codes are "
         "in [operations](../operations.md#stop).",
     ),
@@ -68,7 +71,7 @@ ALERTS = (
         "kgw on {{ $labels.instance }} does not serve clients in full",
         "It leads and is not ready (kgw_ready is {{ $value }}).",
         "The storage takes no writes: the disk is full or has failed, or the state cannot be "
-        "stored.",
+        "stored. Or its start, or its stop, takes longer than a minute.",
         "`curl http://127.0.0.1:9644/health/ready`: `problems` says why. The log has the same.",
         "Make room on the disk, and it goes on by itself. After a failed write or sync, find out "
         "what the disk has, then start kgw again: it recovers what was acknowledged.",

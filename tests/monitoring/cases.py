@@ -36,7 +36,12 @@ _PRODUCE = 'api="PRODUCE", '
 _ANOMALIES = "kgw_offset_anomalies_total"
 
 CASES = {
-    "KgwDown": Case({"up": "0x500"}, {"up": "1x500"}),
+    "KgwDown": Case(
+        {"up": "0x500"},
+        {"up": "1x500"},
+        # Nothing of its job: there is no target any more.
+        also_causing={"kgw_ready": "_x500"},
+    ),
     "KgwRestarts": Case(
         {"process_start_time_seconds": "10 20 30 40x500"},
         {"process_start_time_seconds": "10 20 30x500"},
