@@ -286,7 +286,7 @@ class Metrics:
     )
     lag_sample_s: float = _gauge(
         "kgw_lag_sample_seconds",
-        "How long the last look at every group's lag took, its waits included.",
+        "How long the last look at every group's lag took, its waits included; 0 before the first.",
     )
     lag_failures: int = _counter(
         "kgw_lag_failures_total",
