@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from kgw import __version__
 from kgw.config import ConfigError
 from kgw.config.otel_settings import parse_attributes, parse_headers
-from kgw.errors import KgwError
 from kgw.logs import EventLogger
 from kgw.otel.errors import ExportError
 from kgw.series import take_snapshot
@@ -95,7 +94,8 @@ class Exporter:
         try:
             if self._is_sending:
                 raise ExportError("the export before has not ended")
-            await self._send(await self._snapshot(), limit_s)
+            await self._gateway.sample_metrics()
+            await self._send(take_snapshot(self._gateway.metrics), limit_s)
         except (ExportError, ConfigError) as error:
             self._failed(error)
         except Exception as error:  # noqa: BLE001 - nobody awaits the schedule
@@ -103,13 +103,6 @@ class Exporter:
             self._failed(error)
         else:
             self._succeeded()
-
-    async def _snapshot(self) -> list[Series]:
-        gateway = self._gateway
-        # Lag that cannot be looked at stays as it was sampled last; other numbers are as good.
-        with suppress(KgwError):
-            await gateway.sample_metrics()
-        return take_snapshot(gateway.metrics)
 
     async def _send(self, series: list[Series], limit_s: float) -> None:
         """Send from a thread that the end of the process does not wait for. Raises ExportError."""

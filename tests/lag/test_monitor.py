@@ -25,6 +25,8 @@ from tests.turns import turns
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+LIMIT_S = 10.0
+
 
 @pytest.fixture
 async def gateway() -> AsyncIterator[InProcessGateway]:
@@ -447,6 +449,25 @@ class TestSchedule:
         assert lag.latest is await lag.fresh(5)
         gateway.manual_clock.advance(1)
         assert START_MS + 21_000 == (await lag.fresh(5)).taken_ms
+
+    async def test_metrics_do_not_wait_for_a_disk_that_hangs(
+        self, gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """They are told with the lag of the last look; the look goes on, and has its turn."""
+        await commit(gateway, 0)
+        may_answer = asyncio.Event()
+
+        async def read(*_: object) -> None:
+            await may_answer.wait()
+            raise StorageError("broken")
+
+        monkeypatch.setattr(MemoryPartitionLog, "read_hot", lambda *_: None)
+        monkeypatch.setattr(MemoryPartitionLog, "read", read)
+        await asyncio.wait_for(gateway.gateway.sample_metrics(0.01), LIMIT_S)
+        assert {} == gateway.gateway.metrics.group_lag
+        may_answer.set()
+        await gateway.gateway.sample_metrics(LIMIT_S)
+        assert {"group": 10} == gateway.gateway.metrics.group_lag
 
     async def test_a_bug_does_not_end_the_schedule(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
