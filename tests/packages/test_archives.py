@@ -127,6 +127,8 @@ def test_all_has_every_extra_of_users() -> None:
 
 def test_every_extra_of_users_is_explained() -> None:
     """The page on installing has a row that names it."""
-    rows = re.findall(r"^\| (`.*?) \|", (building.ROOT / "docs/install.md").read_text(), re.M)
+    rows = re.findall(
+        r"^\| (`.*?) \|", (building.ROOT / "docs/install.md").read_text(), re.MULTILINE
+    )
 
     assert [] == [one for one in extras.of_users() if f"`{one}`" not in " ".join(rows)]
