@@ -176,7 +176,8 @@ ALERTS = (
         "10m",
         "the disk of kgw on {{ $labels.instance }} is nearly full",
         "{{ $value | humanize1024 }}B are free, less than ten times `kgw.min.free.bytes`.",
-        "Soon appends will be refused.",
+        "Soon appends will be refused. Where `kgw.min.free.bytes` is 0, neither this nor "
+        "KgwDiskFull fires.",
         "kgw_log_bytes, and what else is on the disk; `kgw topics describe` says what retention a "
         "topic has.",
         "Make room, or have [retention](../retention.md) do so; see to KgwRetentionFails and "
@@ -204,7 +205,8 @@ ALERTS = (
         "A power cut would take more than `kgw.flush.ms` allows for. The end of the process "
         "takes nothing.",
         "As for KgwProduceSlow: the disk.",
-        "A faster disk, or durable topics: their producers wait instead.",
+        "A faster disk, or durable topics: their producers wait instead. Where `kgw.flush.ms` is a "
+        "second or more, change 1 in the rule.",
     ),
     # --- groups -----------------------------------------------------------------------------------
     Alert(
