@@ -21,6 +21,7 @@ from kgw.config.otel_settings import parse_attributes, parse_headers
 from kgw.logs import EventLogger
 from kgw.otel.errors import ExportError
 from kgw.series import take_snapshot
+from kgw.version import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,7 +51,7 @@ class Exporter:
         """
         config = gateway.config
         if not _is_installed():
-            raise ConfigError("kgw.otel.endpoint needs a package: pip install 'kgw[otel]'")
+            raise ConfigError(f"kgw.otel.endpoint needs a package: {install_command('otel')}")
         self._gateway = gateway
         self._clock = gateway.clock
         self._url = config.otel_endpoint.rstrip("/") + METRICS_PATH

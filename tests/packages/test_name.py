@@ -22,8 +22,6 @@ PAGES = [
 ]
 INSTALLER = re.compile(r"\b(?:pip3?|pipx|uv|uvx) [^\n`#]*")
 BY_NAME = re.compile(r"kgw(?:\[.*\])?")
-WITH_KGW = "as the message says"
-"""Beside the one line that adds an extra to a kgw that is there."""
 
 
 def sent_away(text: str) -> list[str]:
@@ -33,7 +31,7 @@ def sent_away(text: str) -> list[str]:
         for command in INSTALLER.findall(line):
             words = [word.strip("'\".,") for word in command.split()]
             is_named = any(BY_NAME.fullmatch(word) for word in words)
-            if is_named and not {"--from", "--spec"} & {*words} and WITH_KGW not in line:
+            if is_named and not {"--from", "--spec"} & {*words}:
                 found.append(command.strip())
     return found
 
