@@ -37,23 +37,23 @@ ALERTS = (
         "KgwDown",
         "critical",
         # A target that service discovery no longer names has no `up`, and would be missed.
-        'up{job="kgw"} == 0 or absent(up{job="kgw"}) == 1',
+        'up{job=~"kgw.*"} == 0 or absent(up{job=~"kgw.*"}) == 1',
         "1m",
         "kgw {{ $labels.instance }} does not answer",
         "For a minute Prometheus could not read /metrics of {{ $labels.instance }}; where no name "
-        "stands here, it has no server of job {{ $labels.job }} to read.",
+        "stands here, it has no server to read.",
         "The process has ended or hangs, or nobody reaches its admin listener. Without an "
         "instance: Prometheus knows of no kgw at all.",
         "Whether the process runs, its exit code and the end of its log. `/health/live` on the "
         "machine itself. Without an instance: the targets of Prometheus, whether there is a pod, "
-        "and whether the job is called `kgw`.",
+        "and whether the job's name begins with `kgw`.",
         "Start it again: nothing that was acknowledged is lost, however it ended. Exit codes are "
         "in [operations](../operations.md#stop).",
     ),
     Alert(
         "KgwRestarts",
         "warning",
-        'changes(process_start_time_seconds{job="kgw"}[30m]) > 2',
+        'changes(process_start_time_seconds{job=~"kgw.*"}[30m]) > 2',
         "",
         "kgw on {{ $labels.instance }} starts again and again",
         "It has started {{ $value }} times within 30 minutes.",

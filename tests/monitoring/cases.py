@@ -39,7 +39,7 @@ CASES = {
     "KgwDown": Case(
         {"up": "0x500"},
         {"up": "1x500"},
-        # Nothing of its job: there is no target any more.
+        # No target any more.
         also_causing={"kgw_ready": "_x500"},
     ),
     "KgwRestarts": Case(
