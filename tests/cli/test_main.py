@@ -79,6 +79,24 @@ def test_wrong_usage_is_one_line(offline: Commands, arguments: list[str], expect
     assert expected.lower() in message.lower()
 
 
+@pytest.mark.parametrize("number", ["nan", "inf"])
+@pytest.mark.parametrize(
+    ("path", "option"),
+    [
+        (path, parameter.opts[0])
+        for path, command in LEAVES
+        for parameter in command.params
+        if isinstance(parameter.type, click.types.FloatParamType)
+    ],
+)
+def test_what_is_no_number_is_refused(
+    offline: Commands, path: tuple[str, ...], option: str, number: str
+) -> None:
+    """Nobody can wait for such a time: it is wrong usage, and no traceback."""
+    message = offline.fail(ExitCode.USAGE, *path, option, number)
+    assert f"invalid value for '{option}'" in message
+
+
 @pytest.mark.parametrize(
     ("arguments", "near"),
     [
