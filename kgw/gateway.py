@@ -439,6 +439,9 @@ class Gateway:
             with suppress(KgwError, TimeoutError):
                 async with asyncio.timeout(limit_s):
                     await self.lag.fresh(_METRICS_FRESH_S)
+        else:
+            # Somebody may have asked the admin side for it once: that would stand for ever.
+            metrics.forget_lag()
         room = await self.backend.disk_room() or (None, None)
         metrics.disk_free_bytes, metrics.disk_reserve_bytes = room
 

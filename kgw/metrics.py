@@ -556,6 +556,11 @@ class Metrics:
         for refresh in self.when_read:
             refresh()
 
+    def forget_lag(self) -> None:
+        """Take out what looks at lag have found: nobody looks any more."""
+        self.group_lag, self.group_time_lag_s, self.offset_anomalies_open = {}, {}, {}
+        self.offsets_at_risk, self.lag_sample_s, self.log_bytes = 0, 0.0, None
+
 
 METRICS: tuple[Metric, ...] = tuple(
     one for one in vars(Metrics).values() if isinstance(one, Metric)

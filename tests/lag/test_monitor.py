@@ -429,6 +429,22 @@ class TestSchedule:
             assert None is gateway.gateway.lag.latest
             assert {} == (await gateway.gateway.lag.fresh(10)).groups
 
+    async def test_off_has_no_metrics(self) -> None:
+        """What somebody once asked for would stand there for ever, and alert for ever."""
+        async with InProcessGateway(Config.of(lag_interval_ms=0)) as gateway:
+            await create_topic(gateway)
+            await produce(gateway, batch())
+            await commit(gateway, 0)
+            metrics = gateway.gateway.metrics
+            await gateway.gateway.lag.fresh(10)
+            assert {"group": 1} == metrics.group_lag
+            await gateway.gateway.sample_metrics()
+            assert ({}, {}, None) == (
+                metrics.group_lag,
+                metrics.group_time_lag_s,
+                metrics.log_bytes,
+            )
+
     async def test_fresh(self, gateway: InProcessGateway) -> None:
         """A sample serves for as long as the asker allows, and those who wait share one."""
         lag = gateway.gateway.lag
