@@ -45,7 +45,8 @@ ALERTS = (
         "The process has ended or hangs, or nobody reaches its admin listener. Without an "
         "instance: Prometheus knows of no kgw at all.",
         "Whether the process runs, its exit code and the end of its log. `/health/live` on the "
-        "machine itself. Without an instance: the targets of Prometheus, whether there is a pod, "
+        "machine itself. What Prometheus says of its target: 401 means that it has not the token. "
+        "Without an instance: the targets of Prometheus, whether there is a pod, "
         "and whether the job's name begins with `kgw`.",
         "Start it again: nothing that was acknowledged is lost, however it ended. Exit codes are "
         "in [operations](../operations.md#stop).",
