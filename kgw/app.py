@@ -397,8 +397,10 @@ class _Process:
             # In a thread: it takes 0.2 s, and what runs already goes on meanwhile.
             module = await asyncio.to_thread(import_module, "kgw.agent.server")
         except ImportError as error:
+            from kgw.version import install_command
+
             raise ListenError(
-                "kgw.smq.agent.listener needs gRPC: pip install 'kgw[seaweedmq]'"
+                f"kgw.smq.agent.listener needs gRPC: {install_command('seaweedmq')}"
             ) from error
         agent: AgentServer = module.AgentServer(gateway)
         self._agent = await agent.start(listener)

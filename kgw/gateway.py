@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from os import urandom
@@ -51,6 +52,8 @@ _log = logging.getLogger(__name__)
 # size, in such checkpoints: 512 MB. With 1,000 partitions that is one snapshot in eight.
 _CHECKPOINTS_REPLAYED = 4
 _METRICS_FRESH_S = 5.0
+# Prometheus waits 10 s for an answer.
+_METRICS_WAIT_S = 3.0
 
 
 class Gateway:
@@ -418,8 +421,12 @@ class Gateway:
             )
         return self._lag
 
-    async def sample_metrics(self) -> None:
-        """Have the metrics that are sampled be no older than a few seconds. Raises StorageError."""
+    async def sample_metrics(self, limit_s: float = _METRICS_WAIT_S) -> None:
+        """Have the metrics that are sampled be no older than a few seconds.
+
+        Lag that cannot be looked at in time stays as it was sampled last: other numbers are as
+        good, and a gateway whose metrics do not come is taken for one that is down.
+        """
         metrics = self.metrics
         if not metrics.build_info:
             built_from = await asyncio.to_thread(_built_from)
@@ -428,7 +435,13 @@ class Gateway:
         if self.config.lag_interval_ms and self.is_started and not self.is_replaced:
             if self._lag is None:
                 await asyncio.to_thread(import_module, "kgw.lag.monitor")
-            await self.lag.fresh(_METRICS_FRESH_S)
+            # A look that waits for the storage goes on without whoever asks.
+            with suppress(KgwError, TimeoutError):
+                async with asyncio.timeout(limit_s):
+                    await self.lag.fresh(_METRICS_FRESH_S)
+        else:
+            # Somebody may have asked the admin side for it once: that would stand for ever.
+            metrics.forget_lag()
         room = await self.backend.disk_room() or (None, None)
         metrics.disk_free_bytes, metrics.disk_reserve_bytes = room
 

@@ -166,6 +166,10 @@ class Metrics:
         "kgw_admin_unauthorized_total",
         "Requests to the admin listeners without the token of kgw.admin.token.file.",
     )
+    otel_export_failures: int = _counter(
+        "kgw_otel_export_failures_total",
+        "Exports over OTLP (kgw.otel.endpoint) that were not taken, or not in full.",
+    )
 
     # Records.
     appended_batches: int = _counter(
@@ -282,7 +286,7 @@ class Metrics:
     )
     lag_sample_s: float = _gauge(
         "kgw_lag_sample_seconds",
-        "How long the last look at every group's lag took, its waits included.",
+        "How long the last look at every group's lag took, its waits included; 0 before the first.",
     )
     lag_failures: int = _counter(
         "kgw_lag_failures_total",
@@ -551,6 +555,11 @@ class Metrics:
         """Bring those numbers up to date that are not counted as it goes."""
         for refresh in self.when_read:
             refresh()
+
+    def forget_lag(self) -> None:
+        """Take out what looks at lag have found: nobody looks any more."""
+        self.group_lag, self.group_time_lag_s, self.offset_anomalies_open = {}, {}, {}
+        self.offsets_at_risk, self.lag_sample_s, self.log_bytes = 0, 0.0, None
 
 
 METRICS: tuple[Metric, ...] = tuple(

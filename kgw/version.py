@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from shlex import quote
 
 from kgw import __version__
 
@@ -28,3 +30,12 @@ def commit() -> str:
 def full_version() -> str:
     """Return version and commit, as `kgw --version` tells them."""
     return f"{__version__} ({commit()})"
+
+
+def install_command(extra: str) -> str:
+    """Return the command that adds an extra to the kgw that runs.
+
+    It names this Python: on the package index `kgw` is another project's name, which the pip of an
+    environment without kgw would install.
+    """
+    return f"{quote(sys.executable or 'python')} -m pip install 'kgw[{extra}]'"

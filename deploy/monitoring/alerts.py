@@ -36,21 +36,25 @@ ALERTS = (
     Alert(
         "KgwDown",
         "critical",
-        'up{job="kgw"} == 0',
+        # A target that service discovery no longer names has no `up`, and would be missed.
+        'up{job=~"kgw.*"} == 0 or absent(up{job=~"kgw.*"}) == 1',
         "1m",
-        "kgw on {{ $labels.instance }} does not answer",
-        "Prometheus could not read /metrics of {{ $labels.instance }} for a minute (up is "
-        "{{ $value }}).",
-        "The process has ended or hangs, or nobody reaches its admin listener.",
+        "kgw {{ $labels.instance }} does not answer",
+        "For a minute Prometheus could not read /metrics of {{ $labels.instance }}; where no name "
+        "stands here, it has no server to read.",
+        "The process has ended or hangs, or nobody reaches its admin listener. Without an "
+        "instance: Prometheus knows of no kgw at all.",
         "Whether the process runs, its exit code and the end of its log. `/health/live` on the "
-        "machine itself.",
+        "machine itself. What Prometheus says of its target: 401 means that it has not the token. "
+        "Without an instance: the targets of Prometheus, whether there is a pod, "
+        "and whether the job's name begins with `kgw`.",
         "Start it again: nothing that was acknowledged is lost, however it ended. Exit codes are "
         "in [operations](../operations.md#stop).",
     ),
     Alert(
         "KgwRestarts",
         "warning",
-        'changes(process_start_time_seconds{job="kgw"}[30m]) > 2',
+        'changes(process_start_time_seconds{job=~"kgw.*"}[30m]) > 2',
         "",
         "kgw on {{ $labels.instance }} starts again and again",
         "It has started {{ $value }} times within 30 minutes.",
@@ -68,7 +72,7 @@ ALERTS = (
         "kgw on {{ $labels.instance }} does not serve clients in full",
         "It leads and is not ready (kgw_ready is {{ $value }}).",
         "The storage takes no writes: the disk is full or has failed, or the state cannot be "
-        "stored.",
+        "stored. Or its start, or its stop, takes longer than a minute.",
         "`curl http://127.0.0.1:9644/health/ready`: `problems` says why. The log has the same.",
         "Make room on the disk, and it goes on by itself. After a failed write or sync, find out "
         "what the disk has, then start kgw again: it recovers what was acknowledged.",
@@ -173,7 +177,8 @@ ALERTS = (
         "10m",
         "the disk of kgw on {{ $labels.instance }} is nearly full",
         "{{ $value | humanize1024 }}B are free, less than ten times `kgw.min.free.bytes`.",
-        "Soon appends will be refused.",
+        "Soon appends will be refused. Where `kgw.min.free.bytes` is 0, neither this nor "
+        "KgwDiskFull fires.",
         "kgw_log_bytes, and what else is on the disk; `kgw topics describe` says what retention a "
         "topic has.",
         "Make room, or have [retention](../retention.md) do so; see to KgwRetentionFails and "
@@ -201,7 +206,8 @@ ALERTS = (
         "A power cut would take more than `kgw.flush.ms` allows for. The end of the process "
         "takes nothing.",
         "As for KgwProduceSlow: the disk.",
-        "A faster disk, or durable topics: their producers wait instead.",
+        "A faster disk, or durable topics: their producers wait instead. Where `kgw.flush.ms` is a "
+        "second or more, change 1 in the rule.",
     ),
     # --- groups -----------------------------------------------------------------------------------
     Alert(
@@ -236,7 +242,9 @@ ALERTS = (
     Alert(
         "KgwGroupPassedBy",
         "critical",
-        'increase(kgw_offset_anomalies_total{kind="committed-below-start"}[10m]) > 0',
+        # Not for what the first look of a process finds: it was so before.
+        'increase(kgw_offset_anomalies_total{kind="committed-below-start"}[10m]) > 0 '
+        "and ignoring (kind) min_over_time(kgw_lag_sample_seconds[10m]) > 0",
         "",
         "records are gone that a group had not read",
         "It happened in {{ $value | humanize }} partitions on {{ $labels.instance }} within 10 "

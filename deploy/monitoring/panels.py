@@ -169,6 +169,7 @@ ROWS = (
             ),
             _per_second("Closed by the server", "kgw_connections_dropped_total", "reason"),
             _per_second("Asked without the admin side's token", "kgw_admin_unauthorized_total"),
+            _per_second("Exports over OTLP that failed", "kgw_otel_export_failures_total"),
             Panel(
                 "Network",
                 "Bps",

@@ -61,9 +61,11 @@ def _seaweedmq(config: Config, clock: Clock, metrics: Metrics | None) -> Backend
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("kgw"):
             raise
+        from kgw.version import install_command
+
         raise DataDirectoryError(
             f"kgw.backend={config.backend} needs the package {error.name}: "
-            "pip install 'kgw[seaweedmq]'"
+            f"{install_command('seaweedmq')}"
         ) from error
     if metrics is None:
         from kgw.metrics import Metrics

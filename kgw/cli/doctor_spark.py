@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from kgw.backend.seaweedmq.offline.findings import Finding, Severity
 from kgw.cli.findings import print_findings
+from kgw.version import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -78,11 +79,11 @@ def find_package(name: str, installed: str | None = None) -> Finding:
         try:
             installed = version(name)
         except PackageNotFoundError:
-            told = f"is not installed: pip install 'kgw[spark]' ({name}{wanted})"
+            told = f"is not installed: {install_command('spark')} ({name}{wanted})"
             return Finding(name, Severity.PROBLEM, told)
     numbers = tuple(int(one) for one in re.findall(r"\d+", installed)[:2])
     if numbers < least or (before is not None and numbers >= before):
-        told = f"is {installed}, not {wanted}: pip install 'kgw[spark]'"
+        told = f"is {installed}, not {wanted}: {install_command('spark')}"
         return Finding(name, Severity.PROBLEM, told)
     return Finding(name, Severity.OK, installed)
 

@@ -132,8 +132,10 @@ class RootGroup(LazyGroup):
             extra = _extra_of(error)
             if extra is None:
                 raise
+            from kgw.version import install_command
+
             raise CommandError(
-                f"this command needs the package {error.name}: pip install 'kgw[{extra}]'"
+                f"this command needs the package {error.name}: {install_command(extra)}"
             ) from None
         except KgwError as error:
             raise CommandError(printable(str(error)), _exit_code(error)) from None

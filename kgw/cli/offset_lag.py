@@ -15,6 +15,7 @@ from kgw.cli.errors import CommandError, ExitCode
 from kgw.cli.formats import format_duration
 from kgw.cli.offset_watch import print_anomalies, print_clients, print_history
 from kgw.cli.output import note, print_json, print_json_line, print_rows
+from kgw.cli.settings import NumberRange
 from kgw.client import ServerRefusedError
 from kgw.client.groups import GroupClient
 from kgw.offsets.lag import LagAnomaly, LagSum, PartitionLag
@@ -117,7 +118,7 @@ class Row(NamedTuple):
 @click.option(
     "--watch",
     "watch_s",
-    type=click.FloatRange(min=0.1),
+    type=NumberRange(min=0.1),
     metavar="SECONDS",
     help="Show it again every so often, until Ctrl-C.",
 )

@@ -14,6 +14,7 @@ from kgw.cli.errors import ExitCode
 from kgw.cli.output import note, print_json, print_rows
 from kgw.cli.pipeline_archives import archive_option, chosen_topics, topics_option
 from kgw.cli.pipeline_audit_live import COUNTS, LiveOptions, audit_live
+from kgw.cli.settings import NumberRange
 from kgw.errors import KgwError
 from kgw.pipeline.archive.audit import MAX_LEVEL, audit
 from kgw.pipeline.archive.commit_log import CommitLog
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
 @click.option(
     "--watch",
     "watch_s",
-    type=click.FloatRange(min=0.1),
+    type=NumberRange(min=0.1),
     metavar="SECONDS",
     help="Level 4: look again every so often, until something is found, or Ctrl-C.",
 )

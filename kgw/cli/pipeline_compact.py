@@ -19,7 +19,7 @@ from kgw.cli.pipeline_archives import (
     swept_files,
 )
 from kgw.cli.pipeline_spark import SparkWhenNeeded, spark_options
-from kgw.cli.settings import json_option, parsed
+from kgw.cli.settings import NumberRange, json_option, parsed
 from kgw.pipeline.archive.units import Sizes
 from kgw.pipeline.jobs.compact import DEFAULT_MIN_DIRTY_RATIO, Settings, plan, run
 from kgw.pipeline.options import parse_size_bytes
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--min-dirty-ratio",
-    type=click.FloatRange(0, 1),
+    type=NumberRange(0, 1),
     default=DEFAULT_MIN_DIRTY_RATIO,
     show_default=True,
     metavar="RATIO",

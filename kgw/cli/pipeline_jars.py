@@ -20,6 +20,7 @@ from kgw.pipeline.jars import (
     kafka_connector,
     spark_jars,
 )
+from kgw.version import install_command
 
 
 @click.command(short_help='Fetch the jars for format("kafka") or format("delta").')
@@ -65,7 +66,8 @@ def jars(
             spark_version = version("pyspark")
         except PackageNotFoundError:
             raise CommandError(
-                "PySpark is not installed: pip install 'kgw[spark]', or name a version with --spark"
+                f"PySpark is not installed: {install_command('spark')}, or name a version with "
+                "--spark"
             ) from None
     fetch = (
         fetch_by_maven

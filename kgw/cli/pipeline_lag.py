@@ -14,7 +14,7 @@ from kgw.cli.output import print_json, print_json_line, print_rows
 from kgw.cli.pipeline_archives import archive_option, chosen_topics
 from kgw.cli.pipeline_lag_history import HistoryOptions, history
 from kgw.cli.pipeline_spark import spark_options
-from kgw.cli.settings import parsed
+from kgw.cli.settings import NumberRange, parsed
 from kgw.offsets.where import parse_time
 from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.lag import ArchiveLag, archive_lags
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 @click.option(
     "--watch",
     "watch_s",
-    type=click.FloatRange(min=0.1),
+    type=NumberRange(min=0.1),
     metavar="SECONDS",
     help="Show it again every so often, until Ctrl-C.",
 )

@@ -19,6 +19,7 @@ from kgw.pipeline.errors import OptionError
 from kgw.pipeline.jobs.executors import aside, wait_for_executors
 from kgw.pipeline.jobs.running import SparkRunner, last_line
 from kgw.pipeline.master import DEFAULT_MASTER, Master, master_of
+from kgw.version import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -125,7 +126,7 @@ class SparkWhenNeeded:
             from kgw.pipeline.session import session
         except ImportError as error:
             raise CommandError(
-                f"Spark cannot be used: {error}. Install it with pip install 'kgw[spark]'"
+                f"Spark cannot be used: {error}. Install it with {install_command('spark')}"
             ) from None
         is_ours = SparkSession.getActiveSession() is None
         master = self._master

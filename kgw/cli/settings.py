@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -30,6 +31,21 @@ assignments_option = click.option(
     metavar="KEY=VALUE",
     help="One setting by its name, as in num.partitions=3; may be given several times.",
 )
+
+
+class NumberRange(click.FloatRange):
+    """Numbers in a range. click finds NaN in every range, and infinity in one without an end."""
+
+    name = "number"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the number. Fails for what is none, or out of range."""
+        number: float = super().convert(value, param, ctx)
+        if not isfinite(number):
+            self.fail(f"{value!r} is not a valid number.", param, ctx)
+        return number
 
 
 def parsed(parse: Callable[[Any], object]) -> Callable[[click.Context, click.Parameter, Any], Any]:

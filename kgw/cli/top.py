@@ -12,7 +12,7 @@ import click
 from kgw.cli.admin_http import admin_option
 from kgw.cli.errors import CommandError, ExitCode
 from kgw.cli.output import print_json_line
-from kgw.cli.settings import json_option
+from kgw.cli.settings import NumberRange, json_option
 from kgw.cli.top_asking import REST, Asker
 from kgw.cli.top_figures import Watch
 from kgw.cli.top_screen import Screen, snapshot_of
@@ -33,7 +33,7 @@ SNAPSHOT_ROWS = 20
 @click.option(
     "--interval",
     "interval_s",
-    type=click.FloatRange(min=0.2, max=3_600),
+    type=NumberRange(min=0.2, max=3_600),
     default=2.0,
     metavar="SECONDS",
     help="How often to look.",

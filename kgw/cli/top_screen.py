@@ -22,17 +22,18 @@ ALARMS_SHOWN = 3
 PLAIN, BOLD, HEADING, ALARM = "plain", "bold", "heading", "alarm"
 
 HELP = """\
-q            quit                      1 ... 6      a pane: overview, requests, topics,
-space, p     pause, go on                           partitions, groups, alarms
-left, right  sort by another column    tab          the next pane
-r            sort the other way round  up, down,    move through the rows
-+, -         refresh less, more often  page keys
-h, ?         this help                 home         back to the first row
+q            quit                      1 ... 6      panes: overview, requests,
+space, p     pause, go on                           topics, partitions, groups,
+left, right  sort by another column                 alarms
+r            sort the other way round  tab          the next pane
++, -         refresh less, more often  up, down,    move through the rows
+h, ?         this help                 page keys
+                                       home         back to the first row
 
-records/s and bytes/s are how fast ends and sizes of partitions grow; in, out and requests/s are
-what clients send and get. A question mark stands for what is not known (yet). read/s is how fast
-a group's committed offsets grow, lag/s how fast its lag does; the server looks at lag every five
-seconds at most.
+records/s and bytes/s are how fast ends and sizes of partitions grow; in, out
+and requests/s are what clients send and get. A question mark stands for what
+is not known (yet). read/s is how fast a group's committed offsets grow, lag/s
+how fast its lag does; the server looks at lag every five seconds at most.
 """
 
 

@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING
 from kgw import __version__
 from kgw.config import ConfigError
 from kgw.config.otel_settings import parse_attributes, parse_headers
-from kgw.errors import KgwError
 from kgw.logs import EventLogger
-from kgw.metrics import Metric
 from kgw.otel.errors import ExportError
-from kgw.series import Series, take_snapshot
+from kgw.series import take_snapshot
+from kgw.version import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kgw.config import Config
     from kgw.gateway import Gateway
+    from kgw.series import Series
 
 SEND_S = 10.0
 """How long an export may take; a usual interval is longer."""
@@ -37,10 +37,6 @@ FLUSH_S = 5.0
 _LATER_S = 1.0
 """How much later the thread gives up than whoever waits for it, so that it is told in one way."""
 METRICS_PATH = "/v1/metrics"
-
-_FAILURES = Metric(
-    "counter", "kgw_otel_export_failures_total", "Exports that were not taken, or not in full."
-)
 
 _log = EventLogger(__name__)
 
@@ -55,7 +51,7 @@ class Exporter:
         """
         config = gateway.config
         if not _is_installed():
-            raise ConfigError("kgw.otel.endpoint needs a package: pip install 'kgw[otel]'")
+            raise ConfigError(f"kgw.otel.endpoint needs a package: {install_command('otel')}")
         self._gateway = gateway
         self._clock = gateway.clock
         self._url = config.otel_endpoint.rstrip("/") + METRICS_PATH
@@ -65,8 +61,6 @@ class Exporter:
         self._start_ms = gateway.clock.wall_ms()
         self._task: asyncio.Task[None] | None = None
         self._sending: asyncio.Future[Exception | None] | None = None
-        self.failures = 0
-        """Exports that failed since the start."""
         self._send_s = send_s
         self._failing_since_s: float | None = None
         self._failed_before = 0
@@ -101,7 +95,8 @@ class Exporter:
         try:
             if self._is_sending:
                 raise ExportError("the export before has not ended")
-            await self._send(await self._snapshot(), limit_s)
+            await self._gateway.sample_metrics()
+            await self._send(take_snapshot(self._gateway.metrics), limit_s)
         except (ExportError, ConfigError) as error:
             self._failed(error)
         except Exception as error:  # noqa: BLE001 - nobody awaits the schedule
@@ -109,13 +104,6 @@ class Exporter:
             self._failed(error)
         else:
             self._succeeded()
-
-    async def _snapshot(self) -> list[Series]:
-        gateway = self._gateway
-        # Lag that cannot be looked at stays as it was sampled last; other numbers are as good.
-        with suppress(KgwError):
-            await gateway.sample_metrics()
-        return [*take_snapshot(gateway.metrics), Series(_FAILURES, [((), self.failures)])]
 
     async def _send(self, series: list[Series], limit_s: float) -> None:
         """Send from a thread that the end of the process does not wait for. Raises ExportError."""
@@ -171,18 +159,19 @@ class Exporter:
             raise ConfigError(f"kgw.otel.headers.file: {self._headers_path}: {reason}") from None
 
     def _failed(self, error: Exception) -> None:
-        self.failures += 1
+        metrics = self._gateway.metrics
         if self._failing_since_s is None:
             self._failing_since_s = self._clock.monotonic_s()
-            self._failed_before = self.failures - 1
+            self._failed_before = metrics.otel_export_failures
             _log.warning("metrics could not be exported", endpoint=self._url, why=error)
+        metrics.otel_export_failures += 1
 
     def _succeeded(self) -> None:
         if self._failing_since_s is not None:
             _log.info(
                 "metrics are exported again",
                 endpoint=self._url,
-                failed=self.failures - self._failed_before,
+                failed=self._gateway.metrics.otel_export_failures - self._failed_before,
                 after_s=round(self._clock.monotonic_s() - self._failing_since_s, 1),
             )
             self._failing_since_s = None

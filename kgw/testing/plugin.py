@@ -1,4 +1,4 @@
-"""The pytest plugin: fixtures and markers. `pip install kgw` brings it (docs/pytest.md).
+"""The pytest plugin: fixtures and markers. It comes with kgw (docs/pytest.md).
 
 pytest imports this file at its start, and nothing else of kgw until a test asks for a fixture.
 """

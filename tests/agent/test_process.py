@@ -14,6 +14,7 @@ import grpc
 import pytest
 
 from kgw.testing.process import GatewayProcess
+from kgw.version import install_command
 from tests.agent.smq_client import RESUME_OR_EARLIEST, M, field_of, value_of
 
 if TYPE_CHECKING:
@@ -223,7 +224,7 @@ def test_the_ready_line_and_what_stands_in_the_way(tmp_path: Path) -> None:
         used = run("-m", "kgw", *command)
         assert "cannot listen at SMQ_AGENT" in used
     without = "import sys; sys.modules['grpc'] = None; from kgw.cli.main import main; main()"
-    assert "pip install 'kgw[seaweedmq]'" in run("-c", without, *command)
+    assert install_command("seaweedmq") in run("-c", without, *command)
 
 
 def run(*arguments: str) -> str:

@@ -13,6 +13,7 @@ import pytest
 
 from kgw.cli.admin_http import get
 from kgw.cli.errors import CommandError
+from kgw.version import install_command
 from tests.cli.conftest import Commands
 
 if TYPE_CHECKING:
@@ -171,4 +172,4 @@ def test_the_packages_that_it_needs_are_named() -> None:
     command = [sys.executable, "-c", program, "serve", "--backend", "seaweedmq://a:1/kafka"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=40, check=False)
     assert 4 == ended.returncode, ended.stderr
-    assert "pip install 'kgw[seaweedmq]'" in ended.stderr
+    assert install_command("seaweedmq") in ended.stderr

@@ -79,6 +79,24 @@ def test_wrong_usage_is_one_line(offline: Commands, arguments: list[str], expect
     assert expected.lower() in message.lower()
 
 
+@pytest.mark.parametrize("number", ["nan", "inf"])
+@pytest.mark.parametrize(
+    ("path", "option"),
+    [
+        (path, parameter.opts[0])
+        for path, command in LEAVES
+        for parameter in command.params
+        if isinstance(parameter.type, click.types.FloatParamType)
+    ],
+)
+def test_what_is_no_number_is_refused(
+    offline: Commands, path: tuple[str, ...], option: str, number: str
+) -> None:
+    """Nobody can wait for such a time: it is wrong usage, and no traceback."""
+    message = offline.fail(ExitCode.USAGE, *path, option, number)
+    assert f"invalid value for '{option}'" in message
+
+
 @pytest.mark.parametrize(
     ("arguments", "near"),
     [
@@ -163,19 +181,19 @@ sys.modules.update(dict.fromkeys(("numpy", "pyarrow", "pyspark", "grpc", sys.arg
 from kgw.cli.main import main
 main(sys.argv[2:], prog_name="kgw")
 """
-SPARK = "error: this command needs the package {}: pip install 'kgw[spark]'\n"
+NEEDS = f"error: this command needs the package {{}}: {sys.executable} -m pip install 'kgw[{{}}]'\n"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["pipeline", "archive", "--topic", "a", "--out", "b"], SPARK.format("numpy")),
-        (["pipeline", "archive", "--help"], SPARK.format("numpy")),
-        (["pipeline", "backfill"], SPARK.format("pyarrow")),
+        (["pipeline", "archive", "--topic", "a", "--out", "b"], NEEDS.format("numpy", "spark")),
+        (["pipeline", "archive", "--help"], NEEDS.format("numpy", "spark")),
+        (["pipeline", "backfill"], NEEDS.format("pyarrow", "spark")),
         (
             ["doctor", "--backend", "seaweedmq://127.0.0.1:1/a"],
-            "error: this command needs the package grpc: pip install 'kgw[seaweedmq]'\n",
+            NEEDS.format("grpc", "seaweedmq"),
         ),
     ],
 )

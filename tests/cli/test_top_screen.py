@@ -12,6 +12,7 @@ from kgw.cli.top_screen import (
     ALARM,
     BOLD,
     HEADING,
+    HELP,
     PANES,
     Screen,
     lines_of,
@@ -208,6 +209,12 @@ def test_moving() -> None:
     assert 0 == pressed("3", "down", "4").top_row
     assert ["payments", "orders"] == first_cells(pressed("3", "down"))
     assert ["orders"] == first_cells(pressed("3", "page down", "page down", "page down"))
+
+
+def test_help_fits_a_usual_terminal() -> None:
+    """Of 80 columns the last one stays free, and 24 lines have the head as well."""
+    assert [] == [one for one in HELP.splitlines() if len(one) > 79]
+    assert len(HELP.splitlines()) < 18
 
 
 def test_interval_pause_help_and_end() -> None:

@@ -25,6 +25,8 @@ from tests.turns import turns
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+LIMIT_S = 10.0
+
 
 @pytest.fixture
 async def gateway() -> AsyncIterator[InProcessGateway]:
@@ -427,6 +429,22 @@ class TestSchedule:
             assert None is gateway.gateway.lag.latest
             assert {} == (await gateway.gateway.lag.fresh(10)).groups
 
+    async def test_off_has_no_metrics(self) -> None:
+        """What somebody once asked for would stand there for ever, and alert for ever."""
+        async with InProcessGateway(Config.of(lag_interval_ms=0)) as gateway:
+            await create_topic(gateway)
+            await produce(gateway, batch())
+            await commit(gateway, 0)
+            metrics = gateway.gateway.metrics
+            await gateway.gateway.lag.fresh(10)
+            assert {"group": 1} == metrics.group_lag
+            await gateway.gateway.sample_metrics()
+            assert ({}, {}, None) == (
+                metrics.group_lag,
+                metrics.group_time_lag_s,
+                metrics.log_bytes,
+            )
+
     async def test_fresh(self, gateway: InProcessGateway) -> None:
         """A sample serves for as long as the asker allows, and those who wait share one."""
         lag = gateway.gateway.lag
@@ -447,6 +465,25 @@ class TestSchedule:
         assert lag.latest is await lag.fresh(5)
         gateway.manual_clock.advance(1)
         assert START_MS + 21_000 == (await lag.fresh(5)).taken_ms
+
+    async def test_metrics_do_not_wait_for_a_disk_that_hangs(
+        self, gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """They are told with the lag of the last look; the look goes on, and has its turn."""
+        await commit(gateway, 0)
+        may_answer = asyncio.Event()
+
+        async def read(*_: object) -> None:
+            await may_answer.wait()
+            raise StorageError("broken")
+
+        monkeypatch.setattr(MemoryPartitionLog, "read_hot", lambda *_: None)
+        monkeypatch.setattr(MemoryPartitionLog, "read", read)
+        await asyncio.wait_for(gateway.gateway.sample_metrics(0.01), LIMIT_S)
+        assert {} == gateway.gateway.metrics.group_lag
+        may_answer.set()
+        await gateway.gateway.sample_metrics(LIMIT_S)
+        assert {"group": 10} == gateway.gateway.metrics.group_lag
 
     async def test_a_bug_does_not_end_the_schedule(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

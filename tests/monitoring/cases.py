@@ -36,7 +36,12 @@ _PRODUCE = 'api="PRODUCE", '
 _ANOMALIES = "kgw_offset_anomalies_total"
 
 CASES = {
-    "KgwDown": Case({"up": "0x500"}, {"up": "1x500"}),
+    "KgwDown": Case(
+        {"up": "0x500"},
+        {"up": "1x500"},
+        # No target any more.
+        also_causing={"kgw_ready": "_x500"},
+    ),
     "KgwRestarts": Case(
         {"process_start_time_seconds": "10 20 30 40x500"},
         {"process_start_time_seconds": "10 20 30x500"},
@@ -94,8 +99,15 @@ CASES = {
         {"kgw_group_partitions_at_risk": "2x500"}, {"kgw_group_partitions_at_risk": "0x500"}
     ),
     "KgwGroupPassedBy": Case(
-        {f'{_ANOMALIES}{{kind="committed-below-start"}}': "0 1x500"},
-        {f'{_ANOMALIES}{{kind="committed-below-start"}}': "1x500"},
+        {
+            f'{_ANOMALIES}{{kind="committed-below-start"}}': "0 1x500",
+            "kgw_lag_sample_seconds": "0.1x500",
+        },
+        # Read while a start went on, before the first look at lag.
+        {
+            f'{_ANOMALIES}{{kind="committed-below-start"}}': "0 1x500",
+            "kgw_lag_sample_seconds": "0 0.1x500",
+        },
     ),
     "KgwGroupBehind": Case(
         {'kgw_group_lag_seconds{group="billing"}': "3601x500"},

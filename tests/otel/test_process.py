@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kgw.version import install_command
 from tests.app.test_app import Serving, create_topic
 from tests.otel.receiver import Receiver
 
@@ -40,7 +41,7 @@ def test_the_end_of_a_process_is_exported(tmp_path: Path) -> None:
         (
             "opentelemetry.proto",
             (),
-            "error: kgw.otel.endpoint needs a package: pip install 'kgw[otel]'\n",
+            f"error: kgw.otel.endpoint needs a package: {install_command('otel')}\n",
         ),
         (
             "",

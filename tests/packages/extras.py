@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.otel.receiver import Receiver
 from tests.packages import checks
 from tests.packages.building import ROOT
 from tests.packages.environments import CommandFailedError, Environment
@@ -121,6 +122,17 @@ def _keeps_records_in_seaweedfs(environment: Environment, folder: Path) -> None:
             checks.round_trip(environment, server)
 
 
+def _exports_metrics(environment: Environment, folder: Path) -> None:
+    """Exported metrics over OTLP."""
+    with Receiver() as receiver:
+        endpoint = f"kgw.otel.endpoint={receiver.endpoint}"
+        with environment.serving(folder / "otel", "--set", endpoint) as server:
+            checks.round_trip(environment, server)
+        while not receiver.exports.empty():
+            last = receiver.exports.get()
+    assert last.metrics["kgw_appended_records_total"].sum.data_points[0].as_double
+
+
 def _is_read_by_spark(environment: Environment, folder: Path) -> None:
     """Read by Spark with format("kgw")."""
     with environment.serving(folder / "spark") as server:
@@ -144,6 +156,7 @@ _USES: Mapping[str, Callable[[Environment, Path], None]] = {
     "postgresql": _keeps_state_in_postgresql,
     "mysql": _keeps_state_in_mariadb,
     "seaweedmq": _keeps_records_in_seaweedfs,
+    "otel": _exports_metrics,
     "spark": _is_read_by_spark,
     "delta": _can_make_delta_tables,
     "iceberg": _can_make_iceberg_tables,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -122,3 +123,12 @@ def test_all_has_every_extra_of_users() -> None:
     named = everything.removeprefix("kgw[").removesuffix("]").split(",")
 
     assert set(extras.of_users()) - {"all"} == set(named)
+
+
+def test_every_extra_of_users_is_explained() -> None:
+    """The page on installing has a row that names it."""
+    rows = re.findall(
+        r"^\| (`.*?) \|", (building.ROOT / "docs/install.md").read_text(), re.MULTILINE
+    )
+
+    assert [] == [one for one in extras.of_users() if f"`{one}`" not in " ".join(rows)]

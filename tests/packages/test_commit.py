@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+import sys
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import pytest
@@ -100,3 +102,9 @@ def test_a_checkout_is_called_so() -> None:
 def test_links_of_the_readme(text: str, expected: str) -> None:
     """On an index there is nothing beside the README; links elsewhere stay."""
     assert expected == HOOKS.without_local_links(text)
+
+
+def test_the_command_for_an_extra_names_this_python() -> None:
+    """Another environment's pip would install the package that has the name on the index."""
+    expected = f"{quote(sys.executable)} -m pip install 'kgw[spark]'"
+    assert expected == version.install_command("spark")

@@ -22,8 +22,6 @@ PAGES = [
 ]
 INSTALLER = re.compile(r"\b(?:pip3?|pipx|uv|uvx) [^\n`#]*")
 BY_NAME = re.compile(r"kgw(?:\[.*\])?")
-WITH_KGW = re.compile(r"as the message says|^error: ")
-"""What only a kgw that is there says: the line that adds an extra to it, and its own errors."""
 
 
 def sent_away(text: str) -> list[str]:
@@ -33,7 +31,7 @@ def sent_away(text: str) -> list[str]:
         for command in INSTALLER.findall(line):
             words = [word.strip("'\".,") for word in command.split()]
             is_named = any(BY_NAME.fullmatch(word) for word in words)
-            if is_named and not {"--from", "--spec"} & {*words} and not WITH_KGW.search(line):
+            if is_named and not {"--from", "--spec"} & {*words}:
                 found.append(command.strip())
     return found
 

@@ -17,6 +17,7 @@ from kgw.state.sql.server import (
     read_password,
 )
 from kgw.state.sql.tls import tls_context
+from kgw.version import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -100,7 +101,8 @@ class MysqlSession(ServerSession):
             import pymysql
         except ImportError as error:
             raise DataDirectoryError(
-                "a state store in MySQL or MariaDB needs the package PyMySQL: install kgw[mysql]"
+                "a state store in MySQL or MariaDB needs the package PyMySQL: "
+                f"{install_command('mysql')}"
             ) from error
         await self._guarded(lambda: self._connect(pymysql.connect))
 

@@ -11,6 +11,7 @@ from kgw.state.sql import schema
 from kgw.state.sql.migrations import CREATE_MIGRATIONS_TABLE
 from kgw.state.sql.server import ServerSession, SessionLostError, lock_number, read_password
 from kgw.state.sql.tls import tls_context
+from kgw.version import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
@@ -98,7 +99,8 @@ class PostgresqlSession(ServerSession):
             import asyncpg
         except ImportError as error:
             raise DataDirectoryError(
-                "a state store in PostgreSQL needs the package asyncpg: install kgw[postgresql]"
+                "a state store in PostgreSQL needs the package asyncpg: "
+                f"{install_command('postgresql')}"
             ) from error
         url = self._url
         try:

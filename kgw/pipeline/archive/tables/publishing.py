@@ -10,6 +10,7 @@ from kgw.pipeline.archive.errors import PublishError
 from kgw.pipeline.archive.tables.changes import Difference, State, difference, fold
 from kgw.pipeline.archive.tables.registered import registered
 from kgw.pipeline.errors import PipelineError
+from kgw.version import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -127,7 +128,7 @@ def _opened(generation: Path, topic_id: UUID, settings: TableSettings) -> Iterat
         raise
     except ImportError as error:
         raise PublishError(
-            f"{where}: {error}. What is archived stands; install kgw[{settings.kind}], then "
+            f"{where}: {error}. What is archived stands; {install_command(settings.kind)}, then "
             "`kgw pipeline publish`"
         ) from None
     except Exception as error:
