@@ -21,15 +21,15 @@ from kgw.handlers.table import HANDLERS
 LIST = Path(__file__).with_name("start_modules.txt")
 PROGRAM = """
 import os, sys
-from kgw import app
 from kgw.cli.main import main
+from kgw.server import announcement
 
-def announce(*_):
+def announce(*_, **__):
     sys.stdout.write(" ".join(sys.modules))
     sys.stdout.flush()
     os._exit(0)
 
-app._Process._announce = announce
+announcement.announce = announce
 main(["serve", "--data-dir", sys.argv[1], "--listen", "127.0.0.1:0"])
 """
 
@@ -37,6 +37,7 @@ SOON = """
 import os, sys
 from kgw import app
 from kgw.cli.main import main
+from kgw.server import announcement
 
 import_rest = app._import_rest
 
@@ -46,7 +47,7 @@ def announce():
     sys.stdout.flush()
     os._exit(0)
 
-app._Process._announce = lambda *_: None
+announcement.announce = lambda *_, **__: None
 app._import_rest = announce
 main(["serve", "--data-dir", sys.argv[1], "--listen", "127.0.0.1:0"])
 """
