@@ -281,13 +281,12 @@ class _Process:
             server = Server(dispatcher, limits_from(config), clock, gateway.metrics)
             bound = self._bound = await server.open(config.bound_listeners, self._given)
             gateway.advertise(advertised(config, bound))
-            is_admin_new = self._admin is None
             await self._open_admin(gateway)
             agent = await self._open_agent(gateway)
             announce(gateway, bound, self._admin_listeners, self._agent, is_json=self._is_json)
             if self._manager is not None:
                 self._manager.ready()
-            if self._admin is not None and is_admin_new:
+            if self._admin is not None:
                 await self._admin.start()
             if self._exporter is not None:
                 self._exporter.start()
