@@ -6,7 +6,6 @@ import asyncio
 import gc
 import os
 import signal
-import sys
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -14,19 +13,17 @@ from typing import TYPE_CHECKING
 from kgw import logs
 from kgw.backend.base import Leadership
 from kgw.clock import SystemClock
-from kgw.config.listeners import Listener, format_address
-from kgw.config.paths import absolute_path
 from kgw.errors import DataDirectoryError, KgwError, ListenError, ReplacedError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from socket import socket
 
     from kgw.admin.server import AdminServer
     from kgw.agent.server import AgentServer
     from kgw.backend.base import Backend
     from kgw.clock import Clock, Timer
-    from kgw.config import Config
+    from kgw.config import Config, Listener
     from kgw.gateway import Gateway
     from kgw.otel.exporter import Exporter
     from kgw.server.offenders import Offenders
@@ -271,6 +268,7 @@ class _Process:
 
     async def _serve(self, gateway: Gateway) -> None:
         from kgw.handlers.dispatch import Dispatcher
+        from kgw.server.announcement import advertised, announce
         from kgw.server.limits import limits_from
         from kgw.server.loop_lag import LoopLag
         from kgw.server.server import Server
@@ -295,14 +293,13 @@ class _Process:
                 gc.callbacks.append(self._offenders.collected)
             server = Server(dispatcher, limits_from(config), clock, gateway.metrics)
             bound = self._bound = await server.open(config.bound_listeners, self._given)
-            gateway.advertise(_advertised(config, bound))
-            is_admin_new = self._admin is None
+            gateway.advertise(advertised(config, bound))
             await self._open_admin(gateway)
             agent = await self._open_agent(gateway)
-            self._announce(gateway, bound)
+            announce(gateway, bound, self._admin_listeners, self._agent, is_json=self._is_json)
             if self._manager is not None:
                 self._manager.ready()
-            if self._admin is not None and is_admin_new:
+            if self._admin is not None:
                 await self._admin.start()
             if self._exporter is not None:
                 self._exporter.start()
@@ -435,104 +432,7 @@ class _Process:
             os._exit(EXIT_SECOND_SIGNAL)
         self._stop.set()
 
-    # --- what is said at start --------------------------------------------------------------------
-
-    def _announce(self, gateway: Gateway, bound: Sequence[Listener]) -> None:
-        """Write the ready line to standard output and, for a person, what to try next."""
-        print(  # noqa: T201 - the line that scripts wait for
-            _ready_json(gateway, bound, self._admin_listeners, self._agent)
-            if self._is_json
-            else _ready_line(gateway, bound, self._admin_listeners, self._agent),
-            flush=True,
-        )
-        _log.info(
-            "ready",
-            listeners=",".join(map(str, bound)),
-            advertised=",".join(map(str, gateway.placement.here.listeners.values())),
-            data=gateway.config.backend_url,
-            cluster_id=gateway.placement.cluster_id,
-        )
-        if sys.stderr.isatty():
-            first = next(iter(gateway.placement.here.listeners.values()))
-            address = format_address(first.host or "127.0.0.1", first.port)
-            print(_BANNER.format(address=address, data=_data(gateway)), file=sys.stderr)  # noqa: T201
-
 
 def _replaced(backend: Backend) -> ReplacedError:
     leader = "another server" if backend.leader is None else str(backend.leader)
     return ReplacedError(f"{leader} has taken over; start this server again to have it stand by")
-
-
-_BANNER = """
-  Kafka clients connect to {address}; records are kept in {data}.
-  Try it from another terminal:
-
-    kgw topics create greetings -b {address}
-    echo hello | kgw produce greetings -b {address}
-    kgw consume greetings -b {address}
-
-  Ctrl-C finishes what is in flight and stops.
-"""
-
-
-def _advertised(config: Config, bound: Sequence[Listener]) -> dict[str, Listener]:
-    """Return what clients are told, by listener name: as configured, else as bound.
-
-    An advertised port 0 stands for the one that was bound; an empty host, for the address that the
-    client itself connected to.
-    """
-    configured = config.advertised
-    listeners = {}
-    for listener in bound:
-        host, port = listener.host, 0
-        if listener.name in configured:
-            _, host, port = configured[listener.name]
-        elif host in {"0.0.0.0", "::"}:  # noqa: S104 - recognised, not bound
-            host = ""
-        listeners[listener.name] = Listener(listener.name, host, port or listener.port)
-    return listeners
-
-
-def _data(gateway: Gateway) -> str:
-    config = gateway.config
-    return absolute_path(config.data_dir) if config.backend == "embedded" else config.backend
-
-
-def _ready_line(
-    gateway: Gateway,
-    bound: Sequence[Listener],
-    admin: Sequence[Listener],
-    agent: Listener | None,
-) -> str:
-    addresses = ",".join(format_address(one.host, one.port) for one in admin)
-    listeners = ",".join(format_address(one.host or "0.0.0.0", one.port) for one in bound)  # noqa: S104
-    agent_address = "" if agent is None else format_address(agent.host or "::", agent.port)
-    return (
-        f"ready node_id={gateway.placement.here.node_id} listeners={listeners} "
-        f"{f'admin={addresses} ' if admin else ''}"
-        f"{f'smq_agent={agent_address} ' if agent else ''}"
-        f"data_dir={_data(gateway)} pid={os.getpid()}"
-    )
-
-
-def _ready_json(
-    gateway: Gateway,
-    bound: Sequence[Listener],
-    admin: Sequence[Listener],
-    agent: Listener | None,
-) -> str:
-    from json import dumps
-
-    return dumps(
-        {
-            "event": "ready",
-            "node_id": gateway.placement.here.node_id,
-            "cluster_id": gateway.placement.cluster_id,
-            "listeners": [one._asdict() for one in bound],
-            "advertised": [one._asdict() for one in gateway.placement.here.listeners.values()],
-            "admin": [one._asdict() for one in admin],
-            "smq_agent": None if agent is None else agent._asdict(),
-            "data_dir": _data(gateway),
-            "pid": os.getpid(),
-        }
-    )

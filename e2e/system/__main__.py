@@ -17,7 +17,8 @@ from e2e.system.runner import VERDICT, run
 from e2e.system.services import EMBEDDED, GATEWAYS, services
 from e2e.system.site import LANGUAGES, ROOT, Site
 from e2e.system.story import Plan
-from tests.seaweedfs import binary
+from tests.monitoring.binary import program
+from tests.seaweedfs.binary import weed
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -41,7 +42,6 @@ def main() -> int:
         "--language", choices=LANGUAGES, action="append", help="only this one; may be repeated"
     )
     parser.add_argument("--no-spark", action="store_true", help="leave Spark out")
-    parser.add_argument("--prometheus", type=Path, required=True, help="the program")
     arguments = parser.parse_args()
     # SIGINT, too, as a shell lets programs in the background ignore it.
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -49,8 +49,8 @@ def main() -> int:
     shutil.rmtree(DIRECTORY, ignore_errors=True)
     site = Site.of_machine(
         DIRECTORY,
-        weed=binary.weed(),
-        prometheus=arguments.prometheus,
+        weed=weed(),
+        prometheus=program("prometheus"),
         kgw=LOSING if arguments.control else (),
     )
     plan = Plan(

@@ -31,7 +31,6 @@ def run(
     *,
     gateways: Sequence[str] = GATEWAYS,
     plan: Plan | None = None,
-    has_prometheus: bool = True,
 ) -> Verdict:
     """Tell the stories; the verdict is written to `results`, too."""
     verdict = Verdict()
@@ -40,12 +39,11 @@ def run(
         say(f"{gateway}: the story begins")
         verdict.rows += Story(site, gateway, plan or Plan(), results, say).tell()
         verdict.seconds[gateway] = round(time.monotonic() - began, 1)
-    if has_prometheus:
-        try:
-            problems = not_scraped(site)
-        except OSError as error:
-            problems = [f"no answer: {error}"]
-        verdict.rows.append(Row("prometheus", "it saw both gateways up", problems))
+    try:
+        problems = not_scraped(site)
+    except OSError as error:
+        problems = [f"no answer: {error}"]
+    verdict.rows.append(Row("prometheus", "it saw both gateways up", problems))
     verdict.write(results / VERDICT)
     return verdict
 

@@ -247,13 +247,16 @@ class Story:
         if status is not None:
             raise StoryError(f"the archive has ended with exit code {status}")
         lag = self._pipeline("lag", "--archive", self._archive, "--json")
+        if lag["exit"]:
+            raise StoryError(f"the archive's lag: exit code {lag['exit']}: {lag['output']}")
         found = json.loads(lag["output"])
         return found["totals"]["read_lag"] == 0 and bool(found["partitions"])
 
     def _audit(self, what: str, arguments: Sequence[str]) -> None:
         done = self._pipeline("audit", "--topic", TOPIC, *arguments)
         problems = [] if done["exit"] == 0 else [f"exit code {done['exit']}: {done['output']}"]
-        self._row(what, problems, done["output"].strip().splitlines()[-1])
+        # One that fails may have said why in its log alone.
+        self._row(what, problems, done["output"].strip().rpartition("\n")[2])
 
     def _sql(self) -> int:
         done = self._pipeline("sql", "--archive", self._archive, "--json", *SPARK, COUNT)

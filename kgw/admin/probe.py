@@ -1,6 +1,7 @@
-"""`python -m kgw.admin.probe`: is the gateway ready? The health check of the container image.
+"""`python -m kgw.admin.probe [PATH]`: is the gateway ready? The image's health check.
 
-It imports what asking takes and nothing else, as it runs every ten seconds.
+It asks `/health/ready`, or PATH. It imports what asking takes and nothing else, as it runs every
+ten seconds.
 """
 
 import os
@@ -32,9 +33,9 @@ def status_of(answer: bytes) -> int:
     return int(words[1])
 
 
-def ask(host: str, port: int) -> bytes:
-    """Return the answer to whether it is ready. Raises OSError."""
-    request = f"GET {PATH} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+def ask(host: str, port: int, path: str) -> bytes:
+    """Return the answer of a path. Raises OSError."""
+    request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     answer = b""
     with socket.create_connection((host, port), TIMEOUT_S) as connection:
         connection.sendall(request.encode("ascii"))
@@ -43,11 +44,11 @@ def ask(host: str, port: int) -> bytes:
     return answer
 
 
-def main() -> int:
-    """Return 0 where it is ready, else 1, and say in a line which."""
+def main(path: str = PATH) -> int:
+    """Return 0 where a path is answered with 200, else 1, and say in a line what it says."""
     try:
         host, port = admin_address(os.environ.get("KGW_ADMIN_LISTENERS", DEFAULT_LISTENER))
-        answer = ask(host, port)
+        answer = ask(host, port, path)
         status = status_of(answer)
     except (OSError, ValueError) as error:
         print(f"not ready: {error}")  # noqa: T201 - kept by the engine with the state
@@ -58,4 +59,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:2]))

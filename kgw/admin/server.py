@@ -64,7 +64,12 @@ class AdminServer:
         return bound
 
     async def start(self) -> None:
-        """Serve. Importing what that takes happens in a thread: Kafka's clients go on meanwhile."""
+        """Serve; nothing when that has begun.
+
+        Importing what it takes happens in a thread: Kafka's clients go on meanwhile.
+        """
+        if self._http is not None:
+            return
         for name in ("kgw.admin.serving", "prometheus_client"):
             await asyncio.to_thread(import_module, name)
         from kgw.admin.serving import make_server

@@ -7,7 +7,9 @@ make us hold: connections, the size of a request's head, the time that a request
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from math import inf
+from operator import attrgetter
+from typing import TYPE_CHECKING, cast
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -17,6 +19,8 @@ from kgw.admin.http import application
 if TYPE_CHECKING:
     import asyncio
     from contextlib import AbstractContextManager
+
+    from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 
     from kgw.admin.token import TokenFile
     from kgw.gateway import Gateway
@@ -68,7 +72,8 @@ class _LimitedProtocol(H11Protocol):
     """uvicorn's protocol with the two limits that it lacks.
 
     Its own limit of connections counts those that have sent a request, and it has no time limit
-    before the first one: a client that sends a byte a minute would stay for ever.
+    before the first one: a client that sends a byte a minute would stay for ever. Whoever keeps
+    many connections open and asks nothing, as anybody can, must not keep probes out either.
     """
 
     limit: int
@@ -78,10 +83,9 @@ class _LimitedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self.limit:
-            transport.abort()
-            return
         self._arm()
+        if len(self.connections) > self.limit:
+            self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._deadline is not None:
@@ -99,6 +103,27 @@ class _LimitedProtocol(H11Protocol):
             # What broke may be the body of a request that is being answered: uvicorn would log a
             # traceback for an answer that cannot be sent any more.
             self.cycle.disconnected = True
+
+    def _make_room(self) -> None:
+        """Close the connection that has waited longest for its next request, else this one."""
+        others = cast("set[_LimitedProtocol]", self.connections) - {self}
+        waiting = (one for one in others if not one.is_answering)
+        closed = min(waiting, key=attrgetter("waits_until_s"), default=self)
+        # At once: the next one to connect may come before this one is reported lost.
+        self.connections.discard(closed)
+        closed.transport.abort()
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether a request has come that is not answered yet."""
+        # None before the first one, whatever uvicorn's annotation says.
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        return cycle is not None and not cycle.response_complete
+
+    @property
+    def waits_until_s(self) -> float:
+        """When its time is over, by the loop's clock."""
+        return inf if self._deadline is None else self._deadline.when()
 
     def _arm(self) -> None:
         if self._deadline is not None:

@@ -333,6 +333,11 @@ class Config:
                     "address; without kgw.admin.token.file the admin listener serves this machine "
                     "alone (127.0.0.1, ::1 or localhost)"
                 )
+        if self.backend.startswith("seaweedmq:") and self.is_given("log.dirs"):
+            raise ConfigError(
+                f"log.dirs ({self.origin('log.dirs')}) and kgw.backend={self.backend} exclude each "
+                "other: records are kept in the SeaweedFS"
+            )
         if self.state_password and self.state_password_file:
             raise ConfigError("kgw.state.password and kgw.state.password.file exclude each other")
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:

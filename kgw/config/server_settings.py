@@ -467,7 +467,8 @@ _ADMIN = (
     Setting(
         "kgw.admin.connections.max",
         32,
-        "Connections to the admin listeners; a further one is closed at once.",
+        "Connections to the admin listeners; a further one takes the place of that which has "
+        "waited longest for a request, and is closed where all are being answered.",
         minimum=1,
         maximum=1_000,
     ),

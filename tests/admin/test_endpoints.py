@@ -23,6 +23,8 @@ from tests.turns import turns
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from kgw.admin.endpoints import Endpoint
+
 NASTY = 'a/b?c=d&e "\n\x1b[31m<script>é'
 
 
@@ -108,6 +110,16 @@ class TestServer:
         assert (False, None, False) == (value["started"], value["node_id"], value["ready"])
         metrics = (await asleep.value("/api/v1/metrics"))["metrics"]
         assert [{"labels": {}, "value": 0}] == metrics["kgw_connections_open"]
+
+    @pytest.mark.parametrize("endpoint", ALL_ENDPOINTS, ids=lambda one: one.path)
+    async def test_asked_before_the_start(self, endpoint: Endpoint) -> None:
+        """What needs what is kept says that there is nothing yet; nothing fails."""
+        gateway = InProcessGateway().gateway
+        answer = await Admin(gateway).get(endpoint.path)
+        serves = endpoint.is_early and endpoint.path != "/health/ready"
+        assert (200 if serves else 503, {}) == (answer.status, gateway.internal_errors)
+        if not endpoint.is_early:
+            assert {"error": "the server is starting, or standing by"} == answer.value
 
     async def test_metrics(self, admin: Admin, gateway: InProcessGateway) -> None:
         """Every metric with its labels; histograms by bucket; lag as fresh as in /metrics."""

@@ -50,12 +50,15 @@ def test_status() -> None:
             probe.status_of(answer)
 
 
-def _answer_once(server: socket, answer: bytes) -> None:
+def _answer_once(server: socket, answer: bytes, requests: list[bytes] | None = None) -> None:
+    request = b""
     connection, _ = server.accept()
     with connection:
-        while not connection.recv(4096).endswith(b"\r\n\r\n"):
-            """The request has not come whole."""
+        while not request.endswith(b"\r\n\r\n"):
+            request += connection.recv(4096)
         connection.sendall(answer)
+    if requests is not None:
+        requests.append(request)
 
 
 @pytest.mark.parametrize(
@@ -83,6 +86,19 @@ def test_answers(
         assert code == probe.main()
         answering.join()
     assert f"{said}\n" == capsys.readouterr().out
+
+
+def test_another_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gateway that stands by is asked whether it lives."""
+    with create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("KGW_ADMIN_LISTENERS", f"127.0.0.1:{server.getsockname()[1]}")
+        requests: list[bytes] = []
+        answer = b"HTTP/1.1 200 OK\r\n\r\n"
+        answering = Thread(target=_answer_once, args=(server, answer, requests))
+        answering.start()
+        assert 0 == probe.main("/health/live")
+        answering.join()
+    assert [b"GET /health/live HTTP/1.1"] == [one.split(b"\r\n")[0] for one in requests]
 
 
 def test_nobody_answers(

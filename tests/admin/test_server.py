@@ -173,19 +173,42 @@ async def test_upgrades_are_not_served() -> None:
 
 
 async def test_too_many_connections() -> None:
-    """One more than kgw.admin.connections.max is closed; a place that gets free is taken."""
+    """The one that has waited longest for its next request makes room for who asks."""
     async with serving_admin(connections_max=2) as running:
-        first, second = [await running.connect() for _ in range(2)]
+        first = await running.connect()
         assert 200 == (await first.ask(LIVE))[0]
-        assert 200 == (await second.ask(LIVE))[0]
+        silent = await running.connect()
+        assert 200 == (await first.ask(LIVE))[0]
+        third = await running.connect()
+        assert 200 == (await third.ask(LIVE))[0]
+        assert b"" == await silent.ended()
+        assert 200 == (await first.ask(LIVE))[0]
+
+
+async def test_silent_connections_keep_nobody_out(token_file: str) -> None:
+    """However many are opened at once, a probe is answered afterwards."""
+    async with serving_admin(token_file=token_file, connections_max=2) as running:
+        silent = [await running.connect() for _ in range(20)]
+        assert 200 == (await (await running.connect()).ask(LIVE))[0]
+        assert [b""] * 18 == [await one.ended() for one in silent[:18]]
+
+
+async def test_all_connections_are_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody who is being answered makes room: a further connection is closed."""
+    async with serving_admin(connections_max=1) as running:
+        asked, may_answer = asyncio.Event(), asyncio.Event()
+
+        async def wait() -> None:
+            asked.set()
+            await may_answer.wait()
+
+        monkeypatch.setattr(running.gateway.gateway, "sample_metrics", wait)
+        first = await running.connect()
+        first.writer.write(LIVE.replace(b"/health/live", b"/metrics"))
+        await asked.wait()
         assert b"" == await (await running.connect()).ended()
-        second.writer.close()
-        await second.writer.wait_closed()
-        while True:
-            third = await running.connect()
-            with suppress(ConnectionError, asyncio.IncompleteReadError):
-                assert 200 == (await third.ask(LIVE))[0]
-                break
+        may_answer.set()
+        assert 200 == (await first.ask(b""))[0]
 
 
 async def test_slow_clients_are_cut() -> None:

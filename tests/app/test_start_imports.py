@@ -20,15 +20,15 @@ from kgw import app
 LIST = Path(__file__).with_name("start_modules.txt")
 PROGRAM = """
 import os, sys
-from kgw import app
 from kgw.cli.main import main
+from kgw.server import announcement
 
-def announce(*_):
+def announce(*_, **__):
     sys.stdout.write(" ".join(sys.modules))
     sys.stdout.flush()
     os._exit(0)
 
-app._Process._announce = announce
+announcement.announce = announce
 main(["serve", "--data-dir", sys.argv[1], "--listen", "127.0.0.1:0"])
 """
 
@@ -36,6 +36,7 @@ SOON = """
 import os, sys
 from kgw import app
 from kgw.cli.main import main
+from kgw.server import announcement
 
 import_rest = app._import_rest
 
@@ -45,7 +46,7 @@ def announce():
     sys.stdout.flush()
     os._exit(0)
 
-app._Process._announce = lambda *_: None
+announcement.announce = lambda *_, **__: None
 app._import_rest = announce
 main(["serve", "--data-dir", sys.argv[1], "--listen", "127.0.0.1:0"])
 """

@@ -223,3 +223,7 @@ def test_the_backend_is_the_data_directory_unless_another_is_named() -> None:
         Config.of(log_dirs="a,b")
     with pytest.raises(ConfigError, match="a directory is needed"):
         Config.of(log_dirs="")
+    seaweedmq = "seaweedmq://filer:8888/kafka"
+    assert seaweedmq == Config.of(backend=seaweedmq).backend_url
+    with pytest.raises(ConfigError, match=r"log\.dirs .* exclude each other: .* SeaweedFS"):
+        Config.of(backend=seaweedmq, log_dirs="here")

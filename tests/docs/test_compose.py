@@ -16,13 +16,17 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from kgw.admin.probe import admin_address
 from kgw.cli.main import main
+from tests.image.dockerfile import parse_stages
 from tests.seaweedfs.binary import VERSION, weed
 from tests.seaweedfs.fixtures import seaweedfs_or_skip
 
 ROOT = Path(__file__).resolve().parents[2]
 DEVELOPMENT, SEAWEEDFS, SYSTEM = "compose.yaml", "compose.seaweedfs.yaml", "e2e/compose.yaml"
 FILES = (DEVELOPMENT, SEAWEEDFS, SYSTEM)
+IMAGE = parse_stages((ROOT / "Dockerfile").read_text())[-1]
+PROBE = ["CMD", "python", "-m", "kgw.admin.probe"]
 
 
 def services(file: str) -> dict[str, dict[str, Any]]:
@@ -33,8 +37,19 @@ def services(file: str) -> dict[str, dict[str, Any]]:
 
 def command_of(service: dict[str, Any]) -> list[str]:
     """The whole command line, without an agent in front of it."""
-    words = [*service.get("entrypoint", []), *service.get("command", [])]
+    words = [*service.get("entrypoint", entry_point(service)), *service.get("command", [])]
     return words[words.index("--") + 1 :] if "--" in words else words
+
+
+def is_gateway(service: dict[str, Any]) -> bool:
+    """Whether it runs the image of `Dockerfile`."""
+    return service.get("build") in (".", "..")
+
+
+def entry_point(service: dict[str, Any]) -> list[str]:
+    """That of the image, where it is the gateway's."""
+    (program,) = [one.program or () for one in IMAGE.of("ENTRYPOINT")]
+    return [*program] if is_gateway(service) else []
 
 
 def commands_of(program: str) -> list[Any]:
@@ -44,6 +59,26 @@ def commands_of(program: str) -> list[Any]:
         for file in FILES
         for name, service in services(file).items()
         if (words := command_of(service))[:1] == [program]
+    ]
+
+
+def gateways() -> list[Any]:
+    """Every service that runs the image of `Dockerfile`."""
+    return [
+        pytest.param(service, id=f"{file} {name}")
+        for file in FILES
+        for name, service in services(file).items()
+        if is_gateway(service)
+    ]
+
+
+def mounted(file: str) -> list[tuple[str, str, str]]:
+    """The service, the place in the checkout and the place inside of what a file mounts."""
+    return [
+        (name, *one.split(":")[:2])
+        for name, service in services(file).items()
+        for one in service.get("volumes", [])
+        if one.startswith(".")
     ]
 
 
@@ -65,6 +100,38 @@ def test_kgw_takes_its_command_line(arguments: list[str]) -> None:
     printed = json.loads(result.stdout)
     kept = ("--data-dir" in arguments, printed["kgw.backend"]["value"])
     assert kept in {(True, "embedded"), (False, "seaweedmq://filer:8888/kafka")}
+
+
+@pytest.mark.parametrize("service", gateways())
+def test_the_health_check_asks_where_the_gateway_answers(service: dict[str, Any]) -> None:
+    """It is the image's program, and asks the address that the command line or the image gives."""
+    health = service.get("healthcheck", {"test": PROBE})
+    assert PROBE == health["test"][:4]
+    environment = {**IMAGE.environment, **service.get("environment", {})}
+    listeners = environment["KGW_ADMIN_LISTENERS"]
+    given = re.findall(r"kgw\.admin\.listeners=(\S+)", " ".join(command_of(service)))
+    assert [admin_address(listeners)] * len(given) == [admin_address(one) for one in given]
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_what_is_mounted_is_there(file: str) -> None:
+    """A container engine makes a folder of what is missing, and nobody is told."""
+    folder = (ROOT / file).parent
+    assert [] == [one for one in mounted(file) if not (folder / one[1]).exists()]
+
+
+def test_grafana_finds_what_it_is_told_of() -> None:
+    """The dashboard lies where its provider looks, and Prometheus listens where it asks."""
+    provisioning = ROOT / "deploy" / "grafana" / "provisioning"
+    (provider,) = yaml.safe_load((provisioning / "dashboards" / "kgw.yaml").read_text())[
+        "providers"
+    ]
+    source = (provisioning / "datasources" / "prometheus.yaml").read_text()
+    places = {inside for name, _, inside in mounted(SYSTEM) if name == "grafana"}
+    assert {"/etc/grafana/provisioning", f"{provider['options']['path']}/kgw.json"} == places
+    listens = " ".join(services(SYSTEM)["prometheus"]["command"])
+    (asked,) = yaml.safe_load(source)["datasources"]
+    assert f"--web.listen-address=0.0.0.0:{asked['url'].rpartition(':')[2]} " in listens
 
 
 @pytest.mark.parametrize("arguments", commands_of("weed"))
@@ -96,7 +163,7 @@ def test_a_gateway_keeps_its_lock_when_it_is_started_again(file: str, name: str)
     assert (True, True) == (service["read_only"], "/tmp" in service["volumes"])
 
 
-@pytest.mark.parametrize("file", [DEVELOPMENT, SYSTEM])
+@pytest.mark.parametrize("file", FILES)
 def test_what_is_built_here_is_hardened(file: str) -> None:
     """Nothing is written but volumes, no capability is kept, none is gained."""
     wanted = (True, ["ALL"], ["no-new-privileges:true"])

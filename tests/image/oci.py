@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from tests.image.rules import ImageConfig
 
 MEMORY_BYTES = 256 << 20
-TMPFS_BYTES = 16 << 20
 PIDS = 256
 # What Docker hides of the kernel, and what it lets nobody write.
 MASKED = (
@@ -71,7 +70,6 @@ def runtime_spec(
         _mount("/sys", "sysfs", "nosuid", "noexec", "nodev", "ro"),
         # As Docker shows it, so that a program finds its own limit.
         _mount("/sys/fs/cgroup", "cgroup", "nosuid", "noexec", "nodev", "relatime", "ro"),
-        _mount("/tmp", "tmpfs", "nosuid", "nodev", "mode=1777", f"size={TMPFS_BYTES}"),
         {"destination": config.volumes[0], **bind},
     ]
     resources: dict[str, Any] = {

@@ -147,6 +147,7 @@ def test_the_secret() -> None:
         (["settings.kgw\\.shutdown\\.timeout\\.ms=30s"], "number of milliseconds"),
         (["settings.kgw\\.shutdown\\.timeout\\.ms=50000"], "15 seconds more"),
         (["backend=memory"], "backend"),
+        (["admin.port=9094"], "a port of Kafka's clients"),
         (["persistence.accessModes={ReadWriteMany}"], "accessModes"),
         (["image.digest=latest"], "digest"),
     ],

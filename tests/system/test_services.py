@@ -11,6 +11,7 @@ import yaml
 from e2e.system.prometheus import configuration
 from e2e.system.services import GATEWAYS, runner_command, services
 from e2e.system.site import COPYING, LANGUAGES, ROOT, Site
+from tests.image.dockerfile import parse_stages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,3 +85,22 @@ def test_no_two_places_of_a_machine_share_a_port(tmp_path: Path) -> None:
 def test_who_takes_part() -> None:
     """Two gateways, producers and consumers in five languages, two that copy."""
     assert (2, 5, 2) == (len(GATEWAYS), len(LANGUAGES), len(COPYING))
+
+
+def test_what_the_image_of_the_clients_copies() -> None:
+    """It is there, and is let through to the build."""
+    stages = parse_stages((ROOT / "e2e" / "Dockerfile").read_text())
+    sources = {
+        name
+        for stage in stages
+        for one in stage.of("COPY")
+        if not one.words.startswith("--from=")
+        for name in one.words.split()[:-1]
+    }
+    let_through = {
+        line[1:]
+        for line in (ROOT / "e2e" / "Dockerfile.dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    }
+    assert set() == {name for name in sources if not (ROOT / name).exists()}
+    assert let_through == {one for one in sources if str(Path(one).parent) not in sources}

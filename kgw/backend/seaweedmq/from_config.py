@@ -40,11 +40,6 @@ if TYPE_CHECKING:
 def seaweedmq_backend(config: Config, clock: Clock, metrics: Metrics) -> SeaweedMqBackend:
     """Return the backend that a configuration names; it is not open yet. Raises ConfigError."""
     address = parse_address(config.backend)
-    if config.is_given("log.dirs"):
-        raise ConfigError(
-            f"log.dirs ({config.origin('log.dirs')}) and kgw.backend={config.backend} exclude each "
-            "other: records are kept in the SeaweedFS"
-        )
     filer = filer_channel(config, clock, metrics)
     chain = ChainStateStore(filer, clock, f"{private_directory(address.namespace)}/state")
     state: ChainStateStore | PlacedStateStore = chain

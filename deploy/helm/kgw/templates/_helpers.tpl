@@ -78,6 +78,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- fail (printf "settings: %s has no value" $name) }}
 {{- end }}
 {{- end }}
+{{- if has (int .Values.admin.port) (list 9092 9094) }}
+{{- fail (printf "admin.port: %v is a port of Kafka's clients in the pod" .Values.admin.port) }}
+{{- end }}
 {{- $drain := index .Values.settings "kgw.shutdown.timeout.ms" | default 10000 }}
 {{- if kindIs "string" $drain }}
 {{- fail "settings: kgw.shutdown.timeout.ms has to be a number of milliseconds here: the time that the pod has is compared with it" }}
