@@ -20,6 +20,7 @@ from kgw.testing.options import TopicSpec, broker_config
 from kgw.testing.serving import HOST, ServedBroker
 
 if TYPE_CHECKING:
+    from collections import deque
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
     from pathlib import Path
 
@@ -163,14 +164,14 @@ class Broker:
                 self._thread = None
                 thread.close()
 
-    async def _start(self, ports_used: set[int]) -> ServedBroker:
+    async def _start(self, ports_used: deque[int]) -> ServedBroker:
         config = self._config
         # What is in memory is kept where it is, also over a kill.
         if self._backend is None or config.backend != "memory":
             self._backend = open_backend(config, self._clock)
         served = ServedBroker(config, self._backend, self._clock, self._fault_list, self._costume)
         self.port = await served.start(self.port, ports_used)
-        ports_used.add(self.port)
+        ports_used.append(self.port)
         return served
 
     def _end(self, how: Callable[[ServedBroker], Coroutine[Any, Any, None]]) -> None:
