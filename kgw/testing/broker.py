@@ -16,7 +16,7 @@ from kgw.testing.fault_rules import FaultList
 from kgw.testing.faults import Faults
 from kgw.testing.loop_thread import LoopThread
 from kgw.testing.moving_clock import MovingClock
-from kgw.testing.options import TopicSpec, broker_config
+from kgw.testing.options import broker_config, topic_specs
 from kgw.testing.serving import HOST, ServedBroker
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kgw.client import GroupMember
     from kgw.testing.asking import Record
     from kgw.testing.costumes import Costume
+    from kgw.testing.options import TopicSpec
 
 ResultT = TypeVar("ResultT")
 
@@ -80,7 +81,7 @@ class Broker:
 
         Raises ConfigError and ValueError for what cannot be.
         """
-        self._topics = {name: TopicSpec.of(wanted) for name, wanted in (topics or {}).items()}
+        self._topics = topic_specs(topics or {})
         self._config = broker_config(settings or {}, data_dir)
         self._costume = _costume(costume)
         self._owns_thread = thread is None
@@ -230,10 +231,7 @@ class Broker:
         Raises ValueError, KafkaError.
         """
         wanted = dict.fromkeys((topics, *more), 1) if isinstance(topics, str) else topics
-        specs = {
-            name: one if isinstance(one, TopicSpec) else TopicSpec.of(one)
-            for name, one in wanted.items()
-        }
+        specs = topic_specs(wanted)
         catalog = self._running().gateway.catalog
 
         async def create() -> None:

@@ -230,6 +230,8 @@ async def test_a_forked_process_keeps_no_socket_open() -> None:
         ({"topics": {"a": True}}, "a topic has one partition or more, not True"),
         ({"topics": {"a": "3"}}, "'3' is neither a number of partitions nor settings"),
         ({"topics": {"a": {"retention.mss": 3}}}, "retention.mss"),
+        ({"topics": ["a"]}, """topics are a dict, as {"orders": 3}, not \\['a'\\]"""),
+        ({"settings": "a"}, """settings are a dict, as {"num.partitions": 3}, not 'a'"""),
         ({"settings": {"num.partitionss": 3}}, "did you mean num.partitions"),
         ({"settings": {"num.partitions": "many"}}, "num.partitions"),
         *(({"settings": {name: "x"}}, f"{name} is not for a broker") for name in OWN_SETTINGS),
