@@ -9,6 +9,7 @@ What its methods do and tell is not touched by faults, costumes or limits: those
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from kgw.backend.registry import open_backend
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from kgw.testing.options import TopicSpec
 
 ResultT = TypeVar("ResultT")
+
+# Its words are for the handlers of the process that it is in: without any, Python would print them.
+logging.getLogger("kgw").addHandler(logging.NullHandler())
 
 
 class BrokerClock:
