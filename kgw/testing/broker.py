@@ -9,6 +9,7 @@ What its methods do and tell is not touched by faults, costumes or limits: those
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from kgw.backend.registry import open_backend
@@ -16,10 +17,11 @@ from kgw.testing.fault_rules import FaultList
 from kgw.testing.faults import Faults
 from kgw.testing.loop_thread import LoopThread
 from kgw.testing.moving_clock import MovingClock
-from kgw.testing.options import TopicSpec, broker_config
+from kgw.testing.options import broker_config, topic_specs
 from kgw.testing.serving import HOST, ServedBroker
 
 if TYPE_CHECKING:
+    from collections import deque
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
     from pathlib import Path
 
@@ -27,8 +29,12 @@ if TYPE_CHECKING:
     from kgw.client import GroupMember
     from kgw.testing.asking import Record
     from kgw.testing.costumes import Costume
+    from kgw.testing.options import TopicSpec
 
 ResultT = TypeVar("ResultT")
+
+# Its words are for the handlers of the process that it is in: without any, Python would print them.
+logging.getLogger("kgw").addHandler(logging.NullHandler())
 
 
 class BrokerClock:
@@ -79,7 +85,7 @@ class Broker:
 
         Raises ConfigError and ValueError for what cannot be.
         """
-        self._topics = {name: TopicSpec.of(wanted) for name, wanted in (topics or {}).items()}
+        self._topics = topic_specs(topics or {})
         self._config = broker_config(settings or {}, data_dir)
         self._costume = _costume(costume)
         self._owns_thread = thread is None
@@ -163,14 +169,14 @@ class Broker:
                 self._thread = None
                 thread.close()
 
-    async def _start(self, ports_used: set[int]) -> ServedBroker:
+    async def _start(self, ports_used: deque[int]) -> ServedBroker:
         config = self._config
         # What is in memory is kept where it is, also over a kill.
         if self._backend is None or config.backend != "memory":
             self._backend = open_backend(config, self._clock)
         served = ServedBroker(config, self._backend, self._clock, self._fault_list, self._costume)
         self.port = await served.start(self.port, ports_used)
-        ports_used.add(self.port)
+        ports_used.append(self.port)
         return served
 
     def _end(self, how: Callable[[ServedBroker], Coroutine[Any, Any, None]]) -> None:
@@ -229,10 +235,7 @@ class Broker:
         Raises ValueError, KafkaError.
         """
         wanted = dict.fromkeys((topics, *more), 1) if isinstance(topics, str) else topics
-        specs = {
-            name: one if isinstance(one, TopicSpec) else TopicSpec.of(one)
-            for name, one in wanted.items()
-        }
+        specs = topic_specs(wanted)
         catalog = self._running().gateway.catalog
 
         async def create() -> None:

@@ -98,11 +98,8 @@ class FaultDispatcher(Dispatcher):
             if isinstance(fault.effect, Drop) and fault.effect.before:
                 fault.strike()
                 raise ProtocolError(f"a test asked that the connection be dropped: {fault!r}")
-        refusing = next((one for one in met if isinstance(one.effect, Refuse)), None)
-        if refusing is None:
-            answer = super()._handle(handler, context)
-        else:
-            answer = self._refuse(handler, context, refusing)
+        refusing = [one for one in met if isinstance(one.effect, Refuse)]
+        answer = self._refuse(handler, context, refusing)
         for fault in met:
             if isinstance(fault.effect, Delay):
                 fault.strike()
@@ -115,16 +112,24 @@ class FaultDispatcher(Dispatcher):
 
     # --- errors -----------------------------------------------------------------------------------
 
-    def _refuse(self, handler: Handler, context: RequestContext, fault: Fault) -> Answer:
-        target, code = _meant(fault)
+    def _refuse(self, handler: Handler, context: RequestContext, faults: list[Fault]) -> Answer:
+        """Refuse what each fault is for, the first one first, and carry out what is left."""
+        if not faults:
+            return super()._handle(handler, context)
         if context.api_key is ApiKey.METADATA:
             answer = super()._handle(handler, context)
-            return _then(answer, lambda made: _without_topics(made, fault), context)
-        fault.strike()
+            return _then(answer, lambda made: _without_topics(made, faults), context)
+        fault, *others = faults
+        target, code = _meant(fault)
         if target.topic is None:
+            fault.strike()
             return self._refusal(context, code)
         fields = TOPIC_FIELDS[context.api_key]
         meant, rest = split(context.request, fields, self._name_of, target.takes_place)
+        if not getattr(meant, fields.topics):
+            # An earlier one has refused it.
+            return self._refuse(handler, context, others)
+        fault.strike()
         context.request = meant
         refusal = self._refusal(context, code)
         if not getattr(rest, fields.topics):
@@ -133,7 +138,7 @@ class FaultDispatcher(Dispatcher):
             # What is refused is answered at once, so that nothing else is waited for.
             rest.max_wait_ms = 0
         context.request = rest
-        answer = super()._handle(handler, context)
+        answer = self._refuse(handler, context, others)
         return _then(answer, lambda made: merge(made, refusal, fields), context)
 
     def _refusal(self, context: RequestContext, code: ErrorCode) -> Response:
@@ -254,13 +259,16 @@ def _meant(fault: Fault) -> tuple[Target, ErrorCode]:
     return target, effect.code
 
 
-def _without_topics(made: Any, fault: Fault) -> Any:
+def _without_topics(made: Any, faults: list[Fault]) -> Any:
     """Give topics of a Metadata answer an error in place of partitions."""
-    target, code = _meant(fault)
-    meant = [one for one in made.topics if target.takes_place(one.name or "", None)]
-    if meant and not fault.is_spent:
-        fault.strike()
-        for topic in meant:
-            topic.error_code = code
-            topic.partitions = []
+    left = list(made.topics)
+    for fault in faults:
+        target, code = _meant(fault)
+        meant = [one for one in left if target.takes_place(one.name or "", None)]
+        if meant and not fault.is_spent:
+            fault.strike()
+            for topic in meant:
+                topic.error_code = code
+                topic.partitions = []
+            left = [one for one in left if one not in meant]
     return made

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from collections import deque
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
@@ -13,13 +14,16 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 ParamsT = ParamSpec("ParamsT")
 
+_PORTS_KEPT = 1_000
+"""Linux gives away some 7,000: it would run out of those that none of 5,000 tests had."""
+
 
 class LoopThread:
     """Runs coroutines of any other thread of the process that made it."""
 
     def __init__(self) -> None:
-        self.ports_used: set[int] = set()
-        """Those of all brokers that this thread has served: none is taken twice."""
+        self.ports_used: deque[int] = deque(maxlen=_PORTS_KEPT)
+        """Those of the last brokers that this thread has served: none of them is taken again."""
         self._pid = os.getpid()
         self._loop = _new_loop()
         self._thread = threading.Thread(target=self._run, name="kgw-broker", daemon=True)
@@ -34,7 +38,7 @@ class LoopThread:
         """Run a coroutine function in the loop, and return what it returns.
 
         Raises what it raises, and RuntimeError in a process that was forked off, where the thread
-        is not, and once the thread has ended.
+        is not, in the thread itself, and once it has ended.
         """
         self.check()
         waiting = asyncio.run_coroutine_threadsafe(function(*args, **kwargs), self._loop)
@@ -51,6 +55,8 @@ class LoopThread:
                 f"the broker runs in process {self._pid}, from which this one was forked: "
                 "only clients can use it here"
             )
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("the broker's event loop cannot wait for itself: this is its thread")
         if self._loop.is_closed():
             raise RuntimeError("the broker's thread has ended")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from kgw.config import ConfigError, load_config, parse_topic_config
 
@@ -56,8 +56,19 @@ class TopicSpec(NamedTuple):
         return cls(partitions, settings)
 
 
+def topic_specs(
+    topics: Mapping[str, int | TopicSpec | Mapping[str, object]],
+) -> dict[str, TopicSpec]:
+    """Return the topics that a dict of them means. Raises ValueError."""
+    return {
+        name: one if isinstance(one, TopicSpec) else TopicSpec.of(one)
+        for name, one in _dict("topics", topics, '{"orders": 3}').items()
+    }
+
+
 def broker_config(settings: Mapping[str, object], data_dir: Path | None = None) -> Config:
-    """Return the configuration of a broker. Raises ConfigError."""
+    """Return the configuration of a broker. Raises ConfigError, and ValueError for no dict."""
+    settings = _dict("settings", settings, '{"num.partitions": 3}')
     for name in settings:
         if name in OWN_SETTINGS:
             raise ConfigError(f"{name} is not for a broker of tests to be given")
@@ -67,6 +78,12 @@ def broker_config(settings: Mapping[str, object], data_dir: Path | None = None) 
     given = {name: _text(value) for name, value in settings.items()}
     texts = {**DEFAULT_SETTINGS, **given, **kept}
     return load_config(overrides=[(name, text, "kgw_settings") for name, text in texts.items()])
+
+
+def _dict(what: str, given: Any, example: str) -> dict[str, Any]:
+    if not hasattr(given, "items"):
+        raise ValueError(f"{what} are a dict, as {example}, not {given!r}")
+    return dict(given.items())
 
 
 def _text(value: object) -> str:

@@ -31,21 +31,28 @@ MARKERS = {
 _NAMES = tuple(form.partition("(")[0] for form in MARKERS)
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Make the markers known, and have kgw imported as ever."""
-    # pytest would rewrite the assertions of every package that brings a plugin: 0.18 s of a start
-    # for kgw's, in each process where no bytecode is written.
-    hook = config.pluginmanager.rewrite_hook
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Have kgw imported as ever, by a conftest.py too."""
+    # pytest would rewrite the assertions of every package that brings a plugin: the first broker
+    # would take 0.28 s in place of 0.05 s, in each process where no bytecode is written.
+    hook = early_config.pluginmanager.rewrite_hook
     getattr(hook, "_must_rewrite", set()).discard("kgw")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the markers known."""
     for form, doc in MARKERS.items():
         config.addinivalue_line("markers", f"{form}: {doc}")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Refuse markers of a broker that the test does not use."""
+    """Refuse a test's own markers of a broker that it does not use.
+
+    Those of its class or module may be for others, and with `request` it may ask for one later.
+    """
     __tracebackhide__ = True
-    used = [name for name in _NAMES if item.get_closest_marker(name) is not None]
-    if used and "kgw_broker" not in getattr(item, "fixturenames", ()):
+    used = [marker.name for marker in item.own_markers if marker.name in _NAMES]
+    if used and {"kgw_broker", "request"}.isdisjoint(getattr(item, "fixturenames", ())):
         raise pytest.UsageError(f"{item.nodeid} has {used[0]} and does not use kgw_broker")
 
 
@@ -77,8 +84,8 @@ def kgw_server(
 ) -> Iterator[Broker]:
     """Give a broker that lasts for the whole run: tests see what others have left in it."""
     __tracebackhide__ = True
-    broker = _broker("kgw_server", kgw_thread, settings=kgw_server_settings)
-    yield from _running(broker)
+    settings = _dict("kgw_server_settings", kgw_server_settings)
+    yield from _running(_broker("kgw_server", kgw_thread, settings=settings))
 
 
 @pytest.fixture
@@ -91,7 +98,7 @@ def kgw_broker(
     __tracebackhide__ = True
     node = request.node
     topics: dict[str, Any] = {}
-    settings: dict[str, object] = dict(kgw_settings)
+    settings = _dict("kgw_settings", kgw_settings)
     # From the farthest to the closest one, which wins.
     for marker in reversed(list(node.iter_markers())):
         if marker.name == "kgw_topics":
@@ -134,6 +141,14 @@ def _running(broker: Broker) -> Iterator[Broker]:
         broker.faults.check()
     finally:
         broker.close()
+
+
+def _dict(fixture: str, returned: Any) -> dict[str, object]:
+    """Return what a fixture of the user's has returned."""
+    __tracebackhide__ = True
+    if not hasattr(returned, "items"):
+        raise pytest.UsageError(f"the fixture {fixture} returns a dict, not {returned!r}")
+    return dict(returned.items())
 
 
 def _topics(node: pytest.Item, marker: pytest.Mark) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from kgw.testing.fault_dispatcher import FaultDispatcher
 
 if TYPE_CHECKING:
     from asyncio import Transport
+    from collections.abc import Collection
 
     from kgw.backend.base import Backend
     from kgw.config import Config
@@ -119,8 +120,8 @@ class ServedBroker:
             self._client = InsideClient(Dispatcher(self.gateway))
         return self._client
 
-    async def start(self, port: int, ports_used: set[int]) -> int:
-        """Open everything; listen at a port, 0 for one that no broker had before. Return it.
+    async def start(self, port: int, ports_used: Collection[int]) -> int:
+        """Open everything; listen at a port, 0 for one that is not of `ports_used`. Return it.
 
         Raises ListenError, StorageError, DataDirectoryError.
         """
@@ -134,7 +135,7 @@ class ServedBroker:
                 # A client of an earlier broker may still try to get back to it.
                 await self.server.aclose()
             else:
-                raise ListenError(f"no port of {HOST} is free that no broker of this run had")
+                raise ListenError(f"no port of {HOST} is free that no broker before has just had")
         except BaseException:
             await self.stop()
             raise

@@ -26,6 +26,7 @@ from kgw.protocol.messages.offset_commit import (
 from kgw.protocol.messages.produce import ProduceResponse
 from kgw.testing.asking import Record
 from kgw.testing.broker import Broker
+from kgw.testing.loop_thread import LoopThread
 from kgw.testing.options import OWN_SETTINGS
 from tests.testing.connecting import connected, produce_to
 
@@ -144,6 +145,29 @@ async def test_a_restart_keeps_records_and_port(tmp_path: Path, backend: str, ki
             broker.topics()
 
 
+def test_ports_do_not_run_out() -> None:
+    """A run has more tests than there are ports; those of the last brokers are not taken again."""
+    thread = LoopThread()
+    thread.ports_used.extend(range(1 << 16))
+    ports = []
+    for _ in range(3):
+        with Broker(thread=thread) as broker:
+            ports.append(broker.port)
+    thread.close()
+    assert ports == list(thread.ports_used)[-3:]
+    assert 3 == len(set(ports))
+
+
+def test_a_broker_does_not_wait_for_itself(kgw_broker: Broker) -> None:
+    """What runs in its loop is told that it cannot use methods that wait for the loop."""
+
+    async def ask() -> object:
+        return kgw_broker.topics()
+
+    with pytest.raises(RuntimeError, match="event loop cannot wait for itself"):
+        kgw_broker.run(ask)
+
+
 def test_each_setting_that_is_not_given_is_one() -> None:
     """Refused by its name, or by the other one that it has."""
     assert set() == OWN_SETTINGS - SERVER_SETTINGS.keys() - SERVER_ALIASES.keys()
@@ -176,13 +200,17 @@ def test_nothing_is_done_by_a_process_that_was_forked(kgw_broker: Broker) -> Non
 async def test_a_forked_process_keeps_no_socket_open() -> None:
     """A client of a broker that has ended is refused, though a child lives on."""
     waiting, ended = os.pipe()
+    begun, begins = os.pipe()
     with Broker() as broker:
         async with connected(broker) as connection:
             child = os.fork()
             if not child:
                 os.close(ended)
+                os.write(begins, b"x")
                 os.read(waiting, 1)
                 os._exit(0)
+            # It has let go of the sockets by then, not yet when the fork returns here.
+            await asyncio.to_thread(os.read, begun, 1)
             assert {} == broker.topics()
             broker.stop()
             with pytest.raises(ConnectionLostError):
@@ -190,8 +218,8 @@ async def test_a_forked_process_keeps_no_socket_open() -> None:
         with pytest.raises(CannotConnectError, match="connection refused"):
             async with connected(broker):
                 pass
-    os.close(ended)
-    os.close(waiting)
+    for descriptor in (ended, waiting, begun, begins):
+        os.close(descriptor)
     await asyncio.to_thread(os.waitpid, child, 0)
 
 
@@ -202,6 +230,8 @@ async def test_a_forked_process_keeps_no_socket_open() -> None:
         ({"topics": {"a": True}}, "a topic has one partition or more, not True"),
         ({"topics": {"a": "3"}}, "'3' is neither a number of partitions nor settings"),
         ({"topics": {"a": {"retention.mss": 3}}}, "retention.mss"),
+        ({"topics": ["a"]}, """topics are a dict, as {"orders": 3}, not \\['a'\\]"""),
+        ({"settings": "a"}, """settings are a dict, as {"num.partitions": 3}, not 'a'"""),
         ({"settings": {"num.partitionss": 3}}, "did you mean num.partitions"),
         ({"settings": {"num.partitions": "many"}}, "num.partitions"),
         *(

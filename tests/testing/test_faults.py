@@ -134,6 +134,30 @@ async def test_one_partition_is_refused_and_the_other_carried_out(kgw_broker: Br
     assert [0, 1, 0] == [record.offset for record in kgw_broker.records("orders")]
 
 
+@pytest.mark.kgw_topics("a", "b", "c")
+async def test_each_topic_has_its_own_error(kgw_broker: Broker) -> None:
+    """Of several faults that one request meets; one for a topic that is refused never strikes."""
+    wanted = {"a": ErrorCode.NOT_LEADER_OR_FOLLOWER, "b": ErrorCode.LEADER_NOT_AVAILABLE, "c": 0}
+    faults = [
+        kgw_broker.faults.refuse(["Metadata", "Produce"], error, topic=topic)
+        for topic, error in (
+            ("a", ErrorCode.NOT_LEADER_OR_FOLLOWER),
+            ("a", ErrorCode.UNKNOWN_SERVER_ERROR),
+            ("b", ErrorCode.LEADER_NOT_AVAILABLE),
+        )
+    ]
+    async with connected(kgw_broker) as connection:
+        request = produce_to(("a", 0), ("b", 0), ("c", 0))
+        produced = await connection.ask(request, ProduceResponse, version=PRODUCE_V12)
+        described = await connection.ask(MetadataRequest(topics=None), MetadataResponse)
+    assert wanted == {
+        topic.name: topic.partition_responses[0].error_code for topic in produced.responses
+    }
+    assert wanted == {topic.name: topic.error_code for topic in described.topics}
+    assert [2, 0, 2] == [fault.count for fault in faults]
+    assert {"a": 0, "b": 0, "c": 1} == {name: len(kgw_broker.values(name)) for name in "abc"}
+
+
 @pytest.mark.kgw_topics(orders=2)
 async def test_a_fetch_has_the_error_in_its_partition(kgw_broker: Broker) -> None:
     """The records of the other one come with it, at once; the request as a whole has no error."""

@@ -103,6 +103,27 @@ pathlib.Path("states.json").write_text(json.dumps([codes, states]))
 """
 
 
+DROPS = """
+import socket
+from kgw.testing.broker import Broker
+
+with Broker() as broker, socket.create_connection(("127.0.0.1", broker.port)) as client:
+    broker.faults.drop("ApiVersions", must_strike=True)
+    client.sendall(bytes.fromhex("0000000a 0012 0000 00000001 ffff"))
+    try:
+        client.recv(1)
+    except ConnectionError:
+        pass
+    broker.faults.check()
+"""
+
+
+def test_nothing_is_said_where_nobody_has_set_up_logging() -> None:
+    """Python would print a broker's warnings into the output of unittest."""
+    ran = subprocess.run([sys.executable, "-c", DROPS], check=False, capture_output=True, text=True)
+    assert (0, "", "") == (ran.returncode, ran.stdout, ran.stderr)
+
+
 def test_runs_leave_nothing(tmp_path: Path) -> None:
     """No thread, socket, file or warning: tests that pass, fail, leave clients, are interrupted."""
     for name, text in (

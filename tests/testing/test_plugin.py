@@ -132,6 +132,30 @@ def test_loader(kgw_broker):
     assert "SourceFileLoader" == type(sys.modules["kgw.gateway"].__loader__).__name__
 """
 UNUSED = 'import pytest\n@pytest.mark.kgw_topics("a")\ndef test_unused(): ...'
+# Its module has a marker for others; its fixture asks for the broker by itself.
+USED_OR_NOT = """
+import pytest
+
+pytestmark = pytest.mark.kgw_topics("a")
+
+def test_without_a_broker(): ...
+
+@pytest.fixture
+def asked_for(request):
+    return request.getfixturevalue("kgw_broker")
+
+@pytest.mark.kgw_topics("b")
+def test_asks_later(asked_for):
+    assert {"a": 1, "b": 1} == asked_for.topics()
+"""
+NO_DICT = """
+import pytest
+
+@pytest.fixture
+def kgw_settings(): ...
+
+def test_no_dict(kgw_broker): ...
+"""
 OF_ONE_RUN = {
     "test_marked": MARKED,
     "test_shared": SHARED,
@@ -139,7 +163,10 @@ OF_ONE_RUN = {
     "test_unstruck": UNSTRUCK,
     "test_nonsense": NONSENSE_TESTS,
     "test_unused": UNUSED,
+    "test_used_or_not": USED_OR_NOT,
+    "test_no_dict": NO_DICT,
     "registers": REGISTERS,
+    "conftest": "from kgw.testing.broker import Broker",
     "test_loaded": LOADED,
     "test_strict": ASYNC_TESTS.format(mark="@pytest.mark.asyncio"),
     "test_one_loop": ASYNC_TESTS.format(mark='@pytest.mark.asyncio(loop_scope="session")'),
@@ -165,7 +192,13 @@ def of(outcomes: Outcomes, file: str) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("file", "count"),
-    [("test_marked", 3), ("test_shared", 2), ("test_strict", 2), ("test_one_loop", 2)],
+    [
+        ("test_marked", 3),
+        ("test_shared", 2),
+        ("test_strict", 2),
+        ("test_one_loop", 2),
+        ("test_used_or_not", 2),
+    ],
 )
 def test_tests_of_users_pass(outcomes: Outcomes, file: str, count: int) -> None:
     """Markers of test, class and module; both brokers; pytest-asyncio with loops of both kinds."""
@@ -181,7 +214,7 @@ def test_nonsense_is_a_usage_error(outcomes: Outcomes, number: int, text: str) -
 
 
 def test_pytest_does_not_rewrite_kgw(outcomes: Outcomes) -> None:
-    """Its modules are loaded as in any other process, from the bytecode that there is."""
+    """Its modules are loaded as in any other process, those too that a conftest.py imports."""
     assert {"test_loader": "passed"} == of(outcomes, "test_loaded")
 
 
@@ -189,6 +222,12 @@ def test_a_marker_without_its_broker_is_a_usage_error(outcomes: Outcomes) -> Non
     """Nobody would have made the topics."""
     said = of(outcomes, "test_unused")["test_unused"]
     assert "test_unused.py::test_unused has kgw_topics and does not use kgw_broker" in said
+
+
+def test_settings_that_are_no_dict_are_a_usage_error(outcomes: Outcomes) -> None:
+    """A fixture that forgets to return them is named."""
+    said = of(outcomes, "test_no_dict")["test_no_dict"]
+    assert "UsageError: the fixture kgw_settings returns a dict, not None" in said
 
 
 def test_a_fault_that_never_struck_is_an_error_of_the_test(outcomes: Outcomes) -> None:
