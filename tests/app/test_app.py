@@ -74,7 +74,9 @@ def start(tmp_path: Path) -> Iterator[list[Serving]]:
     for one in started:
         if one.process.poll() is None:
             one.process.kill()
-            one.process.communicate()
+        # Closes its pipes, also where it has ended by itself.
+        with one.process:
+            pass
 
 
 @pytest.mark.slow

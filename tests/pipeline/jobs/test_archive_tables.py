@@ -71,7 +71,7 @@ def test_a_job_that_follows_publishes(served: ServedTopics, tmp_path: Path) -> N
     with pytest.MonkeyPatch.context() as patched:
         patched.setitem(sys.modules, "deltalake", None)
         patched.delitem(sys.modules, "kgw.pipeline.archive.tables.delta")
-        with pytest.raises(PublishError, match=r"install kgw\[delta\]"):
+        with pytest.raises(PublishError, match=r"install 'kgw\[delta\]'"):
             job(served, tmp_path).run_once("followed-table")
         # It is told before anything is read.
         assert 5 == CommitLog(generation, summary.topic_id).read().coverage.partitions[0].next
