@@ -55,6 +55,13 @@ class Serving:
         self.process.send_signal(number)
         return self.wait()
 
+    def close(self) -> None:
+        """Kill it if it runs, and close its pipes, also where it has ended by itself."""
+        if self.process.poll() is None:
+            self.process.kill()
+        with self.process:
+            pass
+
     def wait(self) -> tuple[int, str]:
         """Return exit code and standard error."""
         _, errors = self.process.communicate(timeout=15)
@@ -72,11 +79,7 @@ def start(tmp_path: Path) -> Iterator[list[Serving]]:
     started: list[Serving] = []
     yield started
     for one in started:
-        if one.process.poll() is None:
-            one.process.kill()
-        # Closes its pipes, also where it has ended by itself.
-        with one.process:
-            pass
+        one.close()
 
 
 @pytest.mark.slow

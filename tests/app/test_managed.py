@@ -86,9 +86,7 @@ class Manager:
 
     def close(self) -> None:
         for one in self._started:
-            if one.process.poll() is None:
-                one.process.kill()
-                one.process.communicate()
+            one.close()
         self._opened.close()
 
 
