@@ -104,10 +104,10 @@ def run(config: Config, *, is_json: bool = False, takes_over: bool = False) -> N
 
 def _import_soon() -> None:
     """Import what requests need, in a thread: it lets the loop have its turns meanwhile."""
-    asyncio.get_running_loop().run_in_executor(None, _import_rest)
+    asyncio.get_running_loop().run_in_executor(None, _import_modules)
 
 
-def _import_rest() -> None:
+def _import_modules() -> None:
     try:
         for name in IMPORTED_SOON:
             import_module(name)

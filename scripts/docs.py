@@ -1,9 +1,8 @@
 """Writes docs/reference/*.md from the code, and docs/performance.md from bench/results.
 
-The manual page docs/reference/kgw.1 is made as these are.
-
-In docs/architecture.md it writes the ways of requests, from a traced run. The dashboard and the
-alerts in deploy/ are written from the tables in deploy/monitoring.
+It writes the manual page docs/reference/kgw.1 in the same way, and into docs/architecture.md the
+ways of requests, from a traced run. The dashboard and the alerts in deploy/ come from the tables in
+deploy/monitoring.
 
 With --check nothing is written, and the exit status is 1 when a page is not what the code says.
 """

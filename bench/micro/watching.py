@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gzip
 import json
 import os
 import pty
@@ -21,17 +20,15 @@ import sys
 import tempfile
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from kgw.cli.admin_http import get
 from kgw.client import AdminClient, AsyncClient, GroupClient
 from kgw.testing.process import GatewayProcess, process_usage
+from tests.otel.receiver import Receiver
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from kgw.testing.process import Usage
 
 TOPICS = 10
@@ -41,41 +38,6 @@ EXPORTS = {
     "exporting": ("kgw.otel.endpoint={endpoint}", "kgw.otel.interval.ms=1000"),
 }
 """Settings by what is measured."""
-
-
-class Receiver:
-    """Takes every export and counts what came."""
-
-    def __init__(self) -> None:
-        sizes: list[tuple[int, int]] = []
-        self.sizes = sizes
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                sizes.append((len(gzip.decompress(body)), len(body)))
-                self.send_response(200)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                """Say nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
 
 async def fill(gateway: GatewayProcess, partitions: int, groups: int) -> None:
@@ -151,11 +113,12 @@ def exporting(data_dir: Path, settings: tuple[str, ...], seconds: float) -> dict
             time.sleep(SETTLES_S)
             found = measured(gateway, seconds)
             found["ready_ms"] = round(gateway.start_s * 1000)
-        if receiver.sizes:
+        exports = [receiver.exports.get() for _ in range(receiver.exports.qsize())]
+        if exports:
             # Not the last one, which comes when everything ends.
-            plain_bytes, gzip_bytes = receiver.sizes[-2]
-            found |= {"export_bytes": plain_bytes, "export_bytes_gzip": gzip_bytes}
-        return {**found, "exports": len(receiver.sizes)}
+            one = exports[-2]
+            found |= {"export_bytes": one.unpacked_bytes, "export_bytes_gzip": one.sent_bytes}
+        return {**found, "exports": len(exports)}
 
 
 def main() -> None:

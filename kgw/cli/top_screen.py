@@ -112,41 +112,41 @@ def _scaled(number: float | None, step: int, units: Sequence[str]) -> str:
     return f"{'0' if text in {'-0', '-0.0'} else text}{unit}"
 
 
-_RATE = partial(Column, show=show_number)
-_SIZE = partial(Column, show=show_bytes)
+_NUMBER = partial(Column, show=show_number)
+_BYTES = partial(Column, show=show_bytes)
 TABLES: dict[str, tuple[Column, ...]] = {
     "requests": (
         Column("api", "API", text_of),
-        _RATE("requests_per_s", "requests/s"),
-        _RATE("errors_per_s", "errors/s"),
-        _RATE("requests", "requests"),
-        _RATE("errors", "errors"),
+        _NUMBER("requests_per_s", "requests/s"),
+        _NUMBER("errors_per_s", "errors/s"),
+        _NUMBER("requests", "requests"),
+        _NUMBER("errors", "errors"),
     ),
     "topics": (
         Column("topic", "TOPIC", text_of),
-        _RATE("records_per_s", "records/s"),
-        _SIZE("bytes_per_s", "bytes/s"),
-        _RATE("records", "records"),
-        _SIZE("size_bytes", "size"),
-        _RATE("partitions", "partitions"),
+        _NUMBER("records_per_s", "records/s"),
+        _BYTES("bytes_per_s", "bytes/s"),
+        _NUMBER("records", "records"),
+        _BYTES("size_bytes", "size"),
+        _NUMBER("partitions", "partitions"),
     ),
     "partitions": (
         Column("topic", "TOPIC", text_of),
-        _RATE("records_per_s", "records/s"),
+        _NUMBER("records_per_s", "records/s"),
         Column("partition", "partition", text_of),
-        _SIZE("bytes_per_s", "bytes/s"),
+        _BYTES("bytes_per_s", "bytes/s"),
         Column("end_offset", "end", text_of, 14),
-        _RATE("records", "records"),
-        _SIZE("size_bytes", "size"),
+        _NUMBER("records", "records"),
+        _BYTES("size_bytes", "size"),
     ),
     "groups": (
         Column("group", "GROUP", text_of),
-        _RATE("lag", "lag"),
+        _NUMBER("lag", "lag"),
         Column("time_lag_ms", "behind", format_duration),
-        _RATE("read_per_s", "read/s"),
-        _RATE("lag_per_s", "lag/s"),
-        _RATE("partitions", "partitions"),
-        _RATE("anomalies", "anomalies"),
+        _NUMBER("read_per_s", "read/s"),
+        _NUMBER("lag_per_s", "lag/s"),
+        _NUMBER("partitions", "partitions"),
+        _NUMBER("anomalies", "anomalies"),
     ),
     "alarms": (Column("detail", "ALARM", text_of),),
 }

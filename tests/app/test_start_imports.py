@@ -38,16 +38,16 @@ from kgw import app
 from kgw.cli.main import main
 from kgw.server import announcement
 
-import_rest = app._import_rest
+import_modules = app._import_modules
 
 def announce():
-    import_rest()
+    import_modules()
     sys.stdout.write(" ".join(sys.modules))
     sys.stdout.flush()
     os._exit(0)
 
 announcement.announce = lambda *_, **__: None
-app._import_rest = announce
+app._import_modules = announce
 main(["serve", "--data-dir", sys.argv[1], "--listen", "127.0.0.1:0"])
 """
 

@@ -26,6 +26,9 @@ class Export(NamedTuple):
     path: str
     headers: Message
     request: ExportMetricsServiceRequest
+    sent_bytes: int
+    """The size of its body, compressed as it came."""
+    unpacked_bytes: int
 
     @property
     def resource(self) -> dict[str, str]:
@@ -58,9 +61,10 @@ class Receiver:
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                body = gzip.decompress(self.rfile.read(int(self.headers["Content-Length"])))
+                sent = self.rfile.read(int(self.headers["Content-Length"]))
+                body = gzip.decompress(sent)
                 request = ExportMetricsServiceRequest.FromString(body)
-                receiver.exports.put(Export(self.path, self.headers, request))
+                receiver.exports.put(Export(self.path, self.headers, request, len(sent), len(body)))
                 receiver.may_answer.wait()
                 self.send_response(receiver.status)
                 self.send_header("Content-Length", str(len(receiver.answer)))
