@@ -2,21 +2,17 @@
 
 `python -m tests.campaigns.mutations reach FILE` runs the tests once and writes which reach what;
 `run` draws changes and tries them; `again` tries changes of an earlier run anew; `explain` writes
-down why nobody can notice one; `show` prints what nobody noticed. The checkout itself is never
+down why nobody can notice one; `show` prints what nobody noticed. `planted` makes the changes of
+`planted/*.toml` and shows each to the tests that are named beside it. The checkout itself is never
 changed: work is done on a copy.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import random
-import re
-import resource
-import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -24,38 +20,31 @@ import time
 from collections import Counter
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from tests.campaigns.mutations.changes import Change, changes_of, is_compilable
-from tests.campaigns.mutations.outcomes import HUNG, Outcome, explain, load, summary
-from tests.campaigns.mutations.reached import PACKAGES, Reached, read
+from tests.campaigns.mutations.outcomes import Outcome, explain, load, summary
+from tests.campaigns.mutations.planted import PlantedChange, load_planted
+from tests.campaigns.mutations.reached import Reached, read
 from tests.campaigns.mutations.selection import first_to_notice, stages_for
+from tests.campaigns.mutations.workshop import PYTEST, ROOT, SELECTION, Workshop
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_ROOT: Final = Path(__file__).resolve().parents[3]
-_PYTEST: Final = ("-m", "pytest", "-v", "-p", "no:randomly", "-p", "no:cacheprovider")
-_SELECTION: Final = "not full and not bench and not interop"
-_MEMORY_BYTES: Final = 8 << 30
-_FILE_BYTES: Final = 8 << 30
-_FAILED: Final = re.compile(
-    r"^(?:(?:FAILED|ERROR) (tests/\S+)|(tests/\S+) Timeout \()", re.MULTILINE
-)
-"""How pytest names a test that fails, and one that hangs, for which its process has been ended."""
-
 
 def _source(path: str) -> bytes:
-    return (_ROOT / path).read_bytes()
+    return (ROOT / path).read_bytes()
 
 
-def draw(seed: int, count: int) -> list[Change]:
-    """Draw changes of the packages, all as likely, but for those that do not compile."""
+def draw(seed: int, count: int, folders: Sequence[str]) -> list[Change]:
+    """Draw changes of the folders, all as likely, but for those that do not compile."""
     changes: list[Change] = []
-    for package in PACKAGES:
-        for file in sorted((_ROOT / "kgw" / package).rglob("*.py")):
-            path = str(file.relative_to(_ROOT))
-            changes += changes_of(path, _source(path))
+    for folder in folders:
+        for file in sorted((ROOT / folder).rglob("*.py")):
+            path = str(file.relative_to(ROOT))
+            if not path.endswith(("_pb2.py", "_pb2_grpc.py")):
+                changes += changes_of(path, _source(path))
     random.Random(seed).shuffle(changes)
     compilable = (change for change in changes if is_compilable(change, _source(change.path)))
     return list(islice(compilable, count))
@@ -67,7 +56,7 @@ def _text_of(change: Change) -> str:
 
 def find_again(outcome: Outcome) -> Change | None:
     """Return a change of an earlier run in today's code: the nearest line of the same text."""
-    if not (_ROOT / outcome.path).exists():
+    if not (ROOT / outcome.path).exists():
         return None
     same = [
         change
@@ -78,78 +67,13 @@ def find_again(outcome: Outcome) -> Change | None:
     return min(same, key=lambda change: abs(change.line - outcome.line), default=None)
 
 
-class Workshop:
-    """A copy of the checkout in which the code is changed and the tests are run."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._modified_s = time.time()
-        for name in ("kgw", "tests", "docs", "scripts", "examples", "bench", "fuzz", "changelog.d"):
-            shutil.copytree(
-                _ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__")
-            )
-        for file in _ROOT.iterdir():
-            if file.is_file():
-                shutil.copy2(file, folder)
-        for name in (".venv-clients", ".cache"):
-            (folder / name).symlink_to(_ROOT / name)
-        self._environment = os.environ | {"PYTHONPATH": str(folder), "PYTHONHASHSEED": "0"}
-
-    def write(self, path: str, source: bytes) -> None:
-        """Replace a module. Its time moves by seconds, so that no compiled one is taken for it."""
-        file = self._folder / path
-        file.write_bytes(source)
-        self._modified_s += 2
-        os.utime(file, (self._modified_s, self._modified_s))
-
-    def run(self, tests: Sequence[str], limit_s: float) -> str:
-        """Return the first test that fails, or nothing. Raises RuntimeError if none could run."""
-        names = self._folder / "shown.txt"
-        names.write_text("\n".join(tests))
-        command = [sys.executable, *_PYTEST, "-x", "-m", _SELECTION, f"@{names}"]
-        process = subprocess.Popen(
-            command,
-            cwd=self._folder,
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-        _limit(process.pid)
-        try:
-            said, _ = process.communicate(timeout=limit_s)
-        except subprocess.TimeoutExpired:
-            return f"{HUNG}{len(tests)} tests in {limit_s:.0f} s"
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        if process.returncode == 0:
-            return ""
-        failed = _FAILED.search(said)
-        if failed is not None:
-            return failed[1] or failed[2]
-        if process.returncode in {3, 4, 5}:
-            raise RuntimeError(said[-2_000:])
-        return f"exit {process.returncode}"
-
-
-def _limit(process_id: int) -> None:
-    """A change must not fill the machine: what it allocates or writes has an end."""
-    resource.prlimit(process_id, resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
-    resource.prlimit(process_id, resource.RLIMIT_FSIZE, (_FILE_BYTES, _FILE_BYTES))
-
-
 def try_change(
     change: Change, workshop: Workshop, reached: Reached, budget_s: float, first: str
 ) -> Outcome:
     """Show one change to the tests that reach it; `first` is tried before the others."""
     source = _source(change.path)
     stages = stages_for(change.path, change.line, reached, budget_s)
-    if "::" in first and (_ROOT / first.partition("::")[0]).exists():
+    if "::" in first and (ROOT / first.partition("::")[0]).exists():
         stages.insert(0, [first])
     started_s = time.monotonic()
 
@@ -184,9 +108,13 @@ def _say(outcome: Outcome, out: Path) -> None:
 
 def _reach(arguments: argparse.Namespace) -> int:
     plugin = ("-p", "tests.campaigns.mutations.reached", "--timeout", "300")
-    command = [sys.executable, *_PYTEST, *plugin, "-m", _SELECTION, *arguments.tests]
-    environment = os.environ | {"REACHED": str(arguments.file.resolve())}
-    return subprocess.call(command, cwd=_ROOT, env=environment)
+    processes = ("--numprocesses", str(arguments.processes), "--dist", "worksteal")
+    command = [sys.executable, *PYTEST, *plugin, *processes, "-m", SELECTION, *arguments.tests]
+    environment = os.environ | {
+        "REACHED": str(arguments.file.resolve()),
+        "REACHED_UNDER": os.pathsep.join(arguments.under),
+    }
+    return subprocess.call(command, cwd=ROOT, env=environment)
 
 
 def _tried(
@@ -205,9 +133,10 @@ def _run(arguments: argparse.Namespace) -> int:
     done = {outcome[:5] for outcome in load(arguments.out)} if arguments.out.exists() else set()
     chosen = [
         (change, "", "")
-        for change in draw(arguments.seed, arguments.count)[arguments.part :: arguments.parts]
-        if change.path.startswith(arguments.under)
-        and (change.path, change.line, _text_of(change), change.old, change.new) not in done
+        for change in draw(arguments.seed, arguments.count, arguments.under)[
+            arguments.part :: arguments.parts
+        ]
+        if (change.path, change.line, _text_of(change), change.old, change.new) not in done
     ]
     _tried(arguments, chosen, arguments.out)
     return 0
@@ -219,7 +148,7 @@ def _again(arguments: argparse.Namespace) -> int:
         change = find_again(outcome)
         if change is None:
             print(f"gone: {outcome.path}:{outcome.line}: {outcome.text}", flush=True)
-        elif change.path.startswith(arguments.under) and not (
+        elif change.path.startswith(tuple(arguments.under)) and not (
             arguments.survivors and outcome.noticed_by
         ):
             chosen.append((change, outcome.noticed_by, outcome.explanation))
@@ -254,6 +183,37 @@ def _show(arguments: argparse.Namespace) -> int:
     return int(any(not (one.noticed_by or one.explanation) for one in outcomes))
 
 
+def notice(one: PlantedChange, workshop: Workshop) -> str:
+    """Return the test that notices a planted change, or nothing."""
+    source = workshop.read(one.path)
+    workshop.write(one.path, one.apply(source))
+    try:
+        return workshop.run(one.tests, limit_s=300)
+    finally:
+        workshop.write(one.path, source)
+
+
+def _planted(arguments: argparse.Namespace) -> int:
+    every = {one.name: one for one in load_planted()}
+    if unknown := set(arguments.names) - every.keys():
+        print(f"no such change: {', '.join(sorted(unknown))}", file=sys.stderr)
+        return 2
+    chosen = [every[name] for name in arguments.names] or list(every.values())
+    unnoticed = 0
+    with tempfile.TemporaryDirectory(prefix="kgw-mutations-") as folder:
+        workshop = Workshop(Path(folder))
+        failed = workshop.run(sorted({test for one in chosen for test in one.tests}), 1_800)
+        if failed:
+            print(f"{failed} fails without any change", file=sys.stderr)
+            return 1
+        for one in chosen:
+            noticed_by = notice(one, workshop)
+            unnoticed += not noticed_by
+            print(f"{one.name}: {noticed_by or 'NOT NOTICED'}", flush=True)
+    print(f"{len(chosen)} changes, {len(chosen) - unnoticed} noticed")
+    return int(unnoticed > 0)
+
+
 def main() -> int:
     """Parse the command line and do what it says."""
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns.mutations")
@@ -261,6 +221,7 @@ def main() -> int:
     reach = verbs.add_parser("reach", help="run all tests and write which reach which lines")
     reach.add_argument("file", type=Path)
     reach.add_argument("tests", nargs="*", default=["tests"])
+    reach.add_argument("--processes", type=int, default=2, help="how many share the tests")
     reach.set_defaults(do=_reach)
     run = verbs.add_parser("run", help="draw changes and try them; goes on where it was stopped")
     run.add_argument("--seed", type=int, required=True)
@@ -270,13 +231,16 @@ def main() -> int:
     again.add_argument("earlier", type=Path)
     again.add_argument("--survivors", action="store_true", help="only those that nobody noticed")
     again.set_defaults(do=_again)
+    for verb in (reach, run, again):
+        verb.add_argument(
+            "--under", nargs="+", default=["kgw"], metavar="FOLDER", help="only code below these"
+        )
     for verb in (run, again):
         verb.add_argument(
             "--reached", type=Path, nargs="+", required=True, help="what `reach` has written"
         )
         verb.add_argument("--out", type=Path, required=True, help="a line of JSON for each change")
         verb.add_argument("--budget", type=float, default=120, help="seconds of tests for each")
-        verb.add_argument("--under", default="kgw/", help="only changes below this folder")
         verb.add_argument("--part", type=int, default=0, help="which part of the work is done")
         verb.add_argument("--parts", type=int, default=1)
     explain_verb = verbs.add_parser("explain", help="write down why nobody can notice a change")
@@ -291,6 +255,9 @@ def main() -> int:
     show = verbs.add_parser("show", help="print what nobody noticed; fails if one is unexplained")
     show.add_argument("file", type=Path)
     show.set_defaults(do=_show)
+    planted = verbs.add_parser("planted", help="make the listed changes; each must be noticed")
+    planted.add_argument("names", nargs="*", help="all, if none is named")
+    planted.set_defaults(do=_planted)
     arguments = parser.parse_args()
     result: int = arguments.do(arguments)
     return result

@@ -1,6 +1,8 @@
-"""Which tests reach which line of the changed packages: a pytest plugin, and what it writes.
+"""Which tests reach which line of the folders to be changed: a pytest plugin, and what it writes.
 
-Run with `-p tests.campaigns.mutations.reached` and `REACHED` naming the file to be written.
+Run with `-p tests.campaigns.mutations.reached`, `REACHED` naming the file to be written and
+`REACHED_UNDER` the folders. Where several processes share the tests, each writes a file of its own:
+its name goes behind that of the file.
 Everything that a test brings about counts as reached by it, other tasks and threads too; what a
 process of its own does is not seen.
 """
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 
     import pytest
 
-PACKAGES: Final = ("backend/embedded", "offsets", "groups", "migrate", "partitions", "state")
 _ROOT: Final = Path(__file__).resolve().parents[3]
 
 
@@ -39,13 +40,13 @@ def node_of(nodeid: str) -> str:
 
 
 class _Recorder:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, folders: Sequence[str]) -> None:
         self._path = path
         self._seconds: dict[str, float] = {}
         self._coverage = coverage.Coverage(
             data_file=None,
             config_file=False,
-            source=[str(_ROOT / "kgw" / package) for package in PACKAGES],
+            source=[str(_ROOT / folder) for folder in folders],
             context="import",
         )
         self._coverage.start()
@@ -72,8 +73,14 @@ class _Recorder:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin before any module of kgw is imported."""
-    config.pluginmanager.register(_Recorder(Path(os.environ["REACHED"])), "reached")
+    """Begin before any module of kgw is imported; the process that shares tests out has none."""
+    path = os.environ["REACHED"]
+    if hasattr(config, "workerinput"):
+        path += f".{config.workerinput['workerid']}"
+    elif config.getoption("numprocesses", None):
+        return
+    folders = os.environ["REACHED_UNDER"].split(os.pathsep)
+    config.pluginmanager.register(_Recorder(Path(path), folders), "reached")
 
 
 def read(paths: Sequence[Path]) -> Reached:
