@@ -175,6 +175,16 @@ async def test_of_two_transactions_the_commit_that_comes_last_counts(
     assert (6, 8, set()) == (driver.committed(), driver.committed(1), driver.unstable())
 
 
+async def test_a_commit_after_a_restart_counts_as_the_later_one(driver: GroupDriver) -> None:
+    """Another transaction had committed to the place before the restart, and ends last."""
+    assert NONE is await driver.commit_in_transaction(100, producer=1)
+    await driver.crash()
+    assert NONE is await driver.commit_in_transaction(200, producer=2)
+    assert NONE is await driver.end(producer=2)
+    assert NONE is await driver.end(producer=1)
+    assert 200 == driver.committed()
+
+
 async def test_commits_of_a_batch_count_in_their_order(driver: GroupDriver) -> None:
     """What waits for the store at the same time is no different."""
     driver.store.hold()
