@@ -69,6 +69,28 @@ async def test_crash_between_generation_and_assignment(driver: GroupDriver) -> N
     assert 2 == again.generation
 
 
+async def test_a_leader_that_brings_no_assignment_after_a_crash_is_put_out(
+    driver: GroupDriver,
+) -> None:
+    """Though its heartbeats keep it alive: the others would wait for it as long as it lives."""
+    (leader,) = await driver.stable(1)
+    newcomer = driver.ask_to_join()
+    leader = await driver.join(leader.member_id)
+    follower = await answer(newcomer)
+    await driver.crash()
+    assert "CompletingRebalance" == driver.state
+    waiting = driver.ask_to_sync(follower)
+    for _ in range(4):
+        driver.advance(7.5)
+        await turn()
+        driver.heartbeat(leader)
+    await turn()
+    assert ErrorCode.REBALANCE_IN_PROGRESS is (await answer(waiting)).error
+    assert ErrorCode.UNKNOWN_MEMBER_ID is driver.heartbeat(leader)
+    again = await driver.join(follower.member_id)
+    assert (NONE, follower.member_id, 3) == (again.error, again.leader_id, again.generation)
+
+
 async def test_answers_wait_for_the_disk(driver: GroupDriver) -> None:
     """Nobody hears of a generation that is not stored; heartbeats are answered meanwhile."""
     (member,) = await driver.stable(1)
