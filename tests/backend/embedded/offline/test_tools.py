@@ -85,6 +85,7 @@ def test_the_check_finds_a_flipped_bit_in_any_file(name: str) -> None:
     assert any(name.rpartition("/")[2] in problem for problem in driver.problems())
 
 
+@pytest.mark.damages_storage("bytes are taken away")
 def test_the_check_finds_a_log_that_ends_below_its_checkpoint() -> None:
     """Bytes that are gone are missed."""
     driver = _driver_with_data()

@@ -337,6 +337,19 @@ def test_offsets_do_not_come_back_where_the_state_of_a_log_is_lost_too() -> None
     assert 21 == driver.append(b"next").result.base_offset
 
 
+@pytest.mark.damages_storage("bytes are put between two segments")
+def test_bytes_between_two_segments_are_no_offsets() -> None:
+    """They are told of as what they are, and no record is missed for them."""
+    driver = _filled(Driver(settings=SMALL_SEGMENTS))
+    driver.store.abandon()
+    driver.fs.content(driver.segment_path()).extend(b"rubbish")
+    driver.fs.unlink(driver.segment_path(suffix="checksums"))
+    driver.start()
+    assert VALUES == driver.values()
+    assert any("the bytes before offset 5 are no batch" in one for one in driver.store.problems)
+    assert not any("offsets" in one for one in driver.store.problems)
+
+
 @pytest.mark.damages_storage("the log's state is removed")
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_the_leader_epoch_does_not_go_back_where_the_state_of_a_log_is_lost(
