@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
-import re
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
@@ -28,9 +25,10 @@ from kgw.testing.batches import make_batch
 from kgw.types import format_uuid
 from tests.backend.embedded.driver import DIRECT, JOURNALED, KEY, OTHER_KEY, ROOT, TOPIC, Driver
 from tests.backend.embedded.driver import SMALL_SEGMENTS as SEGMENTS
+from tests.sentences import not_planted, pattern_of, sentences_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
     from types import ModuleType
 
@@ -541,11 +539,6 @@ def found_in(driver: Driver, *, reads_records: bool) -> list[tuple[str, str]]:
     return [(problem.path, problem.detail) for problem in found]
 
 
-def pattern_of(detail: str) -> re.Pattern[str]:
-    """Return what is matched by a sentence of the table."""
-    return re.compile(re.escape(detail).replace("…", ".*"), re.DOTALL)
-
-
 @pytest.mark.damages_storage("each kind of damage is planted")
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name.replace(" ", "-"))
 def test_each_kind_of_damage_is_found_by_its_name(kind: Kind) -> None:
@@ -646,39 +639,13 @@ async def test_what_is_wrong_with_the_database_is_found_by_its_name(
 # --- the table is whole -----------------------------------------------------------------------
 
 
-def sentences_in(module: ModuleType) -> Iterator[str]:
-    """Yield each sentence that a module says of damage, with "…" for what is put into it."""
-    for node in ast.walk(ast.parse(inspect.getsource(module))):
-        if not isinstance(node, ast.Call) or not node.args:
-            continue
-        called = ast.unparse(node.func)
-        said = node.args[-1]
-        if called in {"SmallFileError", "DataDirectoryError"}:
-            said = node.args[0]
-        elif called.endswith("problems.append") and isinstance(said, ast.Tuple):
-            said = said.elts[-1]
-        elif called != "Problem" and not called.endswith(("problems.append", "problems.add")):
-            continue
-        if isinstance(said, ast.Constant):
-            yield str(said.value)
-        elif isinstance(said, ast.JoinedStr):
-            yield "".join(
-                str(part.value) if isinstance(part, ast.Constant) else "…" for part in said.values
-            )
-
-
 @pytest.mark.parametrize(
     ("module", "least"),
     [(check, 12), (derived_check, 7), (log_state, 1), (journal, 2), (layout, 6)],
 )
 def test_each_sentence_of_the_check_is_planted(module: ModuleType, least: int) -> None:
     """Who adds a kind of damage adds a way to plant it here."""
-    planted = [*STATEMENTS, *(detail for kind in KINDS for detail in kind.details)]
-    sentences = set(sentences_in(module))
+    sentences = sentences_in(module, "Problem", "SmallFileError", "DataDirectoryError")
     assert least <= len(sentences)
-    missing = {
-        sentence
-        for sentence in sentences
-        if not any(pattern_of(sentence).fullmatch(detail) for detail in planted)
-    }
-    assert set() == missing
+    planted = [*STATEMENTS, *(detail for kind in KINDS for detail in kind.details)]
+    assert set() == not_planted(sentences, planted)
