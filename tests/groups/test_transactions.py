@@ -403,6 +403,23 @@ async def test_damage_is_told_when_it_is_committed(
 
 
 @pytest.mark.damages_storage("a row is overwritten")
+async def test_a_fenced_producer_stays_so_where_one_of_its_rows_is_damaged(
+    driver: GroupDriver,
+) -> None:
+    """The epoch is in the others as well: an older one neither commits nor ends what is pending."""
+    assert NONE is await driver.commit_in_transaction(5, epoch=3)
+    (key,) = await driver.store.load(PENDING_OFFSETS)
+    assert NONE is await driver.commit_in_transaction(6, epoch=3, partition=20)
+    await driver.store.apply([Change(PENDING_OFFSETS, key, b"rubbish")])
+    await driver.crash()
+    fenced = ErrorCode.INVALID_PRODUCER_EPOCH
+    assert fenced is await driver.commit_in_transaction(9, epoch=2, partition=20)
+    assert fenced is await driver.end(epoch=2, is_commit=False)
+    assert NONE is await driver.end(epoch=3)
+    assert [-2, 6] == [driver.committed(number) for number in (0, 20)]
+
+
+@pytest.mark.damages_storage("a row is overwritten")
 async def test_damage_goes_with_an_abort(driver: GroupDriver) -> None:
     """Then it does not matter what was pending."""
     assert NONE is await driver.commit(1)

@@ -24,6 +24,7 @@ from kgw.backend.embedded.offline.derived_check import (
     RecordCheck,
 )
 from kgw.backend.embedded.recover.scan import SegmentScanner
+from kgw.backend.embedded.store import look_at_state
 from kgw.errors import DataDirectoryError
 from kgw.offsets.manager import MAX_OFFSET
 from kgw.types import NO_TIMESTAMP_MS, format_uuid
@@ -315,6 +316,17 @@ class PartitionCheck:
             )
 
 
+def _check_left_state(fs: FileSystem, data_dir: str) -> list[Problem]:
+    """Say when the database is not the one that an orderly stop has left: rows may be gone."""
+    try:
+        left = layout.decode_clean(fs.read_bytes(f"{data_dir}/{layout.CLEAN_NAME}"))
+    except (FileNotFoundError, layout.SmallFileError):
+        return []  # it was killed, or the marker is a problem by itself
+    if left is None or look_at_state(fs, data_dir) in {left, None}:
+        return []  # of one that is gone each topic is told
+    return [Problem(f"{data_dir}/{layout.STATE_NAME}", "is not as the last stop left it")]
+
+
 async def check_data_dir(data_dir: str, *, reads_records: bool = False) -> list[Problem]:
     """Check a stopped data directory with its database: what `kgw log check` runs.
 
@@ -332,6 +344,7 @@ async def check_data_dir(data_dir: str, *, reads_records: bool = False) -> list[
             Problem(f"{data_dir}/{layout.STATE_NAME}", f"the checkpoint of {key} is damaged")
             for key in sorted(loaded.damaged)
         ]
+        problems += await asyncio.to_thread(_check_left_state, RealFs(), data_dir)
         problems += [
             Problem(
                 f"{data_dir}/{layout.PARTITIONS_DIRECTORY}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,10 +13,12 @@ import pytest
 from kgw.backend.base import LogSettings, Snapshot
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.backend import EmbeddedBackend
+from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.log import journal, log_state, side, snapshots
 from kgw.backend.embedded.log.indexes import OFFSET_ENTRY, TIME_ENTRY
 from kgw.backend.embedded.offline import check, derived_check
 from kgw.backend.embedded.offline.check import check_data_dir, check_directory
+from kgw.backend.embedded.store import look_at_state
 from kgw.partitions.topic import TopicRow
 from kgw.records.batch import PREFIX_BYTES, read_batch
 from kgw.records.crc import crc32c
@@ -29,7 +32,6 @@ from tests.sentences import not_planted, pattern_of, sentences_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
     from types import ModuleType
 
 COUNT = 12
@@ -612,7 +614,9 @@ async def with_topic(path: Path) -> str:
     return str(path)
 
 
+NOT_AS_LEFT = "is not as the last stop left it"
 STATEMENTS = {
+    NOT_AS_LEFT: "DELETE FROM state_entry WHERE kind = 'checkpoint'",
     "the checkpoint of …-0 is damaged": (
         "UPDATE state_entry SET checksum = checksum + 1 WHERE kind = 'checkpoint'"
     ),
@@ -632,6 +636,9 @@ async def test_what_is_wrong_with_the_database_is_found_by_its_name(
     assert [] == await check_data_dir(data_dir)
     with closing(sqlite3.connect(f"{data_dir}/meta.sqlite")) as database, database:
         assert database.execute(STATEMENTS[detail]).rowcount
+    if detail != NOT_AS_LEFT:
+        marker = layout.encode_clean(look_at_state(RealFs(), data_dir))
+        Path(data_dir, layout.CLEAN_NAME).write_bytes(marker)
     (problem,) = await check_data_dir(data_dir)
     assert pattern_of(detail).fullmatch(problem.detail), problem
 

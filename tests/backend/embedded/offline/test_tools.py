@@ -162,6 +162,21 @@ async def test_a_damaged_row_is_made_anew(tmp_path: Path) -> None:
     ]
 
 
+async def test_what_adoption_changes_is_as_the_last_stop_left_it(tmp_path: Path) -> None:
+    """The next start is none as after a crash, nor does the check take it for rot."""
+    data_dir = await _make_directory(tmp_path / "data")
+    found, _ = await adopt(str(data_dir))
+    assert [TOPIC] == [one.topic for one in found]
+    assert [] == await check_data_dir(str(data_dir))
+    backend = EmbeddedBackend(data_dir, OPTIONS)
+    await backend.open()
+    try:
+        log = await backend.open_partition(KEY, TOPIC, LogSettings())
+        assert 0 == log.leader_epoch
+    finally:
+        await backend.aclose()
+
+
 @pytest.mark.parametrize("kind", DISPENSABLE_KINDS)
 async def test_damaged_rows_that_stop_the_gateway_are_removed(tmp_path: Path, kind: str) -> None:
     """The message of the start says how; a topic that was being deleted does not come back."""
