@@ -365,6 +365,22 @@ async def test_nothing_expires_below_a_transaction(driver: GroupDriver) -> None:
     assert [] == driver.groups.ids()
 
 
+async def test_what_was_pending_over_a_restart_is_kept_from_its_commit_on(
+    driver: GroupDriver,
+) -> None:
+    """As long as any other committed offset, and no longer."""
+    assert NONE is await driver.commit_in_transaction(5)
+    driver.advance(RETENTION_S / 2)
+    await driver.crash()
+    assert NONE is await driver.end()
+    driver.advance(SWEEP_S)
+    await turn()
+    assert 5 == driver.committed()
+    driver.advance(RETENTION_S / 2)
+    await turn()
+    assert driver.committed() is None
+
+
 async def test_a_group_without_offsets_lives_as_long_as_its_transaction(
     driver: GroupDriver,
 ) -> None:
