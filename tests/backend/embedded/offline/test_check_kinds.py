@@ -148,6 +148,16 @@ def many() -> Driver:
     return driver
 
 
+def with_copy() -> Driver:
+    """Return a directory whose log's state has changed, so that there are two files of it."""
+    driver = Driver(DIRECT, SEGMENTS)
+    for number in range(COUNT):
+        driver.append(b"record %03d" % number)
+    driver.store.drop_before(driver.log(), 5)
+    driver.stop_only()
+    return driver
+
+
 def flip_many(driver: Driver) -> None:
     """Flip a bit in each of the first 103 entries of the side file."""
     for number in range(103):
@@ -305,6 +315,13 @@ IN_SMALL_FILES = [
         write("log-state.json", small(log_start_offset=0, epochs=[[1, 0], [0, 0]], damaged=[])),
         "log-state.json",
         ("the epochs are not in order",),
+    ),
+    Kind(
+        "the copy of the log's state is damaged",
+        flip("log-state.copy.json", 5),
+        "log-state.copy.json",
+        (MISMATCH,),
+        make=with_copy,
     ),
     Kind("the reservation is damaged", flip("reserved.json", 5), "reserved.json", (MISMATCH,)),
     Kind(
