@@ -55,10 +55,12 @@ class _Delivered(NamedTuple):
 class _Named:
     """The records in flight that an acknowledgement may mean, and how often it has come."""
 
-    __slots__ = ("acks", "records")
+    __slots__ = ("acks", "delivered", "records")
 
     def __init__(self) -> None:
         self.records: list[_Delivered] = []
+        self.delivered = 0
+        """So many acknowledgements are to come: also of records that are in no window any more."""
         self.acks = 0
 
 
@@ -68,6 +70,8 @@ class Acknowledgements:
     It has a key and a number: the record's offset, or its `ts_ns`, as SMQ's own clients send it. It
     names no partition, and records of several may have the same key and number, as those of one
     partition may have the same time: they are settled together, once each has been acknowledged.
+    Also those of a partition that is read no longer: the client has them, and theirs must not be
+    taken for that of a record which it may not have got to.
     """
 
     def __init__(self) -> None:
@@ -82,7 +86,9 @@ class Acknowledgements:
         window.add(offset, key)
         record = _Delivered(window, offset, ts_ns, key)
         for name in _names(record):
-            self._named.setdefault(name, _Named()).records.append(record)
+            named = self._named.setdefault(name, _Named())
+            named.records.append(record)
+            named.delivered += 1
 
     def take(self, key: bytes, number: int) -> bool:
         """Take an acknowledgement; whether it has settled anything. An unknown one does not."""
@@ -90,26 +96,31 @@ class Acknowledgements:
         if named is None:
             return False
         named.acks += 1
-        if named.acks < len(named.records):
+        if named.acks < named.delivered:
             return False
         for record in list(named.records):
             record.window.settle(record.offset)
-            self._remove(record)
+            for other in self._remove(record):
+                other.delivered -= 1
         return True
 
     def forget(self, window: Window) -> None:
-        """Expect nothing more of a window whose partition is read no longer."""
+        """Settle nothing more of a window whose partition is read no longer."""
         for named in list(self._named.values()):
             for record in [one for one in named.records if one.window is window]:
                 self._remove(record)
 
-    def _remove(self, record: _Delivered) -> None:
+    def _remove(self, record: _Delivered) -> list[_Named]:
+        """Take a record out of flight; return what it was known by."""
+        found = []
         for name in _names(record):
             named = self._named.get(name)
             if named is not None and record in named.records:
                 named.records.remove(record)
                 if not named.records:
                     del self._named[name]
+                found.append(named)
+        return found
 
 
 def _names(record: _Delivered) -> set[tuple[bytes, int]]:

@@ -24,7 +24,7 @@ from kgw.cli.settings import assignments_option, config_file_option, json_option
 from kgw.types import format_uuid, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from kgw.backend.adopting import Adoption
     from kgw.backend.embedded.offline.dump import DumpedBatch, DumpedDamage
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 _SEGMENT_SUFFIX = ".log"
 _MARKERS = {0: "abort", 1: "commit"}
+_PLACE = ("base_offset", "last_offset", "leader_epoch")
+_FROM_RECORDS = frozenset({"marker", "coordinator_epoch"})
+_OF_THE_DUMP = frozenset({"position", "crc_matches", "header_matches"})
 # Below this a bar would flash by.
 _BAR_BYTES = 64 << 20
 
@@ -423,7 +426,9 @@ class Dump:
                 described |= {"records": records, "problem": problem}
             print_json_line({"segment": path, **described})
             return
-        click.echo(f"  {_on_a_line(described)}")
+        unproven = described.pop("unproven", None)
+        line = _on_a_line(described)
+        click.echo(f"  {line} unproven: {_on_a_line(unproven)}" if unproven else f"  {line}")
         for record in records:
             click.echo(f"    {_on_a_line(record)}")
         if problem is not None:
@@ -466,7 +471,23 @@ def _describe_batch(one: DumpedBatch) -> dict[str, Any]:
         described |= _marker(batch)
     if batch.delete_horizon_ms is not None:
         described["delete_horizon"] = format_time(batch.delete_horizon_ms)
+    unproven = {name: described[name] for name in _unproven(one, described)}
+    if unproven:
+        described |= {**dict.fromkeys(unproven), "unproven": unproven}
     return described
+
+
+def _unproven(one: DumpedBatch, described: Iterable[str]) -> list[str]:
+    """Return what no checksum vouches for of a batch of which one fails: rot may have made it up.
+
+    The batch's own leaves out its place in the log. The side file's is of the header, and as it
+    is about all of that, it does not say what of it is wrong.
+    """
+    if one.crc_matches:
+        return [*_PLACE] if one.header_matches is False else []
+    if one.header_matches:
+        return [name for name in described if name in _FROM_RECORDS]
+    return [name for name in described if name not in _OF_THE_DUMP]
 
 
 def _marker(batch: RecordBatch) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 
+from kgw.agent.publication import Publication
 from kgw.agent.ring import partition_for_key
 from kgw.backend.append import refused_append
 from kgw.errors import DiskFullError
@@ -96,6 +97,22 @@ async def test_a_bad_record_costs_itself_alone(agent: Agent) -> None:
     assert ["", "MESSAGE_TOO_LARGE", "INVALID_RECORD", "INVALID_RECORD", ""] == words
     assert "RecordValue" in answers[3].error
     assert grpc.StatusCode.OK is await publisher.close()
+
+
+async def test_the_others_of_a_batch_that_was_refused_keep_their_order(agent: Agent) -> None:
+    """They came together, are stored one by one, and answered with the offsets that they have."""
+    topic = await agent.create(cleanup_policy="compact")
+    bugs: list[BaseException] = []
+    publication = Publication(topic, agent.clock, bugs.append)
+    values = [value_of(v=number).SerializeToString() for number in range(8)]
+    for number, value in enumerate(values):
+        # A compacted topic takes no record without a key.
+        publication.submit(b"" if number != 3 else None, value)
+    await turns(lambda: publication.is_settled)
+    answers = [publication.answers.take() for _ in range(8)]
+    assert [0, 1, 2, -1, 3, 4, 5, 6] == [one.offset for one in answers if one is not None]
+    assert [*values[:3], *values[4:]] == [record.value for record in await stored(agent)]
+    assert ([], 7) == (bugs, publication.stored)
 
 
 async def test_a_bad_record_is_answered_though_nothing_else_comes(agent: Agent) -> None:

@@ -139,9 +139,42 @@ def test_records_of_one_name_are_settled_together() -> None:
     acks.expect(one, 9, 100, b"")
     acks.expect(two, 8, 101, b"")
     acks.forget(two)
+    # It may be that of the other partition's record, which the client has as well.
+    assert not acks.take(b"", 8)
+    assert 8 == one.position
     assert acks.take(b"", 8)
     assert acks.take(b"", 100)
     assert (10, 0) == (one.position, len(acks))
+
+
+def test_an_acknowledgement_of_a_partition_that_went_settles_no_other() -> None:
+    """Whether it came before the partition went or comes after: the others wait for their own."""
+    windows = [Window(number, 0, 10) for number in range(3)]
+    acks = Acknowledgements()
+    for window in windows:
+        acks.expect(window, 0, 90 + window.partition, b"")
+    assert not acks.take(b"", 0)
+    acks.forget(windows[0])
+    assert not acks.take(b"", 0)
+    assert [0, 0] == [window.position for window in windows[1:]]
+    assert acks.take(b"", 0)
+    assert [1, 1] == [window.position for window in windows[1:]]
+    assert 0 == len(acks)
+
+
+@pytest.mark.parametrize("forgotten", [None, 0])
+def test_acknowledgements_by_time_wait_for_nothing_else(forgotten: int | None) -> None:
+    """As SMQ's own clients send them: that offsets are the same elsewhere does not matter."""
+    windows = [Window(number, 0, 10) for number in range(2)]
+    acks = Acknowledgements()
+    for window in windows:
+        acks.expect(window, 0, 90 + window.partition, b"")
+    if forgotten is not None:
+        acks.forget(windows[forgotten])
+    assert acks.take(b"", 91)
+    assert 1 == windows[1].position
+    assert acks.take(b"", 90) == (forgotten is None)
+    assert 0 == len(acks)
 
 
 # --- answers --------------------------------------------------------------------------------------

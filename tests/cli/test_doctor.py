@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.cli.doctor import Examination, Reach, find_problems
+from kgw.cli.doctor import Examination, Reach, ReadTopic, find_problems
 from kgw.cli.errors import ExitCode
 from kgw.client import (
     ApiSupport,
@@ -17,6 +17,7 @@ from kgw.client import (
 )
 from kgw.types import ZERO_TOPIC_ID, TopicName
 from tests.client.serving import ServerThread
+from tests.sentences import not_planted, sentences_in
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Commands
@@ -88,25 +89,41 @@ def examined(
     )
 
 
-@pytest.mark.parametrize(
-    ("examination", "expected"),
-    [
-        (examined(), "advertises no broker"),
-        (examined(Broker(0, "0.0.0.0", 9092)), "no address to connect to"),
-        (examined(Broker(0, "localhost", 9092)), "would connect to themselves"),
-        (examined(Broker(0, "kgw.example", 9092), apis=[]), "does not serve Produce"),
-        (
-            examined(
-                Broker(0, "kgw.example", 9092), apis=[ApiSupport(1, "Fetch", 20, 21, 0, 18, None)]
-            ),
-            "no version of Fetch is known on both sides",
-        ),
-        (examined(Broker(0, "kgw.example", 9092), leader_id=-1), "partition 0 has no leader"),
-    ],
-)
-def test_typical_mistakes_are_named(examination: Examination, expected: str) -> None:
-    """What keeps clients from working is a problem, in words."""
-    assert any(expected in problem for problem in find_problems(examination, "kgw.example"))
+HEALTHY = Broker(0, "kgw.example", 9092)
+WRONG = {
+    "the server advertises no broker: clients have nowhere to go": examined(),
+    "node 0 advertises 0.0.0.0:9092, which is no address to connect to: start the server with "
+    "--advertise HOST:PORT": examined(Broker(0, "0.0.0.0", 9092)),
+    "node 0 advertises kgw.example:9092, which cannot be used from here: refused; start the server "
+    "with --advertise and an address that clients reach": examined(HEALTHY)._replace(
+        reaches=[Reach(HEALTHY, "refused")]
+    ),
+    "node 0 advertises localhost:9092: clients on other machines would connect to themselves; "
+    "start the server with --advertise HOST:PORT": examined(Broker(0, "localhost", 9092)),
+    "the server does not serve Fetch": examined(
+        HEALTHY, apis=[one for one in examined(HEALTHY).apis if one.name != "Fetch"]
+    ),
+    "no version of Vote is known on both sides": examined(
+        HEALTHY, apis=[*examined(HEALTHY).apis, ApiSupport(52, "Vote", 20, 21, 0, 18, None)]
+    ),
+    "topic events partition 0 has no leader": examined(HEALTHY, leader_id=-1),
+    "topic events cannot be read": examined(HEALTHY)._replace(
+        read=(ReadTopic("events", 0, ["topic events cannot be read"]),)
+    ),
+}
+
+
+@pytest.mark.parametrize("expected", WRONG)
+def test_each_mistake_is_named_alone(expected: str) -> None:
+    """What keeps clients from working is a problem, in words; nothing else is said."""
+    assert [expected] == find_problems(WRONG[expected], "kgw.example")
+
+
+def test_each_sentence_of_the_doctor_is_planted() -> None:
+    """Who adds a kind of problem adds an examination that has it here."""
+    sentences = sentences_in(find_problems)
+    assert 7 == len(sentences)
+    assert set() == not_planted(sentences, WRONG)
 
 
 def test_a_server_on_another_machine_can_be_healthy() -> None:

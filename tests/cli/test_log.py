@@ -166,6 +166,37 @@ def test_a_dump_goes_on_behind_damage(
         assert [] == found[1]["records"]
 
 
+@pytest.mark.damages_storage("a batch is damaged")
+@pytest.mark.parametrize("has_side_file", [True, False])
+@pytest.mark.parametrize("spoilt", ["base_offset", "record_count", "records"])
+def test_a_dump_shows_no_number_that_rot_has_made_up(
+    offline: Commands, data_dir: Path, spoilt: str, has_side_file: bool
+) -> None:
+    """What the header's checksum or the batch's vouches for is shown, the rest as unproven."""
+    path = segment(data_dir)
+    whole = json.loads(offline.succeed("log", "dump", str(path), "--json").splitlines()[1])
+    data = bytearray(path.read_bytes())
+    data[whole["position"] + {"base_offset": 5, "record_count": 58, "records": 70}[spoilt]] ^= 0x40
+    path.write_bytes(data)
+    if not has_side_file:
+        path.with_suffix(".checksums").unlink()
+    command = ("log", "dump", str(path), "--skip-damaged")
+    batch = json.loads(offline.run(*command, "--json").stdout.splitlines()[1])
+    numbers = set(whole) - {"segment", "position", "crc_matches", "header_matches"}
+    expected: dict[tuple[str, bool], set[str]] = {
+        ("base_offset", True): {"base_offset", "last_offset", "leader_epoch"},
+        ("base_offset", False): set(),  # no checksum is left that could fail
+        ("records", True): set(),
+    }
+    unproven = expected.get((spoilt, has_side_file), numbers)
+    assert unproven == set(batch.get("unproven", ()))
+    assert {None} >= {batch[name] for name in unproven}
+    if (spoilt, has_side_file) != ("base_offset", False):
+        assert all(whole[name] == batch[name] for name in numbers - unproven)
+    line = offline.run(*command).stdout.splitlines()[2]
+    assert bool(unproven) == (" unproven: " in line)
+
+
 @pytest.mark.slow
 def test_a_lost_database_loses_no_records(offline: Commands, data_dir: Path) -> None:
     """Topics come back from their partitions' directories, and their records with them."""

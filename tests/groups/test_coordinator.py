@@ -28,9 +28,14 @@ NONE = ErrorCode.NONE
 OTHER_TOPIC, BLOCK_TOPIC = TopicId(b"other" + bytes(11)), TopicId(b"block" + bytes(11))
 
 
+def offset_at(offset: int) -> CommittedOffset:
+    """Return what is committed there."""
+    return CommittedOffset(offset, -1, "", 0, NO_EXPIRY_MS, 0.0)
+
+
 def offsets_at(offset: int) -> OffsetChanges:
     """Return a commit of one partition."""
-    return {TOPIC: {0: CommittedOffset(offset, -1, "", 0, NO_EXPIRY_MS, 0.0)}}
+    return {TOPIC: {0: offset_at(offset)}}
 
 
 @pytest.fixture
@@ -62,6 +67,28 @@ async def test_crash_between_generation_and_assignment(driver: GroupDriver) -> N
     assert b"a" == (await driver.sync(leader, {leader.member_id: b"a"})).assignment
     again = await driver.join(leader.member_id)
     assert 2 == again.generation
+
+
+async def test_a_leader_that_brings_no_assignment_after_a_crash_is_put_out(
+    driver: GroupDriver,
+) -> None:
+    """Though its heartbeats keep it alive: the others would wait for it as long as it lives."""
+    (leader,) = await driver.stable(1)
+    newcomer = driver.ask_to_join()
+    leader = await driver.join(leader.member_id)
+    follower = await answer(newcomer)
+    await driver.crash()
+    assert "CompletingRebalance" == driver.state
+    waiting = driver.ask_to_sync(follower)
+    for _ in range(4):
+        driver.advance(7.5)
+        await turn()
+        driver.heartbeat(leader)
+    await turn()
+    assert ErrorCode.REBALANCE_IN_PROGRESS is (await answer(waiting)).error
+    assert ErrorCode.UNKNOWN_MEMBER_ID is driver.heartbeat(leader)
+    again = await driver.join(follower.member_id)
+    assert (NONE, follower.member_id, 3) == (again.error, again.leader_id, again.generation)
 
 
 async def test_answers_wait_for_the_disk(driver: GroupDriver) -> None:
@@ -501,7 +528,7 @@ async def test_offsets_of_topics_that_went_unseen_are_dropped_at_a_start(
     """A crash may come between a topic's end and that of its offsets, single ones and blocks."""
     assert NONE is await driver.commit(1)
     assert NONE is await driver.commit(2, topic_id=OTHER_TOPIC)
-    block = {BLOCK_TOPIC: block_of({5: CommittedOffset(7, -1, "", 0, NO_EXPIRY_MS, 0.0)})}
+    block = {BLOCK_TOPIC: block_of({5: offset_at(7)})}
     driver.group = "blocks"
     assert NONE is await answer(driver.ask_to_commit_all(block))
     driver.group = "group"
@@ -512,6 +539,19 @@ async def test_offsets_of_topics_that_went_unseen_are_dropped_at_a_start(
     assert [driver.group] == driver.groups.ids()
     assert 1 == len(await driver.store.load(GROUP_OFFSETS))
     assert {} == await driver.store.load(OFFSET_BLOCK)
+
+
+@pytest.mark.damages_storage("a row is overwritten")
+async def test_a_damaged_block_takes_no_offset_that_is_stored_singly(driver: GroupDriver) -> None:
+    """Its own partitions are said to be damaged, those with an intact row between them are not."""
+    assert NONE is await driver.commit(77, partition=3)
+    block = {TOPIC: block_of({4: offset_at(5), 2: offset_at(5)})}
+    assert NONE is await answer(driver.ask_to_commit_all(block))
+    (key,) = await driver.store.load(OFFSET_BLOCK)
+    await driver.store.apply([Change(OFFSET_BLOCK, key, b"rubbish")])
+    for _ in range(2):  # the second start reads what the first one wrote
+        await driver.crash()
+        assert [-2, 77, -2, None] == [driver.committed(number) for number in (2, 3, 4, 5)]
 
 
 async def test_a_static_member_whose_process_is_replaced_is_not_new(driver: GroupDriver) -> None:

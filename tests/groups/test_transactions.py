@@ -175,6 +175,16 @@ async def test_of_two_transactions_the_commit_that_comes_last_counts(
     assert (6, 8, set()) == (driver.committed(), driver.committed(1), driver.unstable())
 
 
+async def test_a_commit_after_a_restart_counts_as_the_later_one(driver: GroupDriver) -> None:
+    """Another transaction had committed to the place before the restart, and ends last."""
+    assert NONE is await driver.commit_in_transaction(100, producer=1)
+    await driver.crash()
+    assert NONE is await driver.commit_in_transaction(200, producer=2)
+    assert NONE is await driver.end(producer=2)
+    assert NONE is await driver.end(producer=1)
+    assert 200 == driver.committed()
+
+
 async def test_commits_of_a_batch_count_in_their_order(driver: GroupDriver) -> None:
     """What waits for the store at the same time is no different."""
     driver.store.hold()
@@ -355,6 +365,22 @@ async def test_nothing_expires_below_a_transaction(driver: GroupDriver) -> None:
     assert [] == driver.groups.ids()
 
 
+async def test_what_was_pending_over_a_restart_is_kept_from_its_commit_on(
+    driver: GroupDriver,
+) -> None:
+    """As long as any other committed offset, and no longer."""
+    assert NONE is await driver.commit_in_transaction(5)
+    driver.advance(RETENTION_S / 2)
+    await driver.crash()
+    assert NONE is await driver.end()
+    driver.advance(SWEEP_S)
+    await turn()
+    assert 5 == driver.committed()
+    driver.advance(RETENTION_S / 2)
+    await turn()
+    assert driver.committed() is None
+
+
 async def test_a_group_without_offsets_lives_as_long_as_its_transaction(
     driver: GroupDriver,
 ) -> None:
@@ -390,6 +416,23 @@ async def test_damage_is_told_when_it_is_committed(
     assert NONE is await driver.end()
     assert [-2, 6 if knows_the_epoch else 2, 7] == [driver.committed(n) for n in (0, 20, 21)]
     assert {} == await driver.store.load(PENDING_OFFSETS)
+
+
+@pytest.mark.damages_storage("a row is overwritten")
+async def test_a_fenced_producer_stays_so_where_one_of_its_rows_is_damaged(
+    driver: GroupDriver,
+) -> None:
+    """The epoch is in the others as well: an older one neither commits nor ends what is pending."""
+    assert NONE is await driver.commit_in_transaction(5, epoch=3)
+    (key,) = await driver.store.load(PENDING_OFFSETS)
+    assert NONE is await driver.commit_in_transaction(6, epoch=3, partition=20)
+    await driver.store.apply([Change(PENDING_OFFSETS, key, b"rubbish")])
+    await driver.crash()
+    fenced = ErrorCode.INVALID_PRODUCER_EPOCH
+    assert fenced is await driver.commit_in_transaction(9, epoch=2, partition=20)
+    assert fenced is await driver.end(epoch=2, is_commit=False)
+    assert NONE is await driver.end(epoch=3)
+    assert [-2, 6] == [driver.committed(number) for number in (0, 20)]
 
 
 @pytest.mark.damages_storage("a row is overwritten")

@@ -123,6 +123,49 @@ async def test_a_poll_that_repeats_is_told_of_the_high_watermark(
         assert high_watermark == (await answer_of(pending)).high_watermark
 
 
+def poll_of(session_id: int, epoch: int, isolation_level: int) -> FetchRequest:
+    """Return a request that goes on with a session and changes nothing in it."""
+    return FetchRequest(
+        min_bytes=1,
+        max_bytes=1 << 20,
+        isolation_level=isolation_level,
+        session_id=session_id,
+        session_epoch=epoch,
+    )
+
+
+async def test_a_session_at_an_open_transaction_reads_it_once_it_asks_for_all(
+    gateway: InProcessGateway, transactions: Transactions
+) -> None:
+    """No record comes meanwhile: what the requests before had no use for is there already."""
+    await transactions.write(7, b"open")
+    begin = fetch_request(isolation_level=1)
+    begin.session_epoch = 0
+    opened = await gateway.ask(begin, 12, FetchResponse)
+    for epoch in (1, 2, 3):
+        answer = await gateway.ask(poll_of(opened.session_id, epoch, 1), 12, FetchResponse)
+        assert [] == answer.responses
+    answer = await gateway.ask(poll_of(opened.session_id, 4, 0), 12, FetchResponse)
+    assert [[(0, 0)]] == [offsets_in(one.partitions[0]) for one in answer.responses]
+
+
+async def test_a_session_at_an_open_transaction_is_told_of_the_high_watermark(
+    gateway: InProcessGateway, transactions: Transactions
+) -> None:
+    """Each time that it moves, although nothing becomes stable: clients reckon their lag by it."""
+    await transactions.write(7, b"open")
+    begin = fetch_request(isolation_level=1)
+    begin.session_epoch = 0
+    opened = await gateway.ask(begin, 12, FetchResponse)
+    told = []
+    for epoch in range(1, 7):
+        if epoch % 2:
+            await produce(gateway, batch(b"plain"))
+        answer = await gateway.ask(poll_of(opened.session_id, epoch, 1), 12, FetchResponse)
+        told.append([one.partitions[0].high_watermark for one in answer.responses])
+    assert [[2], [], [3], [], [4], []] == told
+
+
 async def test_what_was_aborted_is_known_after_a_restart(backend: MemoryBackend) -> None:
     """After one in order, with a snapshot, and after a kill without one."""
     async with InProcessGateway(backend=backend) as gateway:

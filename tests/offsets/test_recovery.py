@@ -92,6 +92,19 @@ def test_a_log_that_lost_its_segments_begins_above_what_was_reserved(
     assert (begin, begin) == (recovered.log_start_offset, recovered.next_offset)
 
 
+@pytest.mark.parametrize(
+    ("segments", "scanned"), [([], None), ([(400, 9_000)], ScanResult(620, 5))]
+)
+def test_no_offset_below_the_log_start_is_given_again(
+    segments: list[tuple[int, int]], scanned: ScanResult | None
+) -> None:
+    """The log began there when its last records were deleted, after the checkpoint (rule 2)."""
+    plan = plan_recovery(checkpoint(500), facts(*segments, start=700))
+    recovered = conclude_recovery(plan, scanned)
+
+    assert (700, 700) == (recovered.log_start_offset, recovered.next_offset)
+
+
 @pytest.mark.parametrize("reserved_end", [0, 400, 620])
 def test_a_reservation_that_is_used_up_leaves_no_gap(reserved_end: int) -> None:
     """What the log holds above it was durable before it was answered."""

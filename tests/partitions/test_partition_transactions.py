@@ -357,6 +357,20 @@ async def test_late_markers_are_refused(partition: Partition, coordinator: Coord
     assert (2, 2) == stable(partition)
 
 
+async def test_a_replaced_coordinator_does_not_end_the_next_transaction(
+    partition: Partition, coordinator: Coordinator
+) -> None:
+    """It stays fenced when the producer goes on with a new epoch."""
+    await send(partition, coordinator, 0)
+    await partition.append_marker(marker(coordinator_epoch=5))
+    await send(partition, coordinator, 0, epoch=1)
+    assert ErrorCode.TRANSACTION_COORDINATOR_FENCED is refusal(
+        lambda: partition.append_marker(marker(epoch=1, coordinator_epoch=4, is_commit=False))
+    )
+    await partition.append_marker(marker(epoch=1, coordinator_epoch=5))
+    assert [(0, b"0"), (2, b"0")] == await committed_records(partition, 1 << 20)
+
+
 async def test_a_marker_twice_is_harmless(partition: Partition, coordinator: Coordinator) -> None:
     """Nothing more is aborted than once, and what follows is not touched."""
     await send(partition, coordinator, 0)

@@ -109,6 +109,15 @@ def test_the_index_finds_all_that_overlap(
         assert aborted == one.ranges()
 
 
+def test_an_index_that_is_read_again_finds_what_began_first_and_ended_last() -> None:
+    """Of the transactions of a block it need not be the one at the block's beginning."""
+    index = AbortedIndex()
+    index.add(1, 10, 11, 5)
+    index.add(2, 5, 12, 13)
+    for one in (index, AbortedIndex.unpack(index.pack())):
+        assert [(2, 5)] == one.overlapping(5, 8)
+
+
 @given(TRANSACTIONS, st.integers(0, 120))
 def test_the_index_forgets_what_has_ended_below_an_offset(
     transactions: list[tuple[int, int]], offset: int

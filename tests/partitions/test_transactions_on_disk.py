@@ -113,6 +113,22 @@ async def test_a_restart_finds_what_is_open_and_what_was_aborted(
         assert [(1, b"open")] == await committed_records(partition, 1)
 
 
+async def test_an_aborted_record_stays_hidden_after_a_restart(tmp_path: Path) -> None:
+    """Also from who reads before the beginning of another transaction that was aborted sooner."""
+    state = MemoryStateStore()
+    first, second = Producer(1), Producer(2)
+    async with opened(EmbeddedBackend(str(tmp_path / "data"), state=state)) as (_, partition):
+        await second.write(partition, b"aborted", b"aborted")
+        await first.write(partition, b"aborted")
+        await first.end(partition, is_commit=False)
+        await second.end(partition, is_commit=False)
+        await partition.save_snapshot()
+    async with opened(EmbeddedBackend(str(tmp_path / "data"), state=state)) as (_, partition):
+        view = partition.view(Isolation.READ_COMMITTED)
+        assert [AbortedRange(2, 0)] == [*view.aborted(0, 2)]
+        assert [] == await committed_records(partition, 1)
+
+
 async def test_no_power_loss_undoes_the_end_of_a_transaction() -> None:
     """In a relaxed topic, where it takes what is not synced: the open transaction of the other."""
     fs = SimulatedFs()

@@ -17,6 +17,11 @@ from kgw.protocol.messages.join_group import (
     JoinGroupRequestProtocol,
     JoinGroupResponse,
 )
+from kgw.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
 from kgw.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -143,6 +148,35 @@ async def test_a_restart_keeps_records_and_port(tmp_path: Path, backend: str, ki
                 pass
         with pytest.raises(RuntimeError, match="the broker does not run"):
             broker.topics()
+
+
+async def leader_epoch(broker: Broker) -> int:
+    """Return the leader epoch that clients are told of partition 0 of "orders"."""
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="orders")])
+    async with connected(broker) as connection:
+        answered = await connection.ask(request, MetadataResponse, version=9)
+    return answered.topics[0].partitions[0].leader_epoch
+
+
+@pytest.mark.parametrize("backend", ["memory", "embedded"])
+async def test_a_kill_is_no_stop(tmp_path: Path, backend: str) -> None:
+    """Nothing says that it ended in order, so that the next leader epoch begins."""
+    data_dir = tmp_path / "data" if backend == "embedded" else None
+    marker = tmp_path / "data" / "clean.json"
+    with Broker(topics={"orders": 1}, data_dir=data_dir) as broker:
+        broker.produce("orders", ["a"])
+        broker.stop()
+        assert (data_dir is not None) == marker.exists()
+        broker.start()
+        first = await leader_epoch(broker)
+        broker.kill()
+        assert not marker.exists()
+        broker.start()
+        assert first + 1 == await leader_epoch(broker)
+        broker.restart(kill=True)
+        assert first + 2 == await leader_epoch(broker)
+        broker.restart()
+        assert first + 2 == await leader_epoch(broker)
 
 
 def test_ports_do_not_run_out() -> None:

@@ -642,6 +642,31 @@ async def test_partition_that_knows_a_higher_epoch(driver: Driver) -> None:
     assert "CompleteCommit" == driver.state
 
 
+@pytest.mark.parametrize("where", ["partition", "group"])
+async def test_nothing_else_that_is_refused_counts_as_told(driver: Driver, where: str) -> None:
+    """Whatever the code, a process that was replaced among them: the decision stands."""
+    producer = await driver.init()
+    if where == "group":
+        await driver.add_group(producer, "g")
+    else:
+        await driver.add(producer, 0)
+    past = {ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND}
+    codes = [code for code in ErrorCode if code not in past]
+    driver.listeners.failure = KafkaError(codes[0])
+    await driver.end(producer)
+    for code in codes:
+        driver.listeners.failure = KafkaError(code)
+        attempts = driver.listeners.attempts
+        driver.clock.advance(LONGEST_WAIT_S)
+        await settle()
+        assert attempts < driver.listeners.attempts
+        assert (code, "PrepareCommit") == (code, driver.state)
+    driver.listeners.failure = None
+    driver.clock.advance(LONGEST_WAIT_S)
+    await settle()
+    assert "CompleteCommit" == driver.state
+
+
 async def test_bug_in_a_partition_is_reported_and_tried_again() -> None:
     """A decision stands, whatever is wrong."""
     driver = await Driver().start()

@@ -496,6 +496,21 @@ def test_epochs_are_used_up_by_time() -> None:
     assert ["answer NONE 8:0"] == script.init((7, LAST_EPOCH))
 
 
+def test_nobody_is_given_the_highest_epoch() -> None:
+    """No other fences it: who asks how to go on after a time-out gets another producer id."""
+    script = at_epoch(LAST_EPOCH)
+    script.wait(60)
+    script.marked()
+    assert ["need a producer id"] == script.init((7, LAST_EPOCH))
+    assert ["store Empty 8:0", "answer NONE 8:0"] == script.init((7, LAST_EPOCH), new=8)
+
+
+def test_a_transaction_of_the_highest_epoch_is_ended_by_a_marker_that_partitions_take() -> None:
+    """Its epoch cannot be raised: of version 2 it would be of the transaction before (KIP-890)."""
+    script = at_epoch(LAST_EPOCH + 1)
+    assert "end timed-out 7:32767 v0 in 1" in script.wait(60)
+
+
 def test_producer_id_that_is_not_needed_any_more() -> None:
     """Two asked at once: the second one finds an id that has been begun, and leaves its own."""
     script = Script()

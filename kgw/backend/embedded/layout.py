@@ -72,6 +72,11 @@ class DamagedRange(NamedTuple):
     start_offset: int
     end_offset: int
 
+    def __str__(self) -> str:
+        if self.start_offset >= self.end_offset:
+            return f"the bytes before offset {self.end_offset} are no batch"
+        return f"offsets {self.start_offset} to {self.end_offset - 1} are damaged"
+
 
 class Gap(NamedTuple):
     """Offsets of a relaxed log that were left out at an unclean start.

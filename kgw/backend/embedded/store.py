@@ -562,3 +562,15 @@ def look_at_state(fs: FileSystem, root: str) -> layout.LeftState | None:
     finally:
         file.close()
     return layout.LeftState(position, crc)
+
+
+def is_as_left(fs: FileSystem, root: str) -> bool:
+    """Whether a directory, and the database in it, is as an orderly stop left it."""
+    path = f"{root}/{layout.CLEAN_NAME}"
+    if not fs.exists(path):
+        return False
+    try:
+        left = layout.decode_clean(fs.read_bytes(path))
+    except layout.SmallFileError:
+        return False
+    return left is None or left == look_at_state(fs, root)

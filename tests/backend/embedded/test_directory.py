@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.backend.embedded.backend import EmbeddedBackend
+from kgw.backend.embedded.offline.check import check_data_dir
+from kgw.errors import DataDirectoryError
 from kgw.state.memory import MemoryStateStore
 from tests.backend.embedded.driver import JOURNALED
 from tests.simulated_disk import CrashMode
@@ -15,6 +17,7 @@ from tests.simulated_fs import SimulatedFs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 
 async def start(fs: SimulatedFs, path: str) -> None:
@@ -68,3 +71,34 @@ async def test_what_may_not_be_looked_into_is_left_alone() -> None:
     fs.mkdir("/srv")
     await start(fs, "/srv/data")
     assert fs.is_directory("/srv/data/partitions")
+
+
+@pytest.mark.parametrize("ends", ["aclose", "abandon"])
+async def test_a_directory_serves_one_backend_at_a_time(tmp_path: Path, ends: str) -> None:
+    """Also where its state is elsewhere, so that no database of its own is in use."""
+
+    def backend() -> EmbeddedBackend:
+        return EmbeddedBackend(tmp_path / "data", JOURNALED, state=MemoryStateStore())
+
+    first, second = backend(), backend()
+    await first.open()
+    with pytest.raises(DataDirectoryError, match="in use by another process"):
+        await second.open()
+    # Who was refused has taken nothing: the first one keeps the directory.
+    with pytest.raises(DataDirectoryError, match="in use by another process"):
+        await backend().open()
+    await getattr(first, ends)()
+    third = backend()
+    await third.open()
+    await third.aclose()
+
+
+async def test_no_tool_opens_a_directory_in_use(tmp_path: Path) -> None:
+    """Whether its state is in it or elsewhere."""
+    path = str(tmp_path / "data")
+    backend = EmbeddedBackend(path, JOURNALED, state=MemoryStateStore())
+    await backend.open()
+    with pytest.raises(DataDirectoryError, match="in use by another process"):
+        await check_data_dir(path)
+    await backend.aclose()
+    assert [] == await check_data_dir(path)

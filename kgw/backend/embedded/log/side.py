@@ -24,6 +24,7 @@ from kgw.records.crc import crc32c
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kgw.backend.embedded.files.fs import File
     from kgw.records.batch import RecordBatch
     from kgw.types import Buffer
 
@@ -76,6 +77,15 @@ def decode_entry(data: Buffer, position: int = 0) -> SideEntry | None:
     if crc32c(memoryview(data)[position : position + ENTRY_BYTES - 4]) != crc:
         return None
     return SideEntry(*fields)
+
+
+def last_mark(file: File) -> int:
+    """Return the newest "durable up to" that an intact entry of a side file has, 0 without one."""
+    for index in reversed(range(file.size() // ENTRY_BYTES)):
+        entry = decode_entry(file.pread(ENTRY_BYTES, index * ENTRY_BYTES))
+        if entry is not None:
+            return entry.durable_end
+    return 0
 
 
 def encode_batches(

@@ -14,6 +14,8 @@ from kgw.backend.embedded import layout
 from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.log.journal import FILE_NAMES, Journal
 from kgw.backend.embedded.log.log_state import read_log_state
+from kgw.backend.embedded.log.side import last_mark
+from kgw.backend.embedded.log.snapshots import read_snapshot
 from kgw.backend.embedded.log.swap import read_notes
 from kgw.backend.embedded.offline.derived_check import (
     DerivedCheck,
@@ -22,12 +24,13 @@ from kgw.backend.embedded.offline.derived_check import (
     RecordCheck,
 )
 from kgw.backend.embedded.recover.scan import SegmentScanner
+from kgw.backend.embedded.store import look_at_state
 from kgw.errors import DataDirectoryError
 from kgw.offsets.manager import MAX_OFFSET
 from kgw.types import NO_TIMESTAMP_MS, format_uuid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from kgw.backend.embedded.files.fs import File, FileSystem
     from kgw.backend.embedded.recover.scan import SegmentScan
@@ -55,6 +58,7 @@ def check_directory(
     fs = fs or RealFs()
     problems = list(_check_root(fs, root))
     is_clean = fs.exists(f"{root}/{layout.CLEAN_NAME}")
+    journaled = {} if is_clean else _journaled(fs, root)
     partitions = f"{root}/{layout.PARTITIONS_DIRECTORY}"
     for name in fs.listdir(partitions) if fs.is_directory(partitions) else []:
         if name.endswith(layout.DELETED_SUFFIX):
@@ -64,7 +68,15 @@ def check_directory(
             problems.append(Problem(f"{partitions}/{name}", "is not a partition's directory"))
             continue
         checkpoint = checkpoints.get(key) if checkpoints is not None else None
-        check = PartitionCheck(fs, f"{partitions}/{name}", key, checkpoint, is_clean, reads_records)
+        check = PartitionCheck(
+            fs,
+            f"{partitions}/{name}",
+            key,
+            checkpoint,
+            is_clean,
+            reads_records,
+            journaled.get(key, {}),
+        )
         problems += check.run()
     return problems
 
@@ -89,6 +101,17 @@ def _check_root(fs: FileSystem, root: str) -> Iterator[Problem]:
             yield Problem(directory, problem)
 
 
+def _journaled(fs: FileSystem, root: str) -> dict[PartitionKey, dict[int, int]]:
+    """Return from where on the next start writes each segment again, by its base offset."""
+    found: dict[PartitionKey, dict[int, int]] = {}
+    directory = f"{root}/{layout.JOURNAL_DIRECTORY}"
+    for redo in Journal(fs, directory, 0).recover().redos:
+        positions = found.setdefault(redo.key, {})
+        known = positions.get(redo.segment_base_offset, redo.position)
+        positions[redo.segment_base_offset] = min(known, redo.position)
+    return found
+
+
 @dataclass
 class PartitionCheck:
     """One partition's directory."""
@@ -99,6 +122,7 @@ class PartitionCheck:
     checkpoint: Checkpoint | None
     is_clean: bool
     reads_records: bool
+    journaled: Mapping[int, int]
     state: layout.LogState | None = None
     exchanged: set[int] = field(default_factory=set)
 
@@ -118,9 +142,8 @@ class PartitionCheck:
             if base_offset != expected and not self._is_known_hole(expected, base_offset):
                 path = self._file_path(base_offset, layout.LOG_SUFFIX)
                 yield Problem(path, f"begins where {expected} was expected")
-            found, problems = self._check_segment(base_offset, following)
+            expected, problems = self._check_segment(base_offset, following)
             yield from problems
-            expected = found.next_offset
         yield from self._check_ends(bases[0] if bases else None, expected)
 
     def _take_exchanges(self, bases: set[int]) -> set[int]:
@@ -156,10 +179,19 @@ class PartitionCheck:
         self.state = found.state
         for path, problem in found.problems:
             yield Problem(path, problem)
+        path = f"{self.path}/{layout.RESERVATION_NAME}"
+        if self.fs.exists(path):
+            try:
+                layout.decode_reservation(self.fs.read_bytes(path))
+            except layout.SmallFileError as error:
+                yield Problem(path, str(error))
+        for name in self.fs.listdir(self.path):
+            offset = layout.parse_stem(name, layout.SNAPSHOT_SUFFIX)
+            if offset is not None and read_snapshot(self.fs, self.path, offset) is None:
+                yield Problem(f"{self.path}/{name}", "fails its checksum")
 
-    def _check_segment(
-        self, base_offset: int, following: int | None
-    ) -> tuple[SegmentScan, list[Problem]]:
+    def _check_segment(self, base_offset: int, following: int | None) -> tuple[int, list[Problem]]:
+        """Return where a segment ends, and what is wrong with it."""
         log_path = self._file_path(base_offset, layout.LOG_SUFFIX)
         side_path = self._file_path(base_offset, layout.SIDE_SUFFIX)
         stem = log_path.removesuffix(layout.LOG_SUFFIX)
@@ -181,33 +213,78 @@ class PartitionCheck:
             scanner = SegmentScanner(
                 log_file, side_file, 0, epochs, 0, derived, piece_entries=_PIECE_ENTRIES
             )
+            derived.damaged_at = scanner.damaged_at
             # Seen as sealed, so that the scan goes on behind damage.
             found = scanner.scan(
                 0, base_offset, NO_TIMESTAMP_MS, segment_end=following or MAX_OFFSET
             )
             derived.finish(scanner.entries, found.next_offset)
-            problems = [*self._judge_damage(log_path, found, following)]
+            end_offset = found.next_offset
+            if following is None:
+                mark = 0 if side_file is None else last_mark(side_file)
+                end_offset, problems = self._judge_last(
+                    log_path, base_offset, found, log_file.size(), mark
+                )
+            else:
+                problems = [*self._judge_damage(log_path, found.damaged)]
             if side_file is None and log_file.size() and not may_lag:
                 problems.append(Problem(side_path, "is missing"))
-        return found, problems + derived.problems
+        return end_offset, problems + derived.problems
 
     def _open(self, path: str, files: ExitStack) -> File:
         file = self.fs.open(path)
         files.callback(file.close)
         return file
 
-    def _judge_damage(
-        self, path: str, found: SegmentScan, following: int | None
-    ) -> Iterator[Problem]:
-        for damaged in found.damaged:
-            is_tail = following is None and damaged is found.damaged[-1]
-            if is_tail and not self.is_clean and damaged.end_offset == found.next_offset:
-                continue  # a torn tail, which the next start cuts
-            if self._is_known_damage(damaged.start_offset, damaged.end_offset):
-                continue
-            yield Problem(
-                path, f"offsets {damaged.start_offset} to {damaged.end_offset - 1} are damaged"
+    def _judge_last(
+        self, path: str, base_offset: int, found: SegmentScan, size_bytes: int, mark: int
+    ) -> tuple[int, list[Problem]]:
+        """Return where the last segment ends, and what is damaged in it.
+
+        Damage at its end does not say how many offsets it is: what else knows where the log has
+        ended does, the checkpoint or `mark`, up to which the side file calls it durable.
+        """
+        journaled_from = self.journaled.get(base_offset, size_bytes + 1)
+        places = zip(found.damaged, found.damaged_at, strict=True)
+        damaged = [one for one, position in places if position < journaled_from]
+        known_end = 0 if self.checkpoint is None else self.checkpoint.next_offset
+        if found.next_offset < MAX_OFFSET:
+            problems = [*self._judge_damage(path, damaged)]
+            is_short = not self.is_clean and max(found.next_offset, known_end) < mark
+            if is_short and size_bytes < journaled_from:
+                problems.append(
+                    Problem(
+                        path,
+                        f"ends at offset {found.next_offset}, and was durable up to {mark} by its "
+                        "side file",
+                    )
+                )
+            return found.next_offset, problems
+        # It ends in damage.
+        start, position = found.damaged[-1].start_offset, found.damaged_at[-1]
+        end_offset = max(start, known_end, mark)
+        damaged = [one for one in damaged if one.end_offset < MAX_OFFSET]
+        problems = [*self._judge_damage(path, damaged)]
+        if position >= journaled_from:
+            return end_offset, problems  # the next start writes it again
+        if end_offset > start:
+            tail = layout.DamagedRange(start, end_offset)
+            return end_offset, [*problems, *self._judge_damage(path, [tail])]
+        if self.is_clean:
+            problems.append(
+                Problem(
+                    path,
+                    f"its last {size_bytes - position} bytes, from position {position} on, are no "
+                    f"batch at offset {start}",
+                )
             )
+        # Else it is a torn tail, which the next start cuts.
+        return end_offset, problems
+
+    def _judge_damage(self, path: str, damaged: Iterable[layout.DamagedRange]) -> Iterator[Problem]:
+        for one in damaged:
+            if not self._is_known_damage(one.start_offset, one.end_offset):
+                yield Problem(path, str(one))
 
     def _is_known_hole(self, start: int, end: int) -> bool:
         gaps = self.state.gaps if self.state is not None else ()
@@ -239,6 +316,17 @@ class PartitionCheck:
             )
 
 
+def _check_left_state(fs: FileSystem, data_dir: str) -> list[Problem]:
+    """Say when the database is not the one that an orderly stop has left: rows may be gone."""
+    try:
+        left = layout.decode_clean(fs.read_bytes(f"{data_dir}/{layout.CLEAN_NAME}"))
+    except (FileNotFoundError, layout.SmallFileError):
+        return []  # it was killed, or the marker is a problem by itself
+    if left is None or look_at_state(fs, data_dir) in {left, None}:
+        return []  # of one that is gone each topic is told
+    return [Problem(f"{data_dir}/{layout.STATE_NAME}", "is not as the last stop left it")]
+
+
 async def check_data_dir(data_dir: str, *, reads_records: bool = False) -> list[Problem]:
     """Check a stopped data directory with its database: what `kgw log check` runs.
 
@@ -256,6 +344,7 @@ async def check_data_dir(data_dir: str, *, reads_records: bool = False) -> list[
             Problem(f"{data_dir}/{layout.STATE_NAME}", f"the checkpoint of {key} is damaged")
             for key in sorted(loaded.damaged)
         ]
+        problems += await asyncio.to_thread(_check_left_state, RealFs(), data_dir)
         problems += [
             Problem(
                 f"{data_dir}/{layout.PARTITIONS_DIRECTORY}",

@@ -17,7 +17,7 @@ from kgw.records.errors import RecordError
 from kgw.records.reader import read_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from kgw.backend.embedded.files.fs import File
 
@@ -80,6 +80,7 @@ class IndexCheck:
         self._next = next(self._entries, None)
         self._following = next(self._entries, None)
         self._value_before: int | None = None
+        self._has_passed_damage = False
 
     def _read(self) -> Iterator[tuple[int, int]]:
         step = self._row.size * _READ_ENTRIES
@@ -100,19 +101,38 @@ class IndexCheck:
                 self._following is None or self._following[0] != batch[0]
             ):
                 return
-            self._judge(self._next, is_right=self._next == batch)
+            self._judge(self._next, is_right=self._is_of(self._next, batch))
+
+    def pass_damage(self, end_position: int, end_offset: int) -> None:
+        """Leave the entries of a damaged stretch alone: nothing says whether they are right.
+
+        Nor is the largest timestamp known from there on, which may have been in it.
+        """
+        end = end_offset if self._is_time else end_position
+        while self._next is not None and self._next[0] < end:
+            self._go_on()
+        self._has_passed_damage = True
 
     def finish(self) -> None:
         """Take it that there are no more batches."""
         while self._next is not None:
             self._judge(self._next, is_right=False)
 
+    def _is_of(self, entry: tuple[int, int], batch: tuple[int, int]) -> bool:
+        if self._is_time and self._has_passed_damage:
+            return entry[0] == batch[0] and entry[1] >= batch[1]
+        return entry == batch
+
     def _judge(self, entry: tuple[int, int], *, is_right: bool) -> None:
         if not is_right:
             self.problems.add(f"entry {entry} is no batch's")
-        elif self._value_before is not None and entry[1] <= self._value_before:
-            self.problems.add(f"entry {entry} does not rise")
-        self._value_before = entry[1]
+        else:
+            if self._value_before is not None and entry[1] <= self._value_before:
+                self.problems.add(f"entry {entry} does not rise")
+            self._value_before = entry[1]
+        self._go_on()
+
+    def _go_on(self) -> None:
         self._next, self._following = self._following, next(self._entries, None)
 
 
@@ -158,8 +178,12 @@ class DerivedCheck:
         self._indexes = indexes
         self._records = records
         self._position = 0
-        self._before: tuple[int, int] | None = None
+        self._before: tuple[int, int, int] | None = None
         self._side_problems = Problems(side_path)
+        self._has_passed_damage = False
+        self.damaged_at: Collection[int] = ()
+        """Where damage begins in the segment, as far as that has been looked at: what its entries
+        say is what the scan has made of it, and nothing to compare with."""
 
     @property
     def problems(self) -> list[Problem]:
@@ -175,11 +199,12 @@ class DerivedCheck:
             self._compare(self._side_file, entries)
         if self._records is not None:
             self._records.take(entries)
-        self._position += len(entries)
         if self._indexes:
-            for base_offset, timestamp_ms, _, position, *_ in ENTRY.iter_unpack(entries):
+            for base_offset, timestamp_ms, _, position, size_bytes, *_ in ENTRY.iter_unpack(
+                entries
+            ):
                 self._see_before(base_offset)
-                self._before = (position, timestamp_ms)
+                self._before = (position, size_bytes, timestamp_ms)
 
     def finish(self, entries: bytearray, next_offset: int) -> None:
         """Compare the last ones."""
@@ -195,24 +220,59 @@ class DerivedCheck:
     def _see_before(self, next_offset: int) -> None:
         """Show the indexes a batch: where it ends is known from what follows it."""
         if self._before is not None:
-            position, timestamp_ms = self._before
+            position, size_bytes, timestamp_ms = self._before
             for index in self._indexes:
-                index.see(position, next_offset - 1, timestamp_ms)
+                if position in self.damaged_at:
+                    index.pass_damage(position + size_bytes, next_offset)
+                else:
+                    index.see(position, next_offset - 1, timestamp_ms)
 
     def _compare(self, file: File, entries: bytearray) -> None:
-        stored = file.pread(len(entries), self._position)
+        """Compare entries with those in the side file, from where that was left."""
+        stored, at = file.pread(len(entries), self._position), 0
         if stored == entries:
+            self._position += len(entries)
             return
-        for at in range(0, min(len(stored), len(entries)), ENTRY_BYTES):
-            if stored[at : at + ENTRY_BYTES] == entries[at : at + ENTRY_BYTES]:
-                continue
-            number = (self._position + at) // ENTRY_BYTES
-            found, right = decode_entry(stored, at), decode_entry(entries, at)
-            if found is None:
+        for right_at in range(0, len(entries), ENTRY_BYTES):
+            if at == len(stored):
+                # Damage has had other entries there than the scan has.
+                self._position += at
+                stored, at = file.pread(len(entries), self._position), 0
+            if stored[at : at + ENTRY_BYTES] != entries[right_at : right_at + ENTRY_BYTES]:
+                right = decode_entry(entries, right_at)
+                if right is not None and right.position in self.damaged_at:
+                    self._position += at
+                    self._pass_damage(file, right.end_position)
+                    stored, at = file.pread(len(entries), self._position), 0
+                    continue
+                self._judge(decode_entry(stored, at), right, (self._position + at) // ENTRY_BYTES)
+            at += ENTRY_BYTES
+        self._position += at
+
+    def _judge(self, found: SideEntry | None, right: SideEntry | None, number: int) -> None:
+        if self._side_file is not None and number * ENTRY_BYTES >= self._side_file.size():
+            return  # what is missing at the end is told by the size
+        if found is None:
+            self._side_problems.add(f"entry {number} fails its checksum")
+        elif right is not None and not self._agree(found, right):
+            self._side_problems.add(f"entry {number} is {found}, not {right}")
+
+    def _pass_damage(self, file: File, end_position: int) -> None:
+        """Leave the entries of a damaged stretch alone: some were written when it was whole."""
+        self._has_passed_damage = True
+        while data := file.pread(ENTRY_BYTES, self._position):
+            entry = decode_entry(data)
+            if entry is None:
+                following = decode_entry(file.pread(ENTRY_BYTES, self._position + ENTRY_BYTES))
+                if following is not None and following.position > end_position:
+                    return  # it is that of the batch behind
+                number = self._position // ENTRY_BYTES
                 self._side_problems.add(f"entry {number} fails its checksum")
-            elif right is not None and not _agree(found, right):
-                self._side_problems.add(f"entry {number} is {found}, not {right}")
+            elif entry.position >= end_position:
+                return
+            self._position += len(data)
 
-
-def _agree(found: SideEntry, right: SideEntry) -> bool:
-    return found._replace(durable_end=0) == right._replace(durable_end=0)
+    def _agree(self, found: SideEntry, right: SideEntry) -> bool:
+        if self._has_passed_damage and found.largest_timestamp_ms > right.largest_timestamp_ms:
+            found = found._replace(largest_timestamp_ms=right.largest_timestamp_ms)
+        return found._replace(durable_end=0) == right._replace(durable_end=0)

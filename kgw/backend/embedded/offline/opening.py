@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -9,11 +10,13 @@ from kgw.backend.embedded import layout
 from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.files.lock import DirectoryLock
 from kgw.backend.embedded.state_place import read_place
+from kgw.backend.embedded.store import is_as_left, look_at_state
 from kgw.errors import DataDirectoryError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from kgw.backend.embedded.files.fs import FileSystem
     from kgw.state.base import StateStore
 
 
@@ -22,8 +25,9 @@ async def opened_state(data_dir: str, *, may_create: bool = False) -> AsyncItera
     """Hold a directory and open its state, wherever that is.
 
     A database in the directory that is gone is created with `may_create`, else an empty store in
-    memory takes its place. Raises DataDirectoryError when there is no data directory, a process
-    uses it, or its state cannot be opened.
+    memory takes its place. What is changed in it is as if the last stop had left it so. Raises
+    DataDirectoryError when there is no data directory, a process uses it, or its state cannot be
+    opened.
     """
     from kgw.state.binding import stored_identity
     from kgw.state.memory import MemoryStateStore
@@ -36,6 +40,7 @@ async def opened_state(data_dir: str, *, may_create: bool = False) -> AsyncItera
     lock = DirectoryLock(fs, data_dir)
     lock.acquire()
     try:
+        was_as_left = await asyncio.to_thread(is_as_left, fs, data_dir)
         place = read_place(fs, data_dir)
         path = f"{data_dir}/{layout.STATE_NAME}"
         state: StateStore
@@ -52,5 +57,17 @@ async def opened_state(data_dir: str, *, may_create: bool = False) -> AsyncItera
                     f"the database at {place.url} is not the state of {data_dir}"
                 )
             yield state
+        if was_as_left:
+            await asyncio.to_thread(_mark_again, fs, data_dir)
     finally:
         lock.release()
+
+
+def _mark_again(fs: FileSystem, data_dir: str) -> None:
+    """Have the marker of an orderly stop be about the database as it is now.
+
+    The next start would take what a tool has changed for rot, and recover as after a crash.
+    """
+    if not is_as_left(fs, data_dir):
+        marker = layout.encode_clean(look_at_state(fs, data_dir))
+        fs.replace_durably(f"{data_dir}/{layout.CLEAN_NAME}", marker)

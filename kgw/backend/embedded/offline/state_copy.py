@@ -22,7 +22,7 @@ from kgw.backend.embedded.state_place import (
     read_place,
     write_place,
 )
-from kgw.backend.embedded.store import look_at_state
+from kgw.backend.embedded.store import is_as_left, look_at_state
 from kgw.config.state_url import parse_state_url
 from kgw.errors import DataDirectoryError
 from kgw.state.base import Change
@@ -144,7 +144,7 @@ async def _move_state(data_dir: str, target: str) -> CopyReport:
     path = f"{data_dir}/{layout.STATE_NAME}"
     if place is None and not fs.exists(path):
         raise DataDirectoryError(f"{data_dir} has no state: there is no {layout.STATE_NAME}")
-    is_clean = await asyncio.to_thread(_is_clean, fs, data_dir)
+    is_clean = await asyncio.to_thread(is_as_left, fs, data_dir)
     source_name = IN_DIRECTORY if place is None else place.url
     if target == source_name:
         raise DataDirectoryError(f"the state of {data_dir} is in {target} already")
@@ -163,18 +163,6 @@ async def _move_state(data_dir: str, target: str) -> CopyReport:
         # Its write-ahead log is gone with the last connection.
         await asyncio.to_thread(_rename, fs, path, path + COPIED_SUFFIX)
     return CopyReport(source_name, target, rows, samples)
-
-
-def _is_clean(fs: FileSystem, data_dir: str) -> bool:
-    """Whether the directory, and the database in it, is as an orderly stop left it."""
-    path = f"{data_dir}/{layout.CLEAN_NAME}"
-    if not fs.exists(path):
-        return False
-    try:
-        left = layout.decode_clean(fs.read_bytes(path))
-    except layout.SmallFileError:
-        return False
-    return left is None or left == look_at_state(fs, data_dir)
 
 
 async def _copy_to_server(

@@ -20,7 +20,7 @@ from kgw.backend.embedded.layout import DamagedRange, Gap, LogState
 from kgw.backend.embedded.log.log_state import mend_log_state, read_log_state
 from kgw.backend.embedded.log.segment import Segment, SideFileDamagedError
 from kgw.backend.embedded.log.segmented_log import SegmentedLog
-from kgw.backend.embedded.log.side import ENTRY_BYTES, decode_entry
+from kgw.backend.embedded.log.side import ENTRY_BYTES, decode_entry, last_mark
 from kgw.backend.embedded.log.swap import finish_swaps
 from kgw.backend.embedded.recover.repair import scan_and_repair
 from kgw.offsets.manager import PartitionOffsetManager
@@ -290,13 +290,9 @@ class LogRecovery:
             return 0
         file = fs.open(segment.side_path)
         try:
-            for index in reversed(range(file.size() // ENTRY_BYTES)):
-                entry = decode_entry(file.pread(ENTRY_BYTES, index * ENTRY_BYTES))
-                if entry is not None:
-                    return entry.durable_end
+            return last_mark(file)
         finally:
             file.close()
-        return 0
 
     def _is_complete(self, segment: Segment) -> bool:
         try:
@@ -399,10 +395,7 @@ class LogRecovery:
             return
         log.damaged = tuple(sorted({*log.damaged, *fresh}))
         for one in fresh:
-            self._directory.report(
-                f"partition {self._key} of {self._topic}: offsets {one.start_offset} to "
-                f"{one.end_offset - 1} are damaged"
-            )
+            self._directory.report(f"partition {self._key} of {self._topic}: {one}")
         log.state_is_stale = True
         self._save_state(log)
 

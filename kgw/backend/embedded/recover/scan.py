@@ -60,6 +60,8 @@ class SegmentScan(NamedTuple):
     entry_count: int
     """Entries in the side file now, from its beginning."""
     damaged: list[DamagedRange]
+    damaged_at: list[int]
+    """Where each of them begins in the file."""
     is_torn: bool
     """Whether bytes behind `end_position` are the end of an unfinished write."""
 
@@ -174,6 +176,8 @@ class SegmentScanner:
         self._vouch_below = vouch_below
         self._last_epoch = NO_LEADER_EPOCH
         self.entries = bytearray()
+        self.damaged_at: set[int] = set()
+        """Where damage begins that has been met so far: the places of entries that only say so."""
         self._found_epochs: list[EpochStart] = []
 
     def scan(
@@ -212,6 +216,7 @@ class SegmentScanner:
             else:
                 end_position, end_offset = resumed
             damaged.append(DamagedRange(next_offset, end_offset))
+            self.damaged_at.add(position)
             self._keep_damage(position, end_position, next_offset, end_offset, largest_timestamp_ms)
             position, next_offset = end_position, end_offset
         return SegmentScan(
@@ -221,6 +226,7 @@ class SegmentScanner:
             largest_timestamp_ms=largest_timestamp_ms,
             entry_count=self._taken_count + len(self.entries) // ENTRY_BYTES,
             damaged=damaged,
+            damaged_at=sorted(self.damaged_at),
             is_torn=is_torn,
         )
 

@@ -85,6 +85,7 @@ def test_the_check_finds_a_flipped_bit_in_any_file(name: str) -> None:
     assert any(name.rpartition("/")[2] in problem for problem in driver.problems())
 
 
+@pytest.mark.damages_storage("bytes are taken away")
 def test_the_check_finds_a_log_that_ends_below_its_checkpoint() -> None:
     """Bytes that are gone are missed."""
     driver = _driver_with_data()
@@ -159,6 +160,21 @@ async def test_a_damaged_row_is_made_anew(tmp_path: Path) -> None:
     assert [TopicRow(TOPIC, KEY.topic_id, 2, {})] == [
         TopicRow.decode(row.value) for row in rows.values()
     ]
+
+
+async def test_what_adoption_changes_is_as_the_last_stop_left_it(tmp_path: Path) -> None:
+    """The next start is none as after a crash, nor does the check take it for rot."""
+    data_dir = await _make_directory(tmp_path / "data")
+    found, _ = await adopt(str(data_dir))
+    assert [TOPIC] == [one.topic for one in found]
+    assert [] == await check_data_dir(str(data_dir))
+    backend = EmbeddedBackend(data_dir, OPTIONS)
+    await backend.open()
+    try:
+        log = await backend.open_partition(KEY, TOPIC, LogSettings())
+        assert 0 == log.leader_epoch
+    finally:
+        await backend.aclose()
 
 
 @pytest.mark.parametrize("kind", DISPENSABLE_KINDS)

@@ -372,6 +372,7 @@ def test_a_wrong_read_past_the_page_cache_is_no_damage(monkeypatch: pytest.Monke
         reader.read(log, 0, ALL_BYTES, 6)
 
 
+@pytest.mark.damages_storage("a bit is flipped")
 def test_damage_above_the_bound_is_no_readers_concern() -> None:
     """Who stands at the bound gets nothing, whatever is behind it."""
     driver = Driver()

@@ -337,6 +337,44 @@ def test_offsets_do_not_come_back_where_the_state_of_a_log_is_lost_too() -> None
     assert 21 == driver.append(b"next").result.base_offset
 
 
+@pytest.mark.damages_storage("bytes are put between two segments")
+def test_bytes_between_two_segments_are_no_offsets() -> None:
+    """They are told of as what they are, and no record is missed for them."""
+    driver = _filled(Driver(settings=SMALL_SEGMENTS))
+    driver.store.abandon()
+    driver.fs.content(driver.segment_path()).extend(b"rubbish")
+    driver.fs.unlink(driver.segment_path(suffix="checksums"))
+    driver.start()
+    assert VALUES == driver.values()
+    assert any("the bytes before offset 5 are no batch" in one for one in driver.store.problems)
+    assert not any("offsets" in one for one in driver.store.problems)
+
+
+@pytest.mark.damages_storage("the log's state is removed")
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_the_leader_epoch_does_not_go_back_where_the_state_of_a_log_is_lost(
+    is_clean: bool,
+) -> None:
+    """No batch was written in the last ones, and a client of them must be told of what is cut."""
+    driver = _filled(Driver())
+    for _ in range(3):
+        driver.kill()
+        before = driver.log().leader_epoch
+        driver.checkpoint()
+    if is_clean:
+        driver.stop_only()
+    else:
+        driver.store.abandon()
+    for name in {"log-state.json", "log-state.copy.json"} & {*driver.fs.listdir(driver.path(""))}:
+        driver.fs.unlink(driver.path(name))
+    driver.start()
+    log = driver.log()
+    assert 3 == before < log.leader_epoch
+    end = log.epoch_end(before)
+    assert end is not None
+    assert 20 == end.end_offset
+
+
 def test_damage_that_could_not_be_noted_is_noted_before_the_next_append() -> None:
     """Or readers would be led past the hole without a word after the next orderly stop."""
 
