@@ -10,6 +10,7 @@ import pytest
 
 from kgw.backend.seaweedmq.chain import Chain, ChainOptions, NotWriterError, Payload
 from kgw.backend.seaweedmq.chain.leader import LEADER
+from kgw.backend.seaweedmq.chain.marks import NOTE, NOTES, NUMBER
 from kgw.backend.seaweedmq.filer import (
     ConditionFailedError,
     EntryExistsError,
@@ -645,6 +646,31 @@ async def test_a_sealed_file_that_is_gone_or_changed_is_damage() -> None:
     with pytest.raises(CorruptionError, match=f"{second.name}: it is gone"):
         await chain.load(second)
     await chain.load(third)
+
+
+@pytest.mark.parametrize("lost", ["bytes", "chunk", "offsets"])
+async def test_a_sealed_file_that_is_shorter_than_the_leader_entry_says_is_damage(
+    lost: str,
+) -> None:
+    """In bytes or in offsets: it is never read as one that always was so short."""
+    world, _, chain = await begun(SMALL, entries=7)
+    file = chain.files[0]
+    names = world.store.directories[DIRECTORY]
+    entry = names[file.name]
+    *before, last = entry.chunks
+    extended = dict(entry.extended)
+    if lost == "bytes":
+        entry = entry._replace(chunks=(*before, last._replace(size_bytes=last.size_bytes - 3)))
+    elif lost == "chunk":
+        extended[NOTES] = extended[NOTES][: -NOTE.size]
+        entry = entry._replace(chunks=tuple(before))
+    else:
+        extended["offset_max"] = NUMBER.pack(file.end_offset - 2)
+    names[file.name] = entry._replace(extended=extended)
+    chain.unload(file)
+    with pytest.raises(CorruptionError, match=file.name):
+        await chain.load(file)
+    assert not file.is_loaded
 
 
 # --- begin and end ---

@@ -366,6 +366,27 @@ async def test_no_file_begins_behind_offsets_that_are_refused() -> None:
         assert [(0, b"a"), (1, b"b"), (2, b"d")] == await contents(taken)
 
 
+async def test_what_is_submitted_behind_a_refused_append_is_refused_with_it() -> None:
+    """Until its offset is given again, however small it is: nothing is stored out of order."""
+    chain = REFUSE_AT_ONCE.chain._replace(waiting_bytes=1_000)
+    async with Cluster(REFUSE_AT_ONCE._replace(chain=chain)) as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create()
+        await _append(log, [b"a"])
+        gateway.filer.hold_next(CallKind.UPDATE)
+        waiting = log.append([make_batch([b"b"])])
+        await _until(lambda: gateway.filer.held)
+        too_much = log.append([make_batch([b"c" * 1_000])])
+        behind = log.append([make_batch([b"d"])])
+        gateway.filer.held[0].answer()
+        assert 1 == (await waiting).base_offset
+        for refused in (too_much, behind):
+            with pytest.raises(StorageError, match="no more is taken"):
+                await refused
+        assert 2 == (await log.append([make_batch([b"e"])])).base_offset
+        assert [(0, b"a"), (1, b"b"), (2, b"e")] == await contents(log)
+
+
 async def test_a_filer_that_is_away_for_a_while_loses_nothing() -> None:
     """Appends wait, health says for how long, and all goes on by itself."""
     async with Cluster(SeaweedMqOptions()) as cluster:

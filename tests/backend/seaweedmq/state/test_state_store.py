@@ -110,6 +110,26 @@ async def test_large_commits_are_divided() -> None:
     await gateway.aclose()
 
 
+async def test_what_a_full_commit_leaves_is_stored_before_what_comes_later() -> None:
+    """Of two writes of a row, the later one stands: an offset that is committed never goes back."""
+    gateway = Gateway(FilerStore())
+    store = await gateway.open()
+    await store.apply([Change("group", "warm", b"x")])
+    gateway.filer.hold_all(*CallKind)
+    fills = asyncio.ensure_future(store.apply([Change("group", "large", bytes(400))]))
+    left = asyncio.ensure_future(store.apply([Change("group", "a", b"offset 10")]))
+    await settled()
+    later = asyncio.ensure_future(store.apply([Change("group", "a", b"offset 20")]))
+    await settled()
+
+    gateway.filer.hold_all()
+    gateway.filer.held[0].answer()
+    await asyncio.gather(fills, left, later)
+
+    assert Row(b"offset 20", 2) == (await store.load("group"))["a"]
+    await gateway.aclose()
+
+
 async def test_state_outlives_the_process() -> None:
     """Rows with their versions, watched changes, samples of lag."""
     filers = FilerStore()
