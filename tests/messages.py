@@ -33,7 +33,7 @@ def messages_of(module: ModuleType, *callees: str) -> list[str]:
                         found += assigned.get(argument.id, [])
                     else:
                         found += _texts(argument)
-    return [text for text in dict.fromkeys(found) if text.replace(FIELD, "").strip(" :")]
+    return [text for text in dict.fromkeys(found) if text.replace(FIELD, "").strip(" :/")]
 
 
 def unsaid(messages: Iterable[str], words: Iterable[str]) -> list[str]:

@@ -15,6 +15,7 @@ from kgw.backend.log_copy import LogPlace, copy_logs
 from kgw.errors import CorruptionError
 from kgw.testing.backend_harness import KEY
 from kgw.testing.batches import make_batch
+from tests.backend.seaweedmq.damages import CHUNKS, FILES, RECORDS, Damaged
 from tests.backend.seaweedmq.namespaces import Filers, fill, namespace_logs
 from tests.messages import messages_of, unsaid
 
@@ -232,3 +233,46 @@ async def test_a_log_that_ends_elsewhere_is_not_finished() -> None:
         with pytest.raises(CorruptionError, match="ends at 15, not at 30"):
             await target.finish(facts)
         assert 15 == await target.begin(facts)
+
+
+# --- a source that is damaged ---------------------------------------------------------------------
+
+HARMLESS = (
+    # What is looked at by a check alone, or is not copied.
+    "a batch that lies",
+    "a file that no list names",
+    "a snapshot is cut off",
+    "a snapshot fails its checksum",
+    "a snapshot of another format",
+    "a snapshot's bytes are gone",
+    # Nothing of what is left is wrong.
+    "the log ends before its end",
+    "the log begins behind its end",
+)
+OTHERWISE = {
+    "the leader entry is another's": "its files are not those of partition",
+    "bytes of a chunk are gone": "is gone",
+    "all is gone": "nothing says which files there are",
+    "a file is not listed": "are missing",
+}
+"""What a copy says instead of what a check says."""
+OF_RECORDS = {**FILES, **CHUNKS, **RECORDS}
+
+
+@pytest.mark.slow
+@pytest.mark.damages_storage("an interrupted copy is left")
+@pytest.mark.parametrize("name", [name for name in OF_RECORDS if name not in HARMLESS])
+async def test_a_damaged_log_is_not_copied_as_a_whole(name: str, tmp_path: Path) -> None:
+    """Whatever a check names of its records: the copy says so in the same words."""
+    kind = OF_RECORDS[name]
+    damaged = Damaged()
+    await damaged.plant(kind)
+    async with AsyncExitStack() as stack:
+        source = await namespace_logs(damaged, stack)
+        target = await stack.enter_async_context(opened_target(str(tmp_path / "copy")))
+        try:
+            failure = await Places(source, target).copied()
+        except CorruptionError as error:
+            failure = str(error)
+    assert failure is not None
+    assert OTHERWISE.get(name, kind.says) in failure

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from typing import TYPE_CHECKING
 
 import pytest
 
+from kgw.backend.base import Segmented
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.offline.check import check_data_dir
 from kgw.backend.embedded.offline.log_place import opened_source, opened_target
@@ -14,7 +15,7 @@ from kgw.backend.embedded.offline.state_copy import copy_state
 from kgw.backend.log_copy import copy_logs
 from kgw.backend.seaweedmq.filer import Entry
 from kgw.backend.seaweedmq.offline.adopt import adopt, find_in
-from kgw.testing.backend_harness import KEY
+from kgw.testing.backend_harness import KEY, SETTINGS
 from kgw.testing.backend_harness import TOPIC as NAME
 from tests.backend.seaweedmq.namespaces import (
     Filers,
@@ -87,6 +88,24 @@ async def test_a_copy_goes_on_where_it_was(tmp_path: Path, stack: AsyncExitStack
         await first.aclose()
         (one,) = await copied(source, await namespace_logs(filers, stack))
     assert (15, 30, None) == (one.copied_from, one.end_offset, one.failure)
+
+
+async def test_a_file_that_was_begun_and_holds_nothing_yet_is_no_problem(
+    tmp_path: Path, stack: AsyncExitStack
+) -> None:
+    """As after a kill right behind a roll: checked without a finding, and copied from."""
+    filers = Filers()
+    await fill(filers.backend())
+    backend = filers.backend()
+    await backend.open()
+    async with aclosing(backend):
+        log = await backend.open_partition(KEY, NAME, SETTINGS)
+        assert isinstance(log, Segmented)
+        await log.roll()
+    assert [] == await filers.problems()
+    async with opened_target(str(tmp_path / "copy")) as target:
+        (one,) = await copied(await namespace_logs(filers, stack), target)
+    assert (30, None) == (one.end_offset, one.failure)
 
 
 async def test_files_that_no_list_names_are_found() -> None:

@@ -123,6 +123,8 @@ class NamespaceLogs(LogPlace):
             view = await LogView.open(self._filer, place.partition(key.partition))
         if view is None:
             raise CorruptionError(f"partition {key}: nothing says which files there are")
+        if view.marks.identity != str(key).encode():
+            raise CorruptionError(f"{view.directory}: its files are not those of partition {key}")
         return view
 
     # --- writing ---------------------------------------------------------------------------------

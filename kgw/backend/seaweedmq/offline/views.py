@@ -118,7 +118,8 @@ class LogView(ChainView):
     async def chunks(self, file: ChainFile) -> AsyncIterator[ReadChunk]:
         """Yield the chunks of a file, one at a time in memory. Raises FilerError."""
         path = f"{self.directory}/{file.name}"
-        ends = [*(note.base_offset for note in file.notes[1:]), file.end_offset]
+        # One that was begun just before the end has no chunk yet.
+        ends = [*(note.base_offset for note in file.notes[1:]), file.end_offset][: len(file.chunks)]
         for chunk, note, end_offset in zip(file.chunks, file.notes, ends, strict=True):
             one = partial(ReadChunk, path, chunk, note.base_offset, end_offset)
             try:
