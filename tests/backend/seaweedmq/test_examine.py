@@ -458,7 +458,8 @@ async def test_each_damage_of_the_state_is_a_problem(name: str) -> None:
 async def test_each_message_of_the_doctor_is_tried() -> None:
     """A message that nothing plants, and that a sound namespace does not give, nobody has seen."""
     found = await examined(Damaged(), Case("", OK, ""))
-    subjects = {"version", *(one.subject for one in (*found, *CASES.values()))}
+    subjects = {"version", *(one.subject for one in found)}
+    subjects |= {one.subject for one in CASES.values()}
     messages = [
         message
         for module in (examine_module, replication, state_findings)
