@@ -243,6 +243,21 @@ async def test_nothing_is_refused_while_its_outcome_is_open() -> None:
     assert [0, 1, 2, 3] == await world.numbers()
 
 
+@pytest.mark.slow
+async def test_nothing_is_refused_while_requests_get_lost() -> None:
+    """However long each look finds nothing: any of them may still arrive, and is stored then."""
+    world, filer, chain = await begun()
+    filer.lose_request(CallKind.UPDATE, times=1_000)
+    append = chain.append(payload(1, 1))
+    for _ in range(60):
+        world.clock.advance(10)
+        await turns(30)
+    assert (False, True) == (append.is_done, len(filer.held) > 1)
+    filer.held[0].deliver()
+    await until(world.clock, append)
+    assert [0, 1] == await world.numbers()
+
+
 async def test_what_was_never_sent_is_refused_in_order_after_a_while() -> None:
     """With all that is behind it; its chunk is removed, and the offsets can be given again."""
     world, filer, chain = await begun(WIDE._replace(chunk_bytes=8))
@@ -323,6 +338,24 @@ async def test_an_entry_that_went_back_ends_the_chain() -> None:
     world.store.directories[DIRECTORY][name] = before
     with pytest.raises(CorruptionError, match="not as this writer left it"):
         await chain.append(payload(2, 2))
+
+
+async def test_a_chunk_that_may_be_named_is_not_removed() -> None:
+    """Where the entry cannot be understood, nobody knows: what it names can be brought back."""
+    world, filer, chain = await begun()
+    name = chain.files[0].name
+    filer.lose_answer(CallKind.UPDATE)
+    filer.hold_next(CallKind.LOOK_UP)
+    append = chain.append(payload(1, 1))
+    await turns(30)
+    stored_entry = world.store.directories[DIRECTORY][name]
+    world.store.directories[DIRECTORY][name] = stored_entry._replace(extended={})
+    filer.held[0].answer()
+    with pytest.raises(CorruptionError, match="not written by kgw, or damaged"):
+        await append
+    await turns(30)
+    world.store.directories[DIRECTORY][name] = stored_entry
+    assert [0, 1] == await world.numbers()
 
 
 async def test_a_bug_on_the_way_ends_the_chain() -> None:

@@ -401,6 +401,34 @@ async def test_a_snapshot_of_a_gateway_that_was_replaced_counts_for_nothing() ->
     assert rows == await reopened(filers)
 
 
+@pytest.mark.slow
+async def test_a_gateway_that_was_replaced_removes_no_snapshot_of_its_successor() -> None:
+    """Though it was about to remove those that it does not name itself, and lists them late."""
+    filers = FilerStore()
+    old, new = Gateway(filers), Gateway(filers)
+    store = await old.open()
+    old.filer.hold_all(CallKind.LIST)
+    number = 0
+    while not old.filer.held:
+        await fill(store, 1, number)
+        await settled()
+        number += 1
+    successor = await new.open()
+    await fill(successor, 60, number)
+    await settled()
+    theirs = {name for name in snapshots_in(filers) if name.startswith("2-")}
+    assert len(theirs) > 1
+    old.filer.hold_all()
+    old.filer.held[0].answer()
+    await settled()
+
+    assert theirs <= set(snapshots_in(filers))
+    rows = await rows_of(successor)
+    await old.aclose()
+    await new.aclose()
+    assert rows == await reopened(filers)
+
+
 async def test_two_that_begin_together_make_one_state() -> None:
     """Exactly one is the writer in the end."""
     filers = FilerStore()
