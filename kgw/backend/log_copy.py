@@ -84,7 +84,10 @@ class LogPlace(ABC):
 
     @abstractmethod
     async def finish(self, facts: LogFacts) -> None:
-        """Note what a log is beside its batches. Raises StorageError."""
+        """Note what a log is beside its batches.
+
+        Raises CorruptionError where it is known not to end where it should, StorageError.
+        """
 
 
 async def copy_logs(

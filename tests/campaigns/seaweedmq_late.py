@@ -41,13 +41,15 @@ FOUND_BY: Final = {
     Bug.ANSWERS_FIRST: Fate.REQUEST_DROPPED,
 }
 LOST: Final = "an acknowledged record is not where it was said to be"
+HOLES: Final = "offsets are missing or given twice"
+TWICE: Final = "records are stored twice, or were never sent"
 SPRUNG_S: Final = 60.0
 OPENED_S: Final = 30.0
 _ANSWERED_S: Final = 0.5
 """For answers that are on their way when a gateway is killed."""
 
 
-class _Partition:
+class PartitionBook:
     """What was acknowledged of one, and what nobody knows of."""
 
     def __init__(self) -> None:
@@ -59,11 +61,11 @@ class _Partition:
         if lost := [one for one in self.acknowledged if one not in found]:
             return f"{LOST}: {lost}, found {found[-5:]}"
         if [offset for offset, _ in found] != list(range(len(found))):
-            return f"offsets are missing or given twice: {found[-5:]}"
+            return f"{HOLES}: {found[-5:]}"
         values = [value for _, value in found]
         sent = {*self.unknown, *(value for _, value in self.acknowledged)}
         if len(set(values)) < len(values) or not sent.issuperset(values):
-            return f"records are stored twice, or were refused: {found[-5:]}"
+            return f"{TWICE}: {found[-5:]}"
         return ""
 
 
@@ -74,7 +76,7 @@ class _Rounds:
         self._site = site
         self._report = report
         self._proxy = proxy
-        self._partitions = [_Partition() for _ in range(partitions)]
+        self._partitions = [PartitionBook() for _ in range(partitions)]
 
     async def run(self, name: str, gateway: GatewayProcess, fate: Fate) -> None:
         """Start a gateway, strike one update of each partition, and kill the gateway."""

@@ -10,6 +10,7 @@ import pytest
 
 from kgw.backend.seaweedmq.chain import Chain, ChainOptions, NotWriterError, Payload
 from kgw.backend.seaweedmq.chain.leader import LEADER
+from kgw.backend.seaweedmq.chain.marks import NOTE, NOTES, NUMBER
 from kgw.backend.seaweedmq.filer import (
     ConditionFailedError,
     EntryExistsError,
@@ -242,6 +243,21 @@ async def test_nothing_is_refused_while_its_outcome_is_open() -> None:
     assert [0, 1, 2, 3] == await world.numbers()
 
 
+@pytest.mark.slow
+async def test_nothing_is_refused_while_requests_get_lost() -> None:
+    """However long each look finds nothing: any of them may still arrive, and is stored then."""
+    world, filer, chain = await begun()
+    filer.lose_request(CallKind.UPDATE, times=1_000)
+    append = chain.append(payload(1, 1))
+    for _ in range(60):
+        world.clock.advance(10)
+        await turns(30)
+    assert (False, True) == (append.is_done, len(filer.held) > 1)
+    filer.held[0].deliver()
+    await until(world.clock, append)
+    assert [0, 1] == await world.numbers()
+
+
 async def test_what_was_never_sent_is_refused_in_order_after_a_while() -> None:
     """With all that is behind it; its chunk is removed, and the offsets can be given again."""
     world, filer, chain = await begun(WIDE._replace(chunk_bytes=8))
@@ -322,6 +338,24 @@ async def test_an_entry_that_went_back_ends_the_chain() -> None:
     world.store.directories[DIRECTORY][name] = before
     with pytest.raises(CorruptionError, match="not as this writer left it"):
         await chain.append(payload(2, 2))
+
+
+async def test_a_chunk_that_may_be_named_is_not_removed() -> None:
+    """Where the entry cannot be understood, nobody knows: what it names can be brought back."""
+    world, filer, chain = await begun()
+    name = chain.files[0].name
+    filer.lose_answer(CallKind.UPDATE)
+    filer.hold_next(CallKind.LOOK_UP)
+    append = chain.append(payload(1, 1))
+    await turns(30)
+    stored_entry = world.store.directories[DIRECTORY][name]
+    world.store.directories[DIRECTORY][name] = stored_entry._replace(extended={})
+    filer.held[0].answer()
+    with pytest.raises(CorruptionError, match="not written by kgw, or damaged"):
+        await append
+    await turns(30)
+    world.store.directories[DIRECTORY][name] = stored_entry
+    assert [0, 1] == await world.numbers()
 
 
 async def test_a_bug_on_the_way_ends_the_chain() -> None:
@@ -645,6 +679,31 @@ async def test_a_sealed_file_that_is_gone_or_changed_is_damage() -> None:
     with pytest.raises(CorruptionError, match=f"{second.name}: it is gone"):
         await chain.load(second)
     await chain.load(third)
+
+
+@pytest.mark.parametrize("lost", ["bytes", "chunk", "offsets"])
+async def test_a_sealed_file_that_is_shorter_than_the_leader_entry_says_is_damage(
+    lost: str,
+) -> None:
+    """In bytes or in offsets: it is never read as one that always was so short."""
+    world, _, chain = await begun(SMALL, entries=7)
+    file = chain.files[0]
+    names = world.store.directories[DIRECTORY]
+    entry = names[file.name]
+    *before, last = entry.chunks
+    extended = dict(entry.extended)
+    if lost == "bytes":
+        entry = entry._replace(chunks=(*before, last._replace(size_bytes=last.size_bytes - 3)))
+    elif lost == "chunk":
+        extended[NOTES] = extended[NOTES][: -NOTE.size]
+        entry = entry._replace(chunks=tuple(before))
+    else:
+        extended["offset_max"] = NUMBER.pack(file.end_offset - 2)
+    names[file.name] = entry._replace(extended=extended)
+    chain.unload(file)
+    with pytest.raises(CorruptionError, match=file.name):
+        await chain.load(file)
+    assert not file.is_loaded
 
 
 # --- begin and end ---

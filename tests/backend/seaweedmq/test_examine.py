@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from inspect import isawaitable
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from kgw.backend.seaweedmq import fence
 from kgw.backend.seaweedmq.channel.topology import VolumeServer, volume_servers_of
 from kgw.backend.seaweedmq.filer import Entry, FilerError
 from kgw.backend.seaweedmq.lease_rules import LeaseEntry
+from kgw.backend.seaweedmq.offline import examine as examine_module
+from kgw.backend.seaweedmq.offline import replication, state_findings
 from kgw.backend.seaweedmq.offline.examine import (
     Setup,
     examine,
@@ -19,12 +25,19 @@ from kgw.backend.seaweedmq.offline.examine import (
 )
 from kgw.backend.seaweedmq.offline.findings import Severity
 from kgw.backend.seaweedmq.offline.replication import judge_copies, judge_volume_servers
+from kgw.backend.seaweedmq.placed_state import Place
 from kgw.backend.seaweedmq.protos import master_pb2
 from kgw.config import Listener, Node
 from kgw.errors import StorageError
 from kgw.testing.filer import CallKind, MemoryFiler
+from tests.backend.seaweedmq.damages import FILES, STATE_KINDS, Damaged
+from tests.backend.seaweedmq.state.test_offset_mirror import row
+from tests.messages import FIELD, messages_of, unsaid
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kgw.backend.seaweedmq.filer import Chunk
     from kgw.backend.seaweedmq.offline.findings import Finding
 
 SETUP = Setup("kafka", "001", "000", "", "", is_synced=True, is_secured=True, is_mirrored=True)
@@ -43,7 +56,7 @@ SERVERS = [server("a:8080"), server("b:8080")]
 
 
 async def found_of(
-    filer: MemoryFiler, *answers: list[VolumeServer] | StorageError
+    filer: MemoryFiler, *answers: list[VolumeServer] | StorageError, setup: Setup = SETUP
 ) -> list[Finding]:
     """Examine it. The masters answer so, and then that there are SERVERS."""
     left = [*answers]
@@ -54,7 +67,7 @@ async def found_of(
             raise answer
         return answer
 
-    return [one async for one in examine(filer, SETUP, "probe", NOW_S, 0.0, volume_servers)]
+    return [one async for one in examine(filer, setup, "probe", NOW_S, 0.0, volume_servers)]
 
 
 @pytest.mark.parametrize(
@@ -83,11 +96,6 @@ async def test_other_filers_are_a_problem() -> None:
 
 async def test_filers_that_nobody_tells_are_warned_of() -> None:
     """There may be others."""
-
-    class WithoutMasters(MemoryFiler):
-        async def filers(self, *, deadline_s: float | None = None) -> list[str]:
-            raise FilerError("the masters cannot be reached")
-
     filer = WithoutMasters()
     await filer.open()
     async with aclosing(filer):
@@ -150,6 +158,327 @@ async def test_a_volume_that_is_made_meanwhile_is_not_lost() -> None:
         await filer.create("/topics/.kgw/kafka/state", Entry("file", (chunk,)))
         later = [server(one, volumes={7: "001"}) for one in "ab"]
         assert {Severity.OK} == {one.severity for one in await found_of(filer, SERVERS, later)}
+
+
+# --- each kind of finding -------------------------------------------------------------------------
+
+
+class IgnoresConditions(MemoryFiler):
+    """A filer that is too old to know of conditions."""
+
+    async def update(
+        self,
+        directory: str,
+        entry: Entry,
+        expected: Mapping[str, bytes],
+        *,
+        deadline_s: float | None = None,
+    ) -> None:
+        await super().update(directory, entry, {}, deadline_s=deadline_s)
+
+
+class MakesTwice(MemoryFiler):
+    """A filer that makes what is there already."""
+
+    async def create(
+        self, directory: str, entry: Entry, *, deadline_s: float | None = None
+    ) -> None:
+        await self.put(directory, entry, deadline_s=deadline_s)
+
+
+class KeepsNoAttributes(MemoryFiler):
+    """A filer that forgets attributes when an entry is changed."""
+
+    async def update(
+        self,
+        directory: str,
+        entry: Entry,
+        expected: Mapping[str, bytes],
+        *,
+        deadline_s: float | None = None,
+    ) -> None:
+        bare = entry._replace(extended={})
+        await super().update(directory, bare, expected, deadline_s=deadline_s)
+
+
+class WithoutMasters(MemoryFiler):
+    """A filer whose masters are away."""
+
+    async def filers(self, *, deadline_s: float | None = None) -> list[str]:
+        raise FilerError("the masters cannot be reached")
+
+
+class ReadsOtherwise(MemoryFiler):
+    """A filer behind something that changes what the doctor has stored."""
+
+    async def read_chunk(
+        self, chunk: Chunk, start: int, size_bytes: int, *, deadline_s: float | None = None
+    ) -> bytes:
+        data = await super().read_chunk(chunk, start, size_bytes, deadline_s=deadline_s)
+        return data.replace(b"kgw doctor", b"KGW DOCTOR")
+
+
+VOLUMES = range(1, 8)
+"""In which the filer in memory has its chunks."""
+
+
+def held(replication: str = "001", *, without: int = 0) -> list[VolumeServer]:
+    """Return two servers that have all volumes, but for one."""
+    volumes = {number: replication for number in VOLUMES if number != without}
+    return [server(one, volumes=volumes) for one in ("a", "b")]
+
+
+class Case(NamedTuple):
+    """One thing that can be wrong, or is worth a word."""
+
+    subject: str
+    severity: Severity
+    says: str
+    plant: Callable[[Damaged, MemoryFiler], Any] = lambda *_: None
+    setup: Mapping[str, Any] = MappingProxyType({})
+    filer: type[MemoryFiler] = MemoryFiler
+    answers: tuple[list[VolumeServer] | StorageError, ...] = ()
+    """Of the masters; after them, that all is well."""
+
+
+def leased(age_s: int, *, is_released: bool = False) -> Callable[[Damaged, MemoryFiler], None]:
+    """Have a lease that was renewed so long ago."""
+
+    def plant(damaged: Damaged, _: MemoryFiler) -> None:
+        lease = LeaseEntry(b"h", 3, 9, 10_000, is_released=is_released)
+        entry = lease.encode()._replace(modified_s=NOW_S - age_s)
+        damaged.store.put("/topics/.kgw/kafka", entry)
+
+    return plant
+
+
+def of_files(name: str) -> Callable[[Damaged, MemoryFiler], Any]:
+    """Damage files as a check names it."""
+    return lambda damaged, _: FILES[name].plant(damaged)
+
+
+def bound(damaged: Damaged, _: MemoryFiler) -> Any:
+    """Have the state in a database."""
+    return damaged.commit(Place("postgresql://db/kgw", "id", is_bound=True).change())
+
+
+PROBLEM, WARNING, OK = Severity.PROBLEM, Severity.WARNING, Severity.OK
+CASES = {
+    "chunks are not synced": Case(
+        "fsync", WARNING, "kgw.seaweedmq.fsync=false", setup={"is_synced": False}
+    ),
+    "nothing is encrypted": Case(
+        "tls", WARNING, "nothing is encrypted", setup={"is_secured": False}
+    ),
+    "a single copy": Case(
+        "replication", WARNING, "each chunk is on one disk", setup={"replication": "000"}
+    ),
+    "another filer": Case(
+        "filers", PROBLEM, "2 filers", lambda _, filer: filer.addresses.append("b:8888")
+    ),
+    "nobody knows of filers": Case(
+        "filers", WARNING, "do not say which filers there are", filer=WithoutMasters
+    ),
+    "conditions are ignored": Case(
+        "fence", PROBLEM, "under a condition that was false", filer=IgnoresConditions
+    ),
+    "an entry is made twice": Case("fence", PROBLEM, "exclusively both times", filer=MakesTwice),
+    "attributes are not kept": Case(
+        "fence", PROBLEM, "has not kept the attributes of", filer=KeepsNoAttributes
+    ),
+    "the fence cannot be tried": Case(
+        "fence",
+        PROBLEM,
+        "cannot be tested",
+        lambda _, filer: filer.fail_next(CallKind.CREATE),
+    ),
+    "no volume can be written": Case(
+        "volumes",
+        PROBLEM,
+        "a chunk cannot be stored and read",
+        lambda damaged, _: setattr(damaged.store, "is_full", True),
+    ),
+    "a chunk is read otherwise": Case(
+        "volumes", PROBLEM, "was not read as it was stored", filer=ReadsOtherwise
+    ),
+    "the masters are away": Case(
+        "masters", PROBLEM, "which volume servers there are", answers=(StorageError("away"),)
+    ),
+    "the masters have gone meanwhile": Case(
+        "masters",
+        PROBLEM,
+        "which volume servers there are",
+        answers=(held(), StorageError("away")),
+    ),
+    "no volume server": Case("volume servers", PROBLEM, "the masters know of none", answers=([],)),
+    "no room for a volume": Case(
+        "volume servers",
+        WARNING,
+        "No volume can be made for replication",
+        answers=([server("a"), server("b", free=0)],),
+    ),
+    "a volume that nobody has": Case(
+        "copies", PROBLEM, "on no volume server", answers=(held(), held(without=3))
+    ),
+    "a volume with a copy too few": Case(
+        "copies",
+        WARNING,
+        "there in fewer copies than they are to have",
+        answers=(held(), [held()[0], held(without=3)[1]]),
+    ),
+    "volumes of before": Case(
+        "copies", WARNING, "to have fewer copies than replication", answers=(held(), held("000"))
+    ),
+    "no lease": Case(
+        "lease",
+        OK,
+        "there is no lease",
+        lambda damaged, _: damaged.remove("gateway", "/topics/.kgw/kafka"),
+    ),
+    "a lease that is given back": Case(
+        "lease", OK, "nobody serves the namespace", leased(900, is_released=True)
+    ),
+    "a lease that has run out": Case("lease", WARNING, "and renewed it last at", leased(11)),
+    "no lease at all": Case(
+        "lease",
+        PROBLEM,
+        "with no gateway running, remove",
+        lambda damaged, _: damaged.put(Entry("gateway", content=b"x"), "/topics/.kgw/kafka"),
+    ),
+    "a state that is damaged": Case(
+        "state",
+        PROBLEM,
+        "see Damage in docs/seaweedmq-state.md",
+        lambda damaged, _: STATE_KINDS["a commit's checksum"].plant(damaged),
+    ),
+    "a state in a database": Case("state", OK, "not looked into", bound),
+    "no state": Case(
+        "state",
+        OK,
+        "there is none yet",
+        lambda damaged, _: STATE_KINDS["there is no state"].plant(damaged),
+    ),
+    "no mirror": Case(
+        "mirror", OK, "off: kgw.seaweedmq.mirror.offsets=false", setup={"is_mirrored": False}
+    ),
+    "a mirror that is behind": Case(
+        "mirror",
+        OK,
+        "those that a gateway commits right now",
+        lambda damaged, _: damaged.commit(row({0: 4})),
+    ),
+    "a copy of a topic": Case(
+        "topics", PROBLEM, "have one topic id", of_files("a copy of the topic")
+    ),
+    "a leader entry that is damaged": Case(
+        "partition", PROBLEM, "see `kgw log check`", of_files("the leader entry is no JSON")
+    ),
+    "a partition without anything": Case(
+        "partition", WARNING, "is missing, as is every log file", of_files("all is gone")
+    ),
+    "the files of another partition": Case(
+        "partition",
+        PROBLEM,
+        "has the files of another partition",
+        of_files("the leader entry is another's"),
+    ),
+    "a sealed file that is gone": Case(
+        "partition",
+        PROBLEM,
+        "the records in there cannot be read",
+        of_files("a sealed file is gone"),
+    ),
+    "an active file that is gone": Case(
+        "partition",
+        PROBLEM,
+        "the records in there cannot be read",
+        of_files("the active file is gone"),
+    ),
+    "a file that no list names": Case(
+        "partition", WARNING, "is named by no list", of_files("a file that no list names")
+    ),
+}
+
+
+async def examined(damaged: Damaged, case: Case) -> list[Finding]:
+    """Return what is found of a namespace where something is wrong."""
+    await damaged.begin()
+    leased(3)(damaged, MemoryFiler())
+    filer = case.filer(damaged.store)
+    planted = case.plant(damaged, filer)
+    if isawaitable(planted):
+        await planted
+    await filer.open()
+    async with aclosing(filer):
+        return await found_of(
+            filer, *(case.answers or (held(),)), *[held()], setup=SETUP._replace(**case.setup)
+        )
+
+
+async def test_a_namespace_with_nothing_wrong_is_found_so() -> None:
+    """With a topic, a state and a gateway: every subject is spoken of once, and all is well."""
+    found = await examined(Damaged(), Case("", OK, ""))
+    assert {OK} == {one.severity for one in found}
+    subjects = [one.subject for one in found]
+    assert len(set(subjects)) == len(subjects)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+async def test_each_kind_of_finding_is_said_alone(case: Case) -> None:
+    """With its severity, and nothing beside it is warned of."""
+    found = await examined(Damaged(), case)
+    said = [(one.subject, one.severity) for one in found if case.says in one.detail]
+    assert [(case.subject, case.severity)] == said
+    others = [one for one in found if one.severity is not OK and case.says not in one.detail]
+    assert [] == others
+
+
+UNSEEN_BY_READERS = (
+    # A gateway reads what came before it, and so does who waits for the next snapshot.
+    "there is no state",
+    # Rows are not looked into.
+    "a topic's row is gone",
+    "a topic's row cannot be read",
+    "a topic's directory is gone",
+    "a partition's directory is gone",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in STATE_KINDS if name not in UNSEEN_BY_READERS])
+async def test_each_damage_of_the_state_is_a_problem(name: str) -> None:
+    """Beside a gateway as well, which reads the state as its next start will."""
+    case = Case("state", PROBLEM, "", lambda damaged, _: STATE_KINDS[name].plant(damaged))
+    found = await examined(Damaged(), case)
+    (state,) = [one for one in found if one.subject == "state"]
+    assert (PROBLEM, True) == (state.severity, "see Damage" in state.detail)
+
+
+async def test_each_message_of_the_doctor_is_tried() -> None:
+    """A message that nothing plants, and that a sound namespace does not give, nobody has seen."""
+    found = await examined(Damaged(), Case("", OK, ""))
+    subjects = {"version", *(one.subject for one in found)}
+    subjects |= {one.subject for one in CASES.values()}
+    messages = [
+        message
+        for module in (examine_module, replication, state_findings)
+        for message in messages_of(module, "Finding")
+        if message not in subjects
+    ]
+    messages += messages_of(fence, "DataDirectoryError")
+    well = [message for message in messages if _is_said(message, found)]
+    known = [*well, *(case.says for case in CASES.values()), *SAID_OF_VERSIONS, *SAID_OF_NOTHING]
+    assert [] == unsaid(messages, known)
+
+
+SAID_OF_VERSIONS = ("SeaweedFS {}", "kgw is tried with 4.48")
+SAID_OF_NOTHING = ("the namespace has no chunks yet",)
+
+
+def _is_said(message: str, found: list[Finding]) -> bool:
+    pattern = ".*".join(map(re.escape, message.split(FIELD)))
+    return any(re.fullmatch(pattern, one.detail) for one in found)
 
 
 @pytest.mark.parametrize("answers", [(), (SERVERS,)])

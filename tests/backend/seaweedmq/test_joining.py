@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgw.backend.base import CompactionJob, LogSettings, PartitionLog, Segmented
+from kgw.backend.base import CompactionJob, LogSettings, PartitionLog, RecompressionJob, Segmented
 from kgw.backend.seaweedmq.chain import ChainFile, ChainOptions
 from kgw.backend.seaweedmq.chain.leader import LEADER
 from kgw.backend.seaweedmq.filer import FilerError
 from kgw.backend.seaweedmq.joining_rules import FACTOR, MOST_FILES, Bounds, find_run
 from kgw.errors import ErrorCode, StorageError
-from kgw.records.batch import split_batches
+from kgw.records.batch import Compression, split_batches
 from kgw.testing.backend_harness import SETTINGS, UNBOUNDED_BYTES, contents
 from kgw.testing.batches import make_batch
 from kgw.testing.filer import CallKind
@@ -116,13 +116,17 @@ async def _append(log: PartitionLog, numbers: range) -> None:
 async def _rest(log: PartitionLog, clock_turns: int = 3_000) -> None:
     """Let what is being joined come to its end."""
     before = -1
-    for _ in range(clock_turns):
-        await asyncio.sleep(0)
+    await _turn(clock_turns)
     while before != len(await _segments(log)):
         before = len(await _segments(log))
-        for _ in range(clock_turns):
-            await asyncio.sleep(0)
+        await _turn(clock_turns)
         await asyncio.sleep(0.01)
+
+
+async def _turn(turns: int = 3_000) -> None:
+    """Let the loop turn until nothing more comes of itself."""
+    for _ in range(turns):
+        await asyncio.sleep(0)
 
 
 async def _segments(log: PartitionLog) -> list[tuple[int, int]]:
@@ -269,6 +273,64 @@ async def test_a_file_that_is_out_of_reach_is_tried_again_later(
         await _rest(log)
         assert joined == await _segments(log)
         assert _expected(38) == await contents(log)
+
+
+@pytest.mark.slow
+async def test_what_is_stored_otherwise_than_it_was_sent_replaces_nothing() -> None:
+    """A joined file is read back first: where it cannot be, the files that it was made of stay."""
+    async with Cluster(SMALL) as cluster:
+        store = cluster.store
+        log = await (await cluster.gateway()).create()
+        joined_bytes = 4 * len(make_batch([b"%05d" % 0]).buffer)
+        upload = store.upload
+
+        def garbled(data: bytes, now_ns: int) -> Chunk:
+            chunk = upload(data, now_ns)
+            if len(data) > joined_bytes:
+                store.chunks[chunk.file_id] = data[:-3] + bytes([data[-3] ^ 1]) + data[-2:]
+            return chunk
+
+        store.upload = garbled  # type: ignore[method-assign]
+        await _append(log, range(60))
+        await _rest(log)
+        assert _expected(60) == await contents(log)
+        assert [(number, number + 4) for number in range(0, 60, 4)] == await _segments(log)
+
+
+@pytest.mark.slow
+async def test_a_join_on_its_way_leaves_alone_what_a_run_has_taken_in_hand() -> None:
+    """All that it was to put into zstd is: nothing of it is in a file that was joined meanwhile."""
+    async with Cluster(SMALL) as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create()
+        assert isinstance(log, Segmented)
+        count = 4 * (FACTOR + 1) + 1
+        for number in range(count):
+            await log.append([make_batch([b"%05d" % number * 50])])
+        # The joined file is about to be made; then the run reads what it is made of.
+        gateway.filer.hold_all(CallKind.CREATE)
+        await _turn()
+        job = RecompressionJob(upper_bound=count - 1, level=3)
+        gateway.filer.hold_all(CallKind.CREATE, CallKind.READ_CHUNK)
+        running = asyncio.ensure_future(log.recompress(job))
+        await _turn()
+        making, *reading = gateway.filer.held
+        assert (CallKind.CREATE, {CallKind.READ_CHUNK}) == (
+            making.call.kind,
+            {request.call.kind for request in reading},
+        )
+        gateway.filer.hold_all()
+        making.answer()
+        await _turn()
+        for request in reading:
+            request.answer()
+        report = await running
+        assert FACTOR + 1 == report.segments == report.segments_exchanged
+        *zipped, last = split_batches(await _bytes(log))
+        assert ({Compression.ZSTD}, Compression.NONE) == (
+            {batch.compression for batch in zipped},
+            last.compression,
+        )
 
 
 async def test_compaction_and_retention_go_on_beside_it() -> None:

@@ -122,6 +122,23 @@ async def test_a_leader_that_ends_in_order_is_replaced_at_once(pair: Pair) -> No
     pair.two.expect(LEADING)
 
 
+async def test_who_has_lost_the_lease_does_not_give_it_back(pair: Pair) -> None:
+    """It is another's: whoever starts now stands by, and the other one goes on leading."""
+    pair.two.lease.take_over()
+    await turns(20)
+    pair.two.expect(LEADING)
+    pair.one.expect(LEADING)  # as far as it knows
+    await pair.one.lease.aclose()
+    three = Side(3, pair.store, pair.clock)
+    await pair.begin(three)
+    three.expect(STANDBY)
+    await pair.advance(20)
+    assert (LEADING, STANDBY) == (pair.two.lease.leadership, three.lease.leadership)
+    assert three.acquiring is not None
+    three.acquiring.cancel()
+    await three.lease.aclose()
+
+
 async def test_the_one_who_was_away_is_told_who_leads(pair: Pair) -> None:
     """It stops answering when its lease ends, and learns of the other when the filer is back."""
     pair.one.filer.is_away = True

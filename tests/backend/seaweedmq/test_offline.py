@@ -2,97 +2,36 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing
 from typing import TYPE_CHECKING
 
 import pytest
 
+from kgw.backend.base import Segmented
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.offline.check import check_data_dir
 from kgw.backend.embedded.offline.log_place import opened_source, opened_target
 from kgw.backend.embedded.offline.state_copy import copy_state
 from kgw.backend.log_copy import copy_logs
-from kgw.backend.seaweedmq.backend import SeaweedMqBackend
 from kgw.backend.seaweedmq.filer import Entry
 from kgw.backend.seaweedmq.offline.adopt import adopt, find_in
-from kgw.backend.seaweedmq.offline.check import check_namespace
-from kgw.backend.seaweedmq.offline.log_place import NamespaceLogs
-from kgw.backend.seaweedmq.offline.opening import Namespace, state_directory
-from kgw.backend.seaweedmq.state_store import ChainStateStore
-from kgw.partitions.topic import TopicRow
-from kgw.state.base import Change
-from kgw.state.kinds import TOPIC
 from kgw.testing.backend_harness import KEY, SETTINGS
 from kgw.testing.backend_harness import TOPIC as NAME
-from kgw.testing.batches import make_batch
-from kgw.testing.clock import ManualClock
-from kgw.testing.filer import FilerStore, MemoryFiler
+from tests.backend.seaweedmq.namespaces import (
+    Filers,
+    fill,
+    namespace_logs,
+    opened_namespace_state,
+    reopened,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from kgw.backend.base import Backend
     from kgw.backend.log_copy import CopiedLog, LogPlace
     from kgw.state.base import StateStore
-
-ROW = TopicRow(NAME, KEY.topic_id, 1, {})
-
-
-class Filers:
-    """A SeaweedFS in memory, and what is opened on it."""
-
-    def __init__(self) -> None:
-        self.store = FilerStore()
-        self.clock = ManualClock()
-
-    def namespace(self) -> Namespace:
-        """Return the namespace that the tests use."""
-        return Namespace(MemoryFiler(self.store, self.clock), "kafka", self.clock)
-
-    def backend(self) -> SeaweedMqBackend:
-        """Return a backend that is not open."""
-        filer = MemoryFiler(self.store, self.clock)
-        state = ChainStateStore(filer, self.clock, state_directory("kafka"))
-        return SeaweedMqBackend(filer, "kafka", state, None, self.clock)
-
-    async def problems(self) -> list[str]:
-        """Return what a check finds."""
-        namespace = self.namespace()
-        await namespace.filer.open()
-        async with aclosing(namespace.filer):
-            return [str(one) async for one in check_namespace(namespace, reads_records=True)]
-
-
-async def fill(backend: Backend, count: int = 10, *, start: int = 0) -> list[bytes]:
-    """Make the topic, append batches of three records, delete those below `start`."""
-    await backend.open()
-    async with aclosing(backend):
-        await backend.state.apply([Change(TOPIC, ROW.key, ROW.encode())])
-        log = await backend.create_partition(KEY, NAME, SETTINGS)
-        for _ in range(count):
-            await log.append([make_batch([b"a", None, b"c"])])
-        if start:
-            await log.drop_before(start)
-        return await stored(backend)
-
-
-async def stored(backend: Backend) -> list[bytes]:
-    """Return the log's end and bytes, as a reader sees them."""
-    log = await backend.open_partition(KEY, NAME, SETTINGS)
-    found = await log.read(log.log_start_offset, 1 << 30, log.high_watermark)
-    return [
-        b"%d %d %d" % (log.log_start_offset, log.high_watermark, log.leader_epoch),
-        b"".join(bytes(one) for one in found.buffers),
-    ]
-
-
-async def reopened(backend: Backend) -> list[bytes]:
-    """Open a backend, and return what a reader sees."""
-    await backend.open()
-    async with aclosing(backend):
-        return await stored(backend)
 
 
 async def copied(source: LogPlace, target: LogPlace) -> list[CopiedLog]:
@@ -106,14 +45,6 @@ async def stack() -> AsyncIterator[AsyncExitStack]:
     """Close what a test has opened."""
     async with AsyncExitStack() as opened:
         yield opened
-
-
-async def namespace_logs(filers: Filers, stack: AsyncExitStack) -> NamespaceLogs:
-    """Return the logs of the namespace."""
-    namespace = filers.namespace()
-    await namespace.filer.open()
-    await stack.enter_async_context(aclosing(namespace.filer))
-    return await stack.enter_async_context(aclosing(NamespaceLogs(namespace)))
 
 
 @pytest.mark.parametrize(("count", "start"), [(10, 0), (10, 7), (10, 30), (0, 0)])
@@ -144,22 +75,6 @@ async def test_records_go_there_and_back_with_their_offsets(
     assert expected[1] == there_and_back[1]
 
 
-def opened_namespace_state(filers: Filers) -> AbstractAsyncContextManager[StateStore]:
-    """Return the state of the namespace, opened for as long as it is used."""
-
-    @asynccontextmanager
-    async def opened() -> AsyncIterator[StateStore]:
-        namespace = filers.namespace()
-        await namespace.filer.open()
-        async with aclosing(namespace.filer):
-            state = namespace.state()
-            await state.open()
-            async with aclosing(state):
-                yield state
-
-    return opened()
-
-
 async def test_a_copy_goes_on_where_it_was(tmp_path: Path, stack: AsyncExitStack) -> None:
     """What an interrupted copy has stored is not copied again."""
     filers = Filers()
@@ -173,6 +88,24 @@ async def test_a_copy_goes_on_where_it_was(tmp_path: Path, stack: AsyncExitStack
         await first.aclose()
         (one,) = await copied(source, await namespace_logs(filers, stack))
     assert (15, 30, None) == (one.copied_from, one.end_offset, one.failure)
+
+
+async def test_a_file_that_was_begun_and_holds_nothing_yet_is_no_problem(
+    tmp_path: Path, stack: AsyncExitStack
+) -> None:
+    """As after a kill right behind a roll: checked without a finding, and copied from."""
+    filers = Filers()
+    await fill(filers.backend())
+    backend = filers.backend()
+    await backend.open()
+    async with aclosing(backend):
+        log = await backend.open_partition(KEY, NAME, SETTINGS)
+        assert isinstance(log, Segmented)
+        await log.roll()
+    assert [] == await filers.problems()
+    async with opened_target(str(tmp_path / "copy")) as target:
+        (one,) = await copied(await namespace_logs(filers, stack), target)
+    assert (30, None) == (one.end_offset, one.failure)
 
 
 async def test_files_that_no_list_names_are_found() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.backend.base import CompactionJob, LogSettings, Segmented, Snapshot
+from kgw.backend.base import CompactionJob, LogSettings, RecompressionJob, Segmented, Snapshot
 from kgw.backend.seaweedmq.chain import NotWriterError
 from kgw.backend.seaweedmq.options import SeaweedMqOptions
 from kgw.backend.seaweedmq.partition_log import SeaweedMqPartitionLog
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from kgw.backend.base import PartitionLog
     from kgw.backend.seaweedmq.filer import Chunk, Entry
+    from kgw.records.batch import RecordBatch
     from kgw.testing.clock import ManualClock
     from tests.backend.seaweedmq.gateways import Gateway
 
@@ -366,6 +367,27 @@ async def test_no_file_begins_behind_offsets_that_are_refused() -> None:
         assert [(0, b"a"), (1, b"b"), (2, b"d")] == await contents(taken)
 
 
+async def test_what_is_submitted_behind_a_refused_append_is_refused_with_it() -> None:
+    """Until its offset is given again, however small it is: nothing is stored out of order."""
+    chain = REFUSE_AT_ONCE.chain._replace(waiting_bytes=1_000)
+    async with Cluster(REFUSE_AT_ONCE._replace(chain=chain)) as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create()
+        await _append(log, [b"a"])
+        gateway.filer.hold_next(CallKind.UPDATE)
+        waiting = log.append([make_batch([b"b"])])
+        await _until(lambda: gateway.filer.held)
+        too_much = log.append([make_batch([b"c" * 1_000])])
+        behind = log.append([make_batch([b"d"])])
+        gateway.filer.held[0].answer()
+        assert 1 == (await waiting).base_offset
+        for refused in (too_much, behind):
+            with pytest.raises(StorageError, match="no more is taken"):
+                await refused
+        assert 2 == (await log.append([make_batch([b"e"])])).base_offset
+        assert [(0, b"a"), (1, b"b"), (2, b"e")] == await contents(log)
+
+
 async def test_a_filer_that_is_away_for_a_while_loses_nothing() -> None:
     """Appends wait, health says for how long, and all goes on by itself."""
     async with Cluster(SeaweedMqOptions()) as cluster:
@@ -464,6 +486,59 @@ async def test_what_lies_before_a_file_that_is_gone_is_read() -> None:
         with pytest.raises(CorruptionError, match=gone):
             await taken.read(1, UNBOUNDED_BYTES, 3)
         assert 3 == (await taken.read(2, UNBOUNDED_BYTES, 3)).next_offset
+
+
+async def test_a_snapshot_of_more_than_the_log_holds_is_not_used() -> None:
+    """As after a log was brought back from a backup: producers are not what it says of them."""
+    async with Cluster() as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create()
+        await _append(log, [b"a"])
+        for offset, expected in ((2, None), (1, Snapshot(1, b"state"))):
+            await log.save_snapshot(Snapshot(offset, b"state"))
+            assert expected == await log.load_snapshot()
+
+
+async def test_a_recompression_that_changes_records_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What comes out is compared with what went in; a bug in between costs nothing."""
+
+    def lie(batch: RecordBatch, *_: object) -> RecordBatch:
+        other = make_batch([b"x"])
+        other.assign(batch.base_offset, batch.leader_epoch)
+        return other
+
+    async with Cluster(COLD) as cluster:
+        log = await _twelve_of_one_key(await cluster.gateway())
+        before = await contents(log)
+        monkeypatch.setattr("kgw.backend.seaweedmq.rewriting.to_zstd", lie)
+        report = await log.recompress(RecompressionJob(upper_bound=12, level=3))
+        assert report.segments == len(report.failures) > 0
+        assert "recompressed it would not be the same" in report.failures[0]
+        assert before == await contents(log)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_compaction", [True, False])
+async def test_a_run_does_not_pass_over_a_damaged_batch(*, is_compaction: bool) -> None:
+    """The file that it is in stays as it is: written anew, it would lack those records for good."""
+    async with Cluster(COLD._replace(chunk_cache_bytes=0)) as cluster:
+        log = await _twelve_of_one_key(await cluster.gateway())
+        file_id = _chunks(cluster)[0].file_id
+        sound = cluster.store.chunks[file_id]
+        place = sound.index(b"v0v0")
+        cluster.store.chunks[file_id] = sound[:place] + b"w" + sound[place + 1 :]
+        first = (await log.segments())[0]
+        if is_compaction:
+            with pytest.raises(CorruptionError, match="are damaged"):
+                await log.compact(OF_TWELVE)
+        else:
+            report = await log.recompress(RecompressionJob(upper_bound=12, level=3))
+            assert ["offsets 0 to 0 are damaged" in one for one in report.failures] == [True]
+        assert first == (await log.segments())[0]
+        cluster.store.chunks[file_id] = sound
+        assert (0, b"v0" * 20) == (await contents(log))[0]
 
 
 async def test_a_damaged_snapshot_is_not_used() -> None:

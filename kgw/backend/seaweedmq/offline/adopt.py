@@ -25,7 +25,7 @@ async def find_in(namespace: Namespace) -> list[Adoptable]:
     state = namespace.state()
     await state.open()
     async with aclosing(state):
-        return await _find(namespace, state)
+        return await find_lost(namespace, state)
 
 
 async def adopt(namespace: Namespace) -> Adoption:
@@ -33,10 +33,11 @@ async def adopt(namespace: Namespace) -> Adoption:
     state = namespace.state()
     await state.open()
     async with aclosing(state):
-        return await adopt_found(state, await _find(namespace, state))
+        return await adopt_found(state, await find_lost(namespace, state))
 
 
-async def _find(namespace: Namespace, state: StateStore) -> list[Adoptable]:
+async def find_lost(namespace: Namespace, state: StateStore) -> list[Adoptable]:
+    """Return the topics that an open state does not know, by name. Raises FilerError."""
     directories = TopicDirectories(namespace.filer, namespace.name)
     places = await directories.list_all()
     # A partition without a leader entry never got so far that anybody was told of it.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import aclosing
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.seaweedmq.chain.leader import LEADER
+from kgw.backend.seaweedmq.offline.adopt import find_lost
 from kgw.backend.seaweedmq.offline.opening import state_directory
 from kgw.backend.seaweedmq.offline.views import LogView
 from kgw.backend.seaweedmq.snapshots import load_snapshot
@@ -12,7 +15,9 @@ from kgw.backend.seaweedmq.topics import TopicDirectories, twins
 from kgw.errors import CorruptionError, KgwError
 from kgw.records.errors import RecordError
 from kgw.records.reader import read_records
-from kgw.types import PartitionKey
+from kgw.state.base import DamagedRowsError
+from kgw.state.kinds import TOPIC
+from kgw.types import PartitionKey, TopicId, format_uuid, parse_uuid
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -20,6 +25,7 @@ if TYPE_CHECKING:
     from kgw.backend.seaweedmq.filer import Filer
     from kgw.backend.seaweedmq.offline.opening import Namespace
     from kgw.backend.seaweedmq.offline.views import ReadChunk
+    from kgw.state.base import StateStore
 
 
 class Problem(NamedTuple):
@@ -33,6 +39,14 @@ class Problem(NamedTuple):
         return f"{self.path}: {self.detail}"
 
 
+class _Known(NamedTuple):
+    """A topic that the state knows."""
+
+    name: str
+    topic_id: TopicId
+    partitions: int
+
+
 async def check_namespace(
     namespace: Namespace, *, reads_records: bool = False
 ) -> AsyncIterator[Problem]:
@@ -41,21 +55,33 @@ async def check_namespace(
     With `reads_records` each batch is unpacked too: one whose records are not what its header says
     stops its readers.
     """
-    async for problem in _check_state(namespace):
+    problems, known = await _check_state(namespace)
+    for problem in problems:
         yield problem
     directories = TopicDirectories(namespace.filer, namespace.name)
     places = await directories.list_all()
     for detail in twins(places):
         yield Problem(directories.root, detail)
+    visited: set[PartitionKey] = set()
     for topic_id, found in sorted(places.items()):
         for place in found:
             for partition in await directories.partitions(place):
                 key = PartitionKey(topic_id, partition)
+                visited.add(key)
                 directory = place.partition(partition)
                 async for problem in check_partition(
                     namespace.filer, directory, key, reads_records=reads_records
                 ):
                     yield problem
+    for topic in known:
+        keys = (PartitionKey(topic.topic_id, number) for number in range(topic.partitions))
+        # Directories are made before the state knows a topic, or that it has grown.
+        if missing := [str(key.partition) for key in keys if key not in visited]:
+            yield Problem(
+                f"{directories.root}/{topic.name}",
+                f"partitions {', '.join(missing)} are gone, and the state knows them: the next "
+                "start makes them anew, empty",
+            )
 
 
 async def check_partition(
@@ -92,11 +118,19 @@ async def check_partition(
         async for chunk in view.chunks(file):
             for problem in _chunk_problems(chunk, reads_records=reads_records):
                 yield problem
-    if expected is not None and expected < view.detail.log_start_offset:
-        yield Problem(
-            leader_path,
-            f"the log begins at {view.detail.log_start_offset}, behind its end {expected}",
-        )
+    if expected is not None or not view.leader.rows:
+        end_offset = expected or 0
+        if end_offset < view.detail.log_start_offset:
+            yield Problem(
+                leader_path,
+                f"the log begins at {view.detail.log_start_offset}, behind its end {end_offset}",
+            )
+        if end_offset < view.detail.clean_end:
+            yield Problem(
+                leader_path,
+                f"the log ends at {end_offset}, before {view.detail.clean_end}, where it ended at "
+                "an orderly stop: what is between them is gone",
+            )
     reports: list[str] = []
     await load_snapshot(filer, directory, reports.append)
     for report in reports:
@@ -104,20 +138,50 @@ async def check_partition(
         yield Problem(path, detail)
 
 
-async def _check_state(namespace: Namespace) -> AsyncIterator[Problem]:
+async def _check_state(namespace: Namespace) -> tuple[list[Problem], list[_Known]]:
+    """Return what is wrong with the state, and the topics that it knows."""
     directory = state_directory(namespace.name)
     if await namespace.filer.look_up(directory, LEADER) is None:
-        yield Problem(directory, "there is no state: see `kgw log adopt`")
-        return
+        return [Problem(directory, "there is no state: see `kgw log adopt`")], []
     state = namespace.state()
     try:
         await state.open()
     except KgwError as error:
-        yield Problem(directory, str(error))
-        return
-    await state.aclose()
-    for problem in state.problems:
-        yield Problem(directory, problem)
+        return [Problem(directory, str(error))], []
+    async with aclosing(state):
+        problems = [Problem(directory, problem) for problem in state.problems]
+        known, unreadable = await _known_topics(state)
+        problems += (Problem(directory, problem) for problem in unreadable)
+        # Of a topic whose row cannot be read nobody knows whether it is lost.
+        for lost in await find_lost(namespace, state) if not unreadable else ():
+            problems.append(
+                Problem(
+                    directory,
+                    f"topic {lost.topic} ({format_uuid(lost.topic_id)}) has files, and the state "
+                    "does not know it; see `kgw log adopt`",
+                )
+            )
+    return problems, known
+
+
+async def _known_topics(state: StateStore) -> tuple[list[_Known], list[str]]:
+    """Return the topics of an open state, and which rows of topics cannot be read."""
+    problems: list[str] = []
+    try:
+        rows = await state.load(TOPIC)
+    except DamagedRowsError as error:
+        rows = error.intact
+        problems.append(str(error))
+    known: list[_Known] = []
+    for key, row in rows.items():
+        try:
+            fields = json.loads(row.value)
+            known.append(
+                _Known(fields["name"], TopicId(parse_uuid(key)), int(fields["partitions"]))
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            problems.append(f"the row of topic {key} cannot be read: {error!r}")
+    return known, problems
 
 
 async def _unnamed(filer: Filer, directory: str, view: LogView) -> AsyncIterator[Problem]:

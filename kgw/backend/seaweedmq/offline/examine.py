@@ -18,6 +18,7 @@ from kgw.backend.seaweedmq.offline.state_findings import examine_mirror, examine
 from kgw.backend.seaweedmq.offline.views import LogView
 from kgw.backend.seaweedmq.topics import TopicDirectories, twins
 from kgw.errors import CorruptionError, DataDirectoryError, StorageError
+from kgw.types import PartitionKey
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -289,9 +290,9 @@ async def _topics(
     """Look at every partition, and collect the volumes that have the files that are read."""
     for detail in twins(found):
         yield Finding("topics", Severity.PROBLEM, detail)
-    places = [place for places in found.values() for place in places]
+    places = sorted((place, topic_id) for topic_id, places in found.items() for place in places)
     partitions = 0
-    for place in sorted(places):
+    for place, topic_id in places:
         for partition in await directories.partitions(place):
             partitions += 1
             directory = place.partition(partition)
@@ -309,17 +310,36 @@ async def _topics(
                     "empty, at its next start",
                 )
                 continue
+            if view.marks.identity != str(PartitionKey(topic_id, partition)).encode():
+                yield Finding(
+                    "partition",
+                    Severity.PROBLEM,
+                    f"{directory} has the files of another partition, "
+                    f"{view.marks.identity.decode(errors='replace')}: no gateway opens it; move "
+                    "them back (fs.mv in weed shell)",
+                )
+            there: set[str] = set()
             unnamed: list[str] = []
             async for entry in filer.list_entries(directory):
                 if entry.is_directory:
                     continue
+                there.add(entry.name)
                 if entry.name.endswith(".offset") or entry.name in view.names:
                     volumes |= _volumes_of(entry)
                 else:
                     unnamed.append(entry.name)
-            if unnamed and (again := await LogView.open(filer, directory)) is not None:
-                # A gateway has named them meanwhile.
+            gone = view.expected_names - there
+            if (unnamed or gone) and (again := await LogView.open(filer, directory)) is not None:
+                # A gateway has named them meanwhile, or removed them.
                 unnamed = [name for name in unnamed if name not in again.names]
+                gone &= again.expected_names
+            for name in sorted(gone):
+                yield Finding(
+                    "partition",
+                    Severity.PROBLEM,
+                    f"{directory}/{name} is gone: the records in there cannot be read; bring it "
+                    "back, from a backup of the filer's metadata (fs.meta.load in weed shell)",
+                )
             for name in unnamed:
                 yield Finding(
                     "partition",

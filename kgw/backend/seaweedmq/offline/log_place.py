@@ -15,7 +15,7 @@ from kgw.backend.seaweedmq.offline.views import LogView
 from kgw.backend.seaweedmq.options import SeaweedMqOptions
 from kgw.backend.seaweedmq.snapshots import load_snapshot, save_snapshot
 from kgw.backend.seaweedmq.topics import TopicDirectories, twins
-from kgw.errors import CorruptionError, StorageError
+from kgw.errors import CorruptionError
 from kgw.logs import EventLogger
 from kgw.state.kinds import TOPIC
 from kgw.types import PartitionKey, format_uuid
@@ -123,6 +123,8 @@ class NamespaceLogs(LogPlace):
             view = await LogView.open(self._filer, place.partition(key.partition))
         if view is None:
             raise CorruptionError(f"partition {key}: nothing says which files there are")
+        if view.marks.identity != str(key).encode():
+            raise CorruptionError(f"{view.directory}: its files are not those of partition {key}")
         return view
 
     # --- writing ---------------------------------------------------------------------------------
@@ -172,7 +174,7 @@ class NamespaceLogs(LogPlace):
         chain = self._chains.pop(facts.key)
         async with aclosing(chain):
             if chain.end_offset != facts.end_offset:
-                raise StorageError(
+                raise CorruptionError(
                     f"{chain.directory} ends at {chain.end_offset}, not at {facts.end_offset}"
                 )
             detail = PartitionDetail(

@@ -72,6 +72,12 @@ class ChainView:
         """Of all files that the leader entry knows, those that are to be removed included."""
         return frozenset((*(row.name for row in self.leader.rows), *self.leader.unwanted))
 
+    @property
+    def expected_names(self) -> frozenset[str]:
+        """Of the files that must be there: the active one once it is known to have been made."""
+        rows = self.leader.rows
+        return frozenset(row.name for row in (rows if self.leader.is_active_there else rows[:-1]))
+
     async def file(self, number: int) -> ChainFile | None:
         """Return a file with its chunks; None for an active one that was named and never made.
 
@@ -118,7 +124,8 @@ class LogView(ChainView):
     async def chunks(self, file: ChainFile) -> AsyncIterator[ReadChunk]:
         """Yield the chunks of a file, one at a time in memory. Raises FilerError."""
         path = f"{self.directory}/{file.name}"
-        ends = [*(note.base_offset for note in file.notes[1:]), file.end_offset]
+        # One that was begun just before the end has no chunk yet.
+        ends = [*(note.base_offset for note in file.notes[1:]), file.end_offset][: len(file.chunks)]
         for chunk, note, end_offset in zip(file.chunks, file.notes, ends, strict=True):
             one = partial(ReadChunk, path, chunk, note.base_offset, end_offset)
             try:
@@ -163,4 +170,9 @@ class StateView(ChainView):
                             offset += 1
                 except (EntryError, ItemError) as error:
                     raise DamagedStateError(f"{path}: {error}") from error
+            if offset != file.end_offset:
+                raise DamagedStateError(
+                    f"{self.directory}/{file.name} ends at commit {offset}, where "
+                    f"{file.end_offset} were stored"
+                )
         return contents, offset

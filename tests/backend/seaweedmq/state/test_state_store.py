@@ -110,6 +110,26 @@ async def test_large_commits_are_divided() -> None:
     await gateway.aclose()
 
 
+async def test_what_a_full_commit_leaves_is_stored_before_what_comes_later() -> None:
+    """Of two writes of a row, the later one stands: an offset that is committed never goes back."""
+    gateway = Gateway(FilerStore())
+    store = await gateway.open()
+    await store.apply([Change("group", "warm", b"x")])
+    gateway.filer.hold_all(*CallKind)
+    fills = asyncio.ensure_future(store.apply([Change("group", "large", bytes(400))]))
+    left = asyncio.ensure_future(store.apply([Change("group", "a", b"offset 10")]))
+    await settled()
+    later = asyncio.ensure_future(store.apply([Change("group", "a", b"offset 20")]))
+    await settled()
+
+    gateway.filer.hold_all()
+    gateway.filer.held[0].answer()
+    await asyncio.gather(fills, left, later)
+
+    assert Row(b"offset 20", 2) == (await store.load("group"))["a"]
+    await gateway.aclose()
+
+
 async def test_state_outlives_the_process() -> None:
     """Rows with their versions, watched changes, samples of lag."""
     filers = FilerStore()
@@ -375,6 +395,34 @@ async def test_a_snapshot_of_a_gateway_that_was_replaced_counts_for_nothing() ->
         await settled()
     epochs = {name.partition("-")[0] for name in snapshots_in(filers)}
     assert 1 == len(epochs)
+    rows = await rows_of(successor)
+    await old.aclose()
+    await new.aclose()
+    assert rows == await reopened(filers)
+
+
+@pytest.mark.slow
+async def test_a_gateway_that_was_replaced_removes_no_snapshot_of_its_successor() -> None:
+    """Though it was about to remove those that it does not name itself, and lists them late."""
+    filers = FilerStore()
+    old, new = Gateway(filers), Gateway(filers)
+    store = await old.open()
+    old.filer.hold_all(CallKind.LIST)
+    number = 0
+    while not old.filer.held:
+        await fill(store, 1, number)
+        await settled()
+        number += 1
+    successor = await new.open()
+    await fill(successor, 60, number)
+    await settled()
+    theirs = {name for name in snapshots_in(filers) if name.startswith("2-")}
+    assert len(theirs) > 1
+    old.filer.hold_all()
+    old.filer.held[0].answer()
+    await settled()
+
+    assert theirs <= set(snapshots_in(filers))
     rows = await rows_of(successor)
     await old.aclose()
     await new.aclose()
