@@ -204,6 +204,29 @@ def test_a_sweep_believes_the_versions_rather_than_a_checkpoint(
     assert [] == sweep(tmp_path, damaged, now_s=1e12, replaced_grace_s=0)
 
 
+def test_a_version_whose_answer_was_lost_is_known_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The link was made, and the file system says that there is one: that one is the committer's.
+
+    An NFS client hears so when it sends its request again.
+    """
+    log = FilledLog(tmp_path, TOPIC_ID)
+    log.commit(entry(start=0), planned_at=0)
+    real_link = os.link
+
+    def link(source: Path, target: Path) -> None:
+        real_link(source, target)
+        raise FileExistsError(target)
+
+    added = data_file(0, 9)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", link)
+        committed = log.commit(entry(added), planned_at=1)
+    assert (2, {added.path}) == (committed.version, committed.coverage.files())
+    assert committed == CommitLog(tmp_path, TOPIC_ID).read()
+
+
 class DiedError(Exception):
     """The committer's process ends here."""
 

@@ -196,6 +196,26 @@ def test_a_second_archiver_removes_what_it_was_too_late_with(
     assert theirs == ours
 
 
+def test_an_archiver_that_does_not_hear_of_its_own_commit_keeps_its_files(
+    served: ServedTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes itself for no other archiver: what is committed is not removed as too late."""
+    served.create("unheard")
+    served.number("unheard", {0: 10})
+    real_link = os.link
+
+    def link(source: Path, target: Path) -> None:
+        real_link(source, target)
+        raise FileExistsError(target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", link)
+        summary = job(served, tmp_path).run_once("unheard")
+    assert (10, 1, 0) == (summary.records, summary.files, summary.overtaken_units)
+    ours, theirs = values(served, tmp_path, "unheard", 0)
+    assert theirs == ours
+
+
 def test_an_archiver_that_is_ahead_by_other_ranges_is_made_room_for(
     served: ServedTopics, tmp_path: Path
 ) -> None:
@@ -612,6 +632,19 @@ def test_a_log_that_has_grown_again_over_what_it_lost_is_refused(
     served.number("truncated", {0: 10, 1: 10})
     assert 20 == job(served, tmp_path).run_once("truncated").records
     assert find_truncation("t", 0, (9, 3), EpochRange(3, 10)) is None
+
+
+@pytest.mark.parametrize(
+    ("end_offset", "told"),
+    [(8, "lost offsets 8 to 9, and"), (9, "lost offsets 9 to 9, and"), (10, None), (11, None)],
+)
+def test_a_log_that_lost_what_was_archived_last_is_refused(
+    end_offset: int, told: str | None
+) -> None:
+    """Also exactly one record; a log that has the last one may end its epoch right behind it."""
+    why = find_truncation("t", 0, (9, 3), EpochRange(3, end_offset))
+    assert (told is not None) == (why is not None)
+    assert (told or "") in (why or "")
 
 
 def test_a_partition_is_due_with_a_files_worth_or_after_a_wait() -> None:

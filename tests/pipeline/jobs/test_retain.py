@@ -14,7 +14,7 @@ from kgw.client import GroupClient
 from kgw.client.admin import TOPIC
 from kgw.offsets.ranges import OffsetBounds
 from kgw.pipeline.archive.coverage import Coverage, PartitionCoverage
-from kgw.pipeline.archive.entry import DataFile, Hole
+from kgw.pipeline.archive.entry import REASONS, DataFile, Hole
 from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.archive.lives import Life
 from kgw.pipeline.archive.names import data_path
@@ -171,6 +171,19 @@ def test_a_group_keeps_what_it_has_not_read() -> None:
         LogCut(3, 3, 3, "group a has committed nothing"),
     ] == cuts
     assert [True, True, False, False] == [one.is_to_do for one in cuts]
+
+
+@pytest.mark.parametrize("reason", sorted(REASONS))
+def test_only_what_retention_removed_goes_from_the_topic(reason: str) -> None:
+    """What the archive never had, or cannot say of, stays in the log: it is all that there is."""
+    parts = (Hole(0, 0, 99, reason), data_file(100, 199))
+    coverage = Coverage(UUID(int=7), {0: PartitionCoverage(0, parts)})
+    ends = retained_from(coverage)
+    assert ({0: 100} if reason == "retention" else {}) == ends
+    cuts = cut_log(ends, {0: OffsetBounds(0, 500)}, {})
+    assert [(0, 100)] * (reason == "retention") == [
+        (one.partition, one.before_offset) for one in cuts if one.is_to_do
+    ]
 
 
 def archived(served: ServedTopics, root: Path, topic: str) -> Life:
