@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # Only whoever commits can meet it: in a log that is read, a path that is there twice covers the
 # same offsets twice.
 _NEVER_READ = {Problem.DUPLICATE_PATH}
+_PARTITION = 1
 _END = 10
 
 
@@ -33,7 +34,10 @@ def served() -> Iterator[ServedTopics]:
 
 
 class Said:
-    """A topic of ten records, what its server has said of it, and what is made of both."""
+    """A topic of ten records, what its server has said of it, and what is made of both.
+
+    They are in partition 1. Partition 0 and another topic, which come before it, stay as they are.
+    """
 
     def __init__(self, served: ServedTopics, topic: str, directory: Path) -> None:
         self.served = served
@@ -41,13 +45,25 @@ class Said:
         self.kgw = Commands(served.address)
         self.journal = directory / "journal"
         self.state = directory / "state"
-        data = "".join(f"{one}\n" for one in range(_END))
-        self.kgw.succeed("produce", topic, "-p", "0", "--ack-journal", str(self.journal), data=data)
+        self.earlier = f"earlier-than-{topic}"
+        served.create(topic, 2)
+        for name, partition, count in (
+            (topic, _PARTITION, _END),
+            (topic, 0, 3),
+            (self.earlier, 0, 2),
+        ):
+            self.store(name, partition, count, "--ack-journal", str(self.journal))
         assert [] == self.audited()
+
+    def store(self, topic: str, partition: int, count: int, *options: str) -> None:
+        """Store so many records."""
+        data = "".join(f"{one}\n" for one in range(count))
+        self.kgw.succeed("produce", topic, "-p", str(partition), *options, data=data)
 
     def audited(self) -> list[tuple[int, str]]:
         """Return what level 4 finds, by journal and state."""
-        more = ("-t", self.topic, "--journal", str(self.journal), "--state", str(self.state))
+        topics = ("-t", self.earlier, "-t", self.topic)
+        more = (*topics, "--journal", str(self.journal), "--state", str(self.state))
         return audited(self.kgw, 4, *more)
 
     @property
@@ -60,8 +76,8 @@ class Said:
         self.journal.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
     def acknowledge(self, **fields: object) -> None:
-        """Let the journal have one line more: as the last one, with other fields."""
-        self.tell(*self.lines, self.lines[-1] | fields)
+        """Let the journal have one line more: as that of the last record, with other fields."""
+        self.tell(*self.lines, self.lines[_END - 1] | fields)
 
     def alter(self, number: int, **fields: object) -> None:
         """Let one line of the journal say something else."""
@@ -83,8 +99,8 @@ class Said:
 
     def go_on(self) -> None:
         """Store more records, and remove the first ones."""
-        self.served.number(self.topic, {0: 5})
-        self.served.wire.call(self.served.admin.delete_records(self.topic, {0: 3}))
+        self.served.number(self.topic, {_PARTITION: 5})
+        self.served.wire.call(self.served.admin.delete_records(self.topic, {_PARTITION: 3}))
 
     def delete(self) -> None:
         """Delete the topic; whoever has its journal alone goes by that."""
@@ -93,9 +109,9 @@ class Said:
     def create_again(self) -> None:
         """Delete the topic, and store the same in another one of the name."""
         self.delete()
-        self.kgw.succeed(
-            "produce", self.topic, "-p", "0", data="".join(f"{one}\n" for one in range(_END))
-        )
+        self.served.create(self.topic, 2)
+        self.store(self.topic, _PARTITION, _END)
+        self.store(self.topic, 0, 3)
 
     def spoil(self) -> None:
         """Store a batch that is longer than it says, and acknowledge a record of it."""
@@ -108,7 +124,7 @@ class Said:
             last_offset_delta=0,
             record_count=1,
         )
-        self.served.wire.call(self.served.wire.client.produce(self.topic, 0, spoilt))
+        self.served.wire.call(self.served.wire.client.produce(self.topic, _PARTITION, spoilt))
         self.acknowledge(offset=_END)
 
 
@@ -142,21 +158,22 @@ LIVE_PLANTINGS: dict[str, Planting] = {
     ),
     "a batch that cannot be read": Planting(Said.spoil, (P.DAMAGED_RECORDS,)),
     "a partition that is not there": Planting(
-        lambda said: said.acknowledge(partition=1), (P.MISSING_PARTITION,)
+        lambda said: said.acknowledge(partition=2), (P.MISSING_PARTITION,)
     ),
-    "a partition that was seen": Planting(lambda said: said.see(1, 0, 0), (P.MISSING_PARTITION,)),
+    "a partition that was seen": Planting(lambda said: said.see(2, 0, 0), (P.MISSING_PARTITION,)),
+    # The journal names two partitions of it.
     "a topic that is no more, by its journal": Planting(
-        Said.delete, (P.MISSING_TOPIC,), has_state=False
+        Said.delete, (P.MISSING_TOPIC,) * 2, has_state=False
     ),
-    "a topic that is no more": Planting(Said.delete, (P.MISSING_TOPIC, P.MISSING_TOPIC)),
+    "a topic that is no more": Planting(Said.delete, (P.MISSING_TOPIC,) * 3),
     "another topic of the name, by the journal": Planting(
-        Said.create_again, (P.RECREATED_TOPIC,), has_state=False
+        Said.create_again, (P.RECREATED_TOPIC,) * 2, has_state=False
     ),
-    "another topic of the name": Planting(
-        Said.create_again, (P.RECREATED_TOPIC, P.RECREATED_TOPIC)
+    "another topic of the name": Planting(Said.create_again, (P.RECREATED_TOPIC,) * 3),
+    "an end one lower": Planting(
+        lambda said: said.see(_PARTITION, 0, _END + 1), (P.END_WENT_BACK,)
     ),
-    "an end one lower": Planting(lambda said: said.see(0, 0, _END + 1), (P.END_WENT_BACK,)),
-    "a start one lower": Planting(lambda said: said.see(0, 1, _END), (P.START_WENT_BACK,)),
+    "a start one lower": Planting(lambda said: said.see(_PARTITION, 1, _END), (P.START_WENT_BACK,)),
 }
 
 

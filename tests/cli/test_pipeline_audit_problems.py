@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cli.conftest import Commands
-from tests.pipeline.planted_damage import (
-    GAPS,
-    PLANTINGS,
-    TOPIC_NAME,
-    Damage,
-    make_archive,
-    make_gaps,
-)
+from tests.pipeline.planted_damage import PLANTINGS, Damage, make_archive, make_gaps
 from tests.pipeline.serving import ServedTopics
 
 if TYPE_CHECKING:
@@ -36,9 +29,15 @@ def served() -> Iterator[ServedTopics]:
 def whole(served: ServedTopics, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, UUID]:
     """An archive without a fault, of which each test takes a copy, and the id of its topic."""
     root = tmp_path_factory.mktemp("archive")
-    topic_id = make_archive(served, root)
+    return root, make_archive(served, root)
+
+
+@pytest.fixture(scope="module")
+def with_gaps(served: ServedTopics, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An archive of a topic that has nothing at some offsets."""
+    root = tmp_path_factory.mktemp("gaps")
     make_gaps(served, root)
-    return root, topic_id
+    return root
 
 
 def audited(kgw: Commands, level: int, *arguments: str) -> list[tuple[int, str]]:
@@ -51,22 +50,21 @@ def audited(kgw: Commands, level: int, *arguments: str) -> list[tuple[int, str]]
 
 @pytest.mark.parametrize("name", PLANTINGS)
 def test_each_damage_of_an_archive_is_named(
-    served: ServedTopics, whole: tuple[Path, UUID], tmp_path: Path, name: str
+    served: ServedTopics, whole: tuple[Path, UUID], with_gaps: Path, tmp_path: Path, name: str
 ) -> None:
     """By the level that it belongs to, and by no level that reads less."""
     planting = PLANTINGS[name]
     root = tmp_path / "archive"
-    shutil.copytree(whole[0], root)
+    shutil.copytree(with_gaps if planting.is_of_gaps else whole[0], root)
     planting.plant(Damage(root, whole[1]))
     kgw = Commands(served.address)
-    asked = ("--archive", str(root), "-t", planting.topic)
     for level in range(planting.level + 1):
         expected = [one for one in planting.expected if one[0] <= level]
-        assert expected == audited(kgw, level, *asked)
+        assert expected == audited(kgw, level, "--archive", str(root))
 
 
 def test_an_archive_without_damage_is_whole(
-    served: ServedTopics, whole: tuple[Path, UUID], tmp_path: Path
+    served: ServedTopics, whole: tuple[Path, UUID], with_gaps: Path, tmp_path: Path
 ) -> None:
     """By every level, with a table and without; a gap that is allowed is none."""
     root = tmp_path / "archive"
@@ -77,5 +75,5 @@ def test_an_archive_without_damage_is_whole(
         if has_table:
             damage.publish()
         for level in range(4):
-            assert [] == audited(kgw, level, "--archive", str(root), "-t", TOPIC_NAME)
-    assert [] == audited(kgw, 3, "--archive", str(root), "-t", GAPS, "--allow-gaps")
+            assert [] == audited(kgw, level, "--archive", str(root))
+    assert [] == audited(kgw, 3, "--archive", str(with_gaps), "--allow-gaps")

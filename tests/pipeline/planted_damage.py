@@ -1,8 +1,10 @@
 """Every damage that levels 0 to 3 of an audit name, each planted alone in an archive that is whole.
 
-The archive is one of a topic on a server. Version 1 of its log says where partition 0 begins.
-Version 2 has a file of offsets 0 to 9, and version 3 one of 10 to 19, of which 10 and 11 are an
-aborted record and its marker. Version 4 has 20 and 21, the same without a file.
+The archive is one of a topic on a server. Version 1 of its log says where its partitions begin, and
+version 2 has all of partition 0. Version 3 has a file of offsets 0 to 9 of partition 1, where the
+damage is planted, and version 4 one of 10 to 19, of which 10 and 11 are an aborted record and its
+marker. Version 5 has 20 and 21, the same without a file. Another topic, and another life of this
+one, which come before it, stay whole.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from kgw.pipeline.archive.units import FOOTER_KEY, checksum_of
 from kgw.pipeline.arrow.encode import encode_at_offsets
 from kgw.pipeline.jobs.archive import ArchiveJob, ArchiveOptions
 from tests.pipeline.archive.test_units import row
+from tests.pipeline.jobs.lives import append
 from tests.pipeline.jobs.runners import Backwards
 
 if TYPE_CHECKING:
@@ -42,8 +45,10 @@ GAPS = "gaps"
 
 _OFFSET = SCHEMA.get_field_index("_offset")
 _VALUE = SCHEMA.get_field_index("_value")
-_STAGES = 3
+_STAGES = 4
 """The versions that the archive job makes after the first one."""
+_EARLIER = "early"
+_EARLIER_ID = UUID(int=7)
 
 
 class Damage:
@@ -129,8 +134,8 @@ class Planting(NamedTuple):
     level: int
     plant: Callable[[Damage], object]
     found: tuple[Problem | tuple[int, Problem], ...]
-    topic: str = TOPIC_NAME
-    """Whose archive it is planted in."""
+    is_of_gaps: bool = False
+    """Whether it is planted in the archive of the topic that has gaps."""
 
     @property
     def expected(self) -> list[tuple[int, Problem]]:
@@ -188,12 +193,12 @@ def added_row(offset: int) -> Callable[[pa.Table], pa.Table]:
 
 # --- the table -----------------------------------------------------------------------------------
 
-HOLE_IN_PLACE = {"type": "hole", "partition": 0, "first": 10, "last": 19}
+HOLE_IN_PLACE = {"type": "hole", "partition": 1, "first": 10, "last": 19}
 P = Problem
 
 
 def _replace_piece(reason: str) -> Callable[[Damage], object]:
-    return lambda one: one.edit(3, added=[HOLE_IN_PLACE | {"reason": reason}])
+    return lambda one: one.edit(4, added=[HOLE_IN_PLACE | {"reason": reason}])
 
 
 def _foreign_table(one: Damage) -> None:
@@ -202,7 +207,7 @@ def _foreign_table(one: Damage) -> None:
 
 
 def _write_twice(one: Damage) -> None:
-    one.edit(3, added=[one.added(3)] * 2)
+    one.edit(4, added=[one.added(4)] * 2)
 
 
 def _lose_log(one: Damage) -> None:
@@ -212,7 +217,7 @@ def _lose_log(one: Damage) -> None:
 
 def _lose_newest(one: Damage) -> None:
     one.publish()
-    one.version(4).unlink()
+    one.version(5).unlink()
 
 
 def _delete_row(one: Damage) -> None:
@@ -226,104 +231,104 @@ def _damage_table(one: Damage) -> None:
 
 
 def _spoil_offsets(one: Damage) -> None:
-    one.spoil(3, _OFFSET, 8)
-    one.commit_as_it_is(3)
+    one.spoil(4, _OFFSET, 8)
+    one.commit_as_it_is(4)
 
 
 PLANTINGS: dict[str, Planting] = {
     # Level 0: the log.
     "a version of another topic": Planting(
-        0, lambda one: one.edit(4, topic_id=str(UUID(int=8))), (P.FOREIGN_TOPIC_ID,)
+        0, lambda one: one.edit(5, topic_id=str(UUID(int=8))), (P.FOREIGN_TOPIC_ID,)
     ),
     "a partition that begins twice": Planting(
-        0, lambda one: one.edit(4, starts={"0": 20}), (P.WRONG_START,)
+        0, lambda one: one.edit(5, starts={"1": 20}), (P.WRONG_START,)
     ),
     "a partition that never began": Planting(
-        0, lambda one: one.edit(4, piece={"partition": 1}), (P.WRONG_START,)
+        0, lambda one: one.edit(5, piece={"partition": 2}), (P.WRONG_START,)
     ),
     "offsets that are covered twice": Planting(
-        0, lambda one: one.edit(4, piece={"first": 19}), (P.OVERLAP,)
+        0, lambda one: one.edit(5, piece={"first": 19}), (P.OVERLAP,)
     ),
     "offsets that are not covered": Planting(
-        0, lambda one: one.edit(4, piece={"first": 21}), (P.HOLE,)
+        0, lambda one: one.edit(5, piece={"first": 21}), (P.HOLE,)
     ),
     "a replacement of what is not there": Planting(
-        0, lambda one: one.edit(4, removed=[HOLE_IN_PLACE | {"reason": "lost"}]), (P.UNKNOWN_PIECE,)
+        0, lambda one: one.edit(5, removed=[HOLE_IN_PLACE | {"reason": "lost"}]), (P.UNKNOWN_PIECE,)
     ),
     "a record more than there are offsets": Planting(
-        0, lambda one: one.edit(3, piece={"rows": 9}), (P.WRONG_COUNT,)
+        0, lambda one: one.edit(4, piece={"rows": 9}), (P.WRONG_COUNT,)
     ),
     "a record less than there are offsets": Planting(
-        0, lambda one: one.edit(3, piece={"rows": 7}), (P.WRONG_COUNT,)
+        0, lambda one: one.edit(4, piece={"rows": 7}), (P.WRONG_COUNT,)
     ),
     # A path says its offsets, so that the same path is the same offsets.
     "a file that is added twice": Planting(0, _write_twice, (P.OVERLAP,)),
     "a version that is no JSON": Planting(
-        0, lambda one: one.version(3).write_text("{"), (P.DAMAGED_LOG,)
+        0, lambda one: one.version(4).write_text("{"), (P.DAMAGED_LOG,)
     ),
-    "a version of a later format": Planting(0, lambda one: one.edit(3, format=2), (P.DAMAGED_LOG,)),
+    "a version of a later format": Planting(0, lambda one: one.edit(4, format=2), (P.DAMAGED_LOG,)),
     "a path of other offsets": Planting(
-        0, lambda one: one.edit(3, piece={"first": 11}), (P.DAMAGED_LOG,)
+        0, lambda one: one.edit(4, piece={"first": 11}), (P.DAMAGED_LOG,)
     ),
     "an unknown reason of a hole": Planting(
-        0, lambda one: one.edit(4, piece={"reason": "no reason"}), (P.DAMAGED_LOG,)
+        0, lambda one: one.edit(5, piece={"reason": "no reason"}), (P.DAMAGED_LOG,)
     ),
-    "a version that is missing": Planting(0, lambda one: one.version(3).unlink(), (P.DAMAGED_LOG,)),
-    "the first version missing": Planting(0, lambda one: one.version(1).unlink(), (P.DAMAGED_LOG,)),
+    "a version that is missing": Planting(0, lambda one: one.version(4).unlink(), (P.DAMAGED_LOG,)),
+    "the first version missing": Planting(0, lambda one: one.version(2).unlink(), (P.DAMAGED_LOG,)),
     "a log that was lost": Planting(0, _lose_log, (P.DAMAGED_LOG,)),
     # Level 1: footers and tables.
-    "a file that is missing": Planting(1, lambda one: one.file(3).unlink(), (P.MISSING_FILE,)),
+    "a file that is missing": Planting(1, lambda one: one.file(4).unlink(), (P.MISSING_FILE,)),
     "a file that was cut": Planting(
         1,
-        lambda one: one.file(3).write_bytes(one.file(3).read_bytes()[:-1]),
+        lambda one: one.file(4).write_bytes(one.file(4).read_bytes()[:-1]),
         (P.TRUNCATED_FILE,),
     ),
     "a file of no bytes": Planting(
-        1, lambda one: one.file(3).write_bytes(b""), (P.TRUNCATED_FILE,)
+        1, lambda one: one.file(4).write_bytes(b""), (P.TRUNCATED_FILE,)
     ),
     "a file with more behind it": Planting(
         1,
-        lambda one: one.file(3).write_bytes(one.file(3).read_bytes() + b"x"),
+        lambda one: one.file(4).write_bytes(one.file(4).read_bytes() + b"x"),
         (P.FILE_TOO_LONG,),
     ),
     "a footer that cannot be read": Planting(
         1,
-        lambda one: one.file(3).write_bytes(one.file(3).read_bytes()[:-8] + b"\xff" * 8),
+        lambda one: one.file(4).write_bytes(one.file(4).read_bytes()[:-8] + b"\xff" * 8),
         (P.DAMAGED_FILE,),
     ),
     "a file without some columns": Planting(
         1,
-        lambda one: one.rewrite(3, lambda table: table.drop_columns("_headers")),
+        lambda one: one.rewrite(4, lambda table: table.drop_columns("_headers")),
         (P.WRONG_COLUMNS,),
     ),
     "a file of another topic": Planting(
         1,
-        lambda one: one.rewrite(3, rows([*range(8)]), footer={"topic_id": str(UUID(int=8))}),
+        lambda one: one.rewrite(4, rows([*range(8)]), footer={"topic_id": str(UUID(int=8))}),
         (P.FOREIGN_TOPIC_ID,),
     ),
     "a file of another partition": Planting(
         1,
-        lambda one: one.rewrite(3, rows([*range(8)]), footer={"partition": 1}),
+        lambda one: one.rewrite(4, rows([*range(8)]), footer={"partition": 0}),
         (P.WRONG_RANGE,),
     ),
     "a file of other offsets": Planting(
-        1, lambda one: one.rewrite(3, rows([*range(8)]), footer={"first": 9}), (P.WRONG_RANGE,)
+        1, lambda one: one.rewrite(4, rows([*range(8)]), footer={"first": 9}), (P.WRONG_RANGE,)
     ),
     "a record outside of its file": Planting(
-        1, lambda one: one.rewrite(3, put(7, _offset=20)), (P.WRONG_RANGE,)
+        1, lambda one: one.rewrite(4, put(7, _offset=20)), (P.WRONG_RANGE,)
     ),
     "a record of another partition": Planting(
-        1, lambda one: one.rewrite(3, put(7, _partition=1)), (P.WRONG_RANGE,)
+        1, lambda one: one.rewrite(4, put(7, _partition=0)), (P.WRONG_RANGE,)
     ),
     # Retention by age goes by it.
     "a file that seems to be older": Planting(
-        1, lambda one: one.edit(3, piece={"max_ts_ns": 0}), (P.WRONG_TIMES,)
+        1, lambda one: one.edit(4, piece={"max_ts_ns": 0}), (P.WRONG_TIMES,)
     ),
     "a file whose times seem unknown": Planting(
-        1, lambda one: one.edit(3, piece={"min_ts_ns": None}), (P.WRONG_TIMES,)
+        1, lambda one: one.edit(4, piece={"min_ts_ns": None}), (P.WRONG_TIMES,)
     ),
     "a file with fewer records": Planting(
-        1, lambda one: one.rewrite(3, without(15)), (P.WRONG_ROWS,)
+        1, lambda one: one.rewrite(4, without(15)), (P.WRONG_ROWS,)
     ),
     "a table that is behind": Planting(
         1, lambda one: register(one.life.generation, TableSettings("delta")), (P.TABLE_BEHIND,)
@@ -334,73 +339,73 @@ PLANTINGS: dict[str, Planting] = {
     "a table that cannot be read": Planting(1, _damage_table, (P.DAMAGED_TABLE,)),
     # Level 2: every byte, and each offset.
     "a value whose bytes were altered": Planting(
-        2, lambda one: one.spoil(3, _VALUE, 1), (P.ALTERED_FILE,)
+        2, lambda one: one.spoil(4, _VALUE, 1), (P.ALTERED_FILE,)
     ),
     "another checksum": Planting(
-        2, lambda one: one.edit(3, piece={"checksum": "sha256:0"}), (P.ALTERED_FILE,)
+        2, lambda one: one.edit(4, piece={"checksum": "sha256:0"}), (P.ALTERED_FILE,)
     ),
     "offsets that cannot be read": Planting(2, _spoil_offsets, (P.DAMAGED_FILE,)),
     "records in another order": Planting(
-        2, lambda one: one.rewrite(3, rows([1, 0, *range(2, 8)])), (P.ORDER,)
+        2, lambda one: one.rewrite(4, rows([1, 0, *range(2, 8)])), (P.ORDER,)
     ),
     # As many rows as before, so that another record is missing.
     "a record that is there twice": Planting(
-        2, lambda one: one.rewrite(3, rows([0, 1, 2, 2, 4, 5, 6, 7])), (P.DUPLICATE, P.GAP)
+        2, lambda one: one.rewrite(4, rows([0, 1, 2, 2, 4, 5, 6, 7])), (P.DUPLICATE, P.GAP)
     ),
     "a record at an offset without one": Planting(
-        2, lambda one: one.rewrite(3, put(0, _offset=11)), (P.UNDECLARED_RECORD, P.GAP)
+        2, lambda one: one.rewrite(4, put(0, _offset=11)), (P.UNDECLARED_RECORD, P.GAP)
     ),
     "a record that is missing": Planting(
-        2, lambda one: one.rewrite(3, without(15)), ((1, P.WRONG_ROWS), P.GAP)
+        2, lambda one: one.rewrite(4, without(15)), ((1, P.WRONG_ROWS), P.GAP)
     ),
     "a record of an offset outside": Planting(
         2,
-        lambda one: one.rewrite(3, put(7, _offset=20)),
+        lambda one: one.rewrite(4, put(7, _offset=20)),
         ((1, P.WRONG_RANGE), P.WRONG_RANGE, P.GAP),
     ),
     # Level 3: what is like this was committed like this, and only the topic knows better.
     "a record that the archive leaves out": Planting(
-        3, lambda one: one.rewrite(3, without(15), rows=7, holes=1), (P.LOST_RECORD,)
+        3, lambda one: one.rewrite(4, without(15), rows=7, holes=1), (P.LOST_RECORD,)
     ),
     "the first record left out": Planting(
-        3, lambda one: one.rewrite(2, without(0), rows=9, holes=1), (P.LOST_RECORD,)
+        3, lambda one: one.rewrite(3, without(0), rows=9, holes=1), (P.LOST_RECORD,)
     ),
     "the last record left out": Planting(
-        3, lambda one: one.rewrite(3, without(19), rows=7, holes=1), (P.LOST_RECORD,)
+        3, lambda one: one.rewrite(4, without(19), rows=7, holes=1), (P.LOST_RECORD,)
     ),
     "records declared to be none": Planting(3, _replace_piece("control"), (P.LOST_RECORD,)),
     "records declared to be compacted": Planting(3, _replace_piece("compaction"), (P.LOST_RECORD,)),
     "a record that the topic has not": Planting(
         3,
-        lambda one: one.rewrite(3, added_row(11), rows=9, control_ranges=[[10, 10]]),
+        lambda one: one.rewrite(4, added_row(11), rows=9, control_ranges=[[10, 10]]),
         (P.FOREIGN_RECORD,),
     ),
     "another value": Planting(
-        3, lambda one: one.rewrite(3, put(3, _value=b"x")), (P.ALTERED_RECORD,)
+        3, lambda one: one.rewrite(4, put(3, _value=b"x")), (P.ALTERED_RECORD,)
     ),
-    "no value": Planting(3, lambda one: one.rewrite(3, put(3, _value=None)), (P.ALTERED_RECORD,)),
-    "another key": Planting(3, lambda one: one.rewrite(3, put(3, _key=b"x")), (P.ALTERED_RECORD,)),
+    "no value": Planting(3, lambda one: one.rewrite(4, put(3, _value=None)), (P.ALTERED_RECORD,)),
+    "another key": Planting(3, lambda one: one.rewrite(4, put(3, _key=b"x")), (P.ALTERED_RECORD,)),
     "another time": Planting(
-        3, lambda one: one.rewrite(3, put(3, _ts_ns=1_012_000_000)), (P.ALTERED_RECORD,)
+        3, lambda one: one.rewrite(4, put(3, _ts_ns=1_012_000_000)), (P.ALTERED_RECORD,)
     ),
     "a time of the server": Planting(
-        3, lambda one: one.rewrite(3, put(3, _ts_type=1)), (P.ALTERED_RECORD,)
+        3, lambda one: one.rewrite(4, put(3, _ts_type=1)), (P.ALTERED_RECORD,)
     ),
     "another leader epoch": Planting(
-        3, lambda one: one.rewrite(3, put(3, _epoch=7)), (P.ALTERED_RECORD,)
+        3, lambda one: one.rewrite(4, put(3, _epoch=7)), (P.ALTERED_RECORD,)
     ),
     "another header": Planting(
         3,
-        lambda one: one.rewrite(3, put(3, _headers=[{"key": "h", "value": b"x"}])),
+        lambda one: one.rewrite(4, put(3, _headers=[{"key": "h", "value": b"x"}])),
         (P.ALTERED_RECORD,),
     ),
     "two records in each other's place": Planting(
         3,
-        lambda one: one.rewrite(3, exchanged(3, 4, "_key", "_value", "_ts_ns", "_headers")),
+        lambda one: one.rewrite(4, exchanged(3, 4, "_key", "_value", "_ts_ns", "_headers")),
         (P.ALTERED_RECORD,),
     ),
     "offsets that the topic has nothing of": Planting(
-        3, lambda _: None, (P.GAP_IN_THE_TOPIC,), topic=GAPS
+        3, lambda _: None, (P.GAP_IN_THE_TOPIC,), is_of_gaps=True
     ),
 }
 
@@ -410,20 +415,26 @@ PLANTINGS: dict[str, Planting] = {
 
 def make_archive(served: ServedTopics, root: Path) -> UUID:
     """Make the topic and its archive, and return the topic's id."""
-    served.create(TOPIC_NAME)
+    served.create(_EARLIER)
+    served.number(_EARLIER, {0: 3})
+    archive(served, root, _EARLIER)
+    append(Life(root, TOPIC_NAME, _EARLIER_ID), [row(0)], 1)
+    served.create(TOPIC_NAME, 2)
     for stage in range(_STAGES):
-        if stage > 0:
+        if stage > 1:
             _abort(served)
-        if stage < _STAGES - 1:
-            count = 10 if stage == 0 else 8
-            served.number(TOPIC_NAME, {0: count}, first=10 * stage, record=_record)
-        _archive(served, root, TOPIC_NAME)
+        partition, count = ((0, 3), (1, 10), (1, 8), (1, 0))[stage]
+        if count:
+            first = 10 * stage
+            served.number(TOPIC_NAME, {partition: count}, first=first, record=_record)
+        archive(served, root, TOPIC_NAME)
     described = served.wire.find_topic(TOPIC_NAME)
     assert described is not None
     topic_id = UUID(bytes=bytes(described.topic_id))
+    assert _EARLIER_ID < topic_id
     snapshot = CommitLog(Life(root, TOPIC_NAME, topic_id).generation, topic_id).read()
-    shapes = [(one.first, one.last) for one in snapshot.coverage.partitions[0].pieces]
-    assert (4, [(0, 9), (10, 19), (20, 21)]) == (snapshot.version, shapes)
+    shapes = [(one.first, one.last) for one in snapshot.coverage.partitions[1].pieces]
+    assert (5, [(0, 9), (10, 19), (20, 21)]) == (snapshot.version, shapes)
     return topic_id
 
 
@@ -441,10 +452,11 @@ def make_gaps(served: ServedTopics, root: Path) -> None:
 
     for one in encode_at_offsets(batch, 0, 9, max_batch_bytes=1 << 20):
         served.wire.call(store(one.data))
-    _archive(served, root, GAPS)
+    archive(served, root, GAPS)
 
 
-def _archive(served: ServedTopics, root: Path, topic: str) -> None:
+def archive(served: ServedTopics, root: Path, topic: str) -> None:
+    """Archive what a topic has."""
     options = ArchiveOptions(allow_gaps=True)
     ArchiveJob(served.wire, served.address, root, Backwards(), options, now_ms=lambda: 0).run_once(
         topic
@@ -464,7 +476,7 @@ def _abort(served: ServedTopics) -> None:
         transactions = TransactionalClient(client)
         transaction = await transactions.begin("aborting", timeout_ms=60_000)
         async with Producer(client, transaction=transaction) as producer:
-            await (await producer.send(TOPIC_NAME, 0, [NewRecord(None, b"aborted", 0)]))
+            await (await producer.send(TOPIC_NAME, 1, [NewRecord(None, b"aborted", 0)]))
         await transactions.end(transaction, is_commit=False)
 
     served.wire.call(produce())
