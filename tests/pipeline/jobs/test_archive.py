@@ -34,7 +34,13 @@ from kgw.pipeline.arrow.encode import encode_at_offsets
 from kgw.pipeline.errors import PipelineError
 from kgw.pipeline.jobs.archive import ArchiveJob, ArchiveOptions
 from kgw.pipeline.jobs.archive_plan import Due, Plan, find_truncation, plan
-from kgw.pipeline.jobs.archive_unit import UnitSettings, archive_range, split_at_gaps
+from kgw.pipeline.jobs.archive_unit import (
+    Refused,
+    UnitSettings,
+    archive_range,
+    attempt_range,
+    split_at_gaps,
+)
 from kgw.pipeline.jobs.holding import find_stranger, hold
 from kgw.pipeline.ranges import OffsetRange
 from kgw.pipeline.wire import Reading
@@ -664,6 +670,27 @@ def test_a_topic_that_is_not_there_is_named(served: ServedTopics, tmp_path: Path
     with pytest.raises(ArchiveError, match="there is no topic missing"):
         job(served, tmp_path).run_once("missing")
     assert [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_what_is_behind_the_end_of_a_log_is_not_declared_lost(
+    served: ServedTopics, tmp_path: Path
+) -> None:
+    """Also where loss is accepted: records that are written there later are to be archived."""
+    served.create("shorter")
+    served.number("shorter", {0: 10})
+    described = served.wire.find_topic("shorter")
+    assert described is not None
+    topic_id = UUID(bytes=bytes(described.topic_id))
+    reading = Reading(read_committed=True)
+    settings = UnitSettings(served.address, tmp_path, topic_id, reading, Sizes(), accept_loss=True)
+    # As if the log had gone to 20 when the range was planned.
+    wanted = OffsetRange("shorter", 0, 0, 20, described.topic_id)
+    refused = attempt_range(settings, wanted)
+    assert isinstance(refused, Refused)
+    assert 10 == refused.offset
+    assert "offsets 10 to 19 cannot be read: the partition ends at 10 now" in refused.why
+    assert [] == list(tmp_path.rglob("*.parquet"))
 
 
 def test_an_archive_that_tasks_do_not_share_is_refused(

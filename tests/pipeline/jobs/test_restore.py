@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -267,6 +268,26 @@ def test_a_file_that_was_altered_is_refused(served: ServedTopics, tmp_path: Path
         with pytest.raises(ArchiveError, match=rf"{path.name} was altered after its commit"):
             write(0)
     assert 0 == served.wire.bounds("altered-again", [0])[0].latest
+
+
+def test_records_at_other_offsets_end_the_job(
+    served: ServedTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a topic that was created again meanwhile, and that others write to."""
+    asked = archived(served, tmp_path, "elsewhere")
+    real_produce = AsyncClient.start_produce
+    is_first = True
+
+    async def start_produce(self: AsyncClient, *arguments: Any, **named: Any) -> Any:
+        nonlocal is_first
+        if is_first:
+            is_first = False
+            await asyncio.to_thread(produce_once, served, "elsewhere-again", 0)
+        return await real_produce(self, *arguments, **named)
+
+    monkeypatch.setattr(AsyncClient, "start_produce", start_produce)
+    with pytest.raises(ArchiveError, match="offset 0 was stored at 1; the topic was created again"):
+        restore_partition(asked, 0)
 
 
 def test_an_abandoned_topic_is_open(served: ServedTopics, tmp_path: Path) -> None:
