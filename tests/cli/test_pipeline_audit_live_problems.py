@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from kgw.cli.pipeline_audit_live import COUNTS
+from kgw.client import NewRecord, Producer, TransactionalClient
 from kgw.pipeline.archive.findings import Problem
 from kgw.records.batch import read_batch
 from kgw.records.builder import BatchBuilder, encode_batch
@@ -66,6 +68,13 @@ class Said:
         more = (*topics, "--journal", str(self.journal), "--state", str(self.state))
         return audited(self.kgw, 4, *more)
 
+    def rows(self) -> list[dict[str, Any]]:
+        """Return what became of the acknowledged records, by partition."""
+        more = ("--journal", str(self.journal), "--json")
+        told = json.loads(self.kgw.run("pipeline", "audit", "--level", "4", *more).stdout)
+        rows: list[dict[str, Any]] = told["acknowledged"]
+        return rows
+
     @property
     def lines(self) -> list[dict[str, Any]]:
         """What the journal says."""
@@ -101,6 +110,22 @@ class Said:
         """Store more records, and remove the first ones."""
         self.served.number(self.topic, {_PARTITION: 5})
         self.served.wire.call(self.served.admin.delete_records(self.topic, {_PARTITION: 3}))
+
+    def begin_with_marker(self) -> None:
+        """Abort a transaction, remove all that is before its marker, and acknowledge that."""
+        transactions = TransactionalClient(self.served.wire.client)
+
+        async def produce() -> None:
+            transaction = await transactions.begin(self.topic, timeout_ms=60_000)
+            async with Producer(self.served.wire.client, transaction=transaction) as producer:
+                record = NewRecord(None, b"aborted", 0)
+                await (await producer.send(self.topic, _PARTITION, [record]))
+            await transactions.end(transaction, is_commit=False)
+
+        self.served.wire.call(produce())
+        before = {_PARTITION: _END + 1}
+        self.served.wire.call(self.served.admin.delete_records(self.topic, before))
+        self.acknowledge(offset=_END + 1)
 
     def delete(self) -> None:
         """Delete the topic; whoever has its journal alone goes by that."""
@@ -142,6 +167,9 @@ LIVE_PLANTINGS: dict[str, Planting] = {
     "nothing": Planting(lambda _: None, ()),
     "records that come, and those that were removed": Planting(Said.go_on, ()),
     "a record past the end": Planting(lambda said: said.acknowledge(offset=_END), (P.LOST_RECORD,)),
+    "a record where the log begins with a marker": Planting(
+        Said.begin_with_marker, (P.LOST_RECORD,)
+    ),
     "another content": Planting(lambda said: said.alter(3, crc=1), (P.ALTERED_RECORD,)),
     "two records in each other's place": Planting(
         lambda said: said.exchange(3, 4), (P.ALTERED_RECORD,)
@@ -181,13 +209,19 @@ LIVE_PLANTINGS: dict[str, Planting] = {
 def test_each_thing_that_a_server_has_said_is_looked_for(
     served: ServedTopics, tmp_path: Path, name: str
 ) -> None:
-    """What is not as it was said is named, and what may come and go is not."""
+    """What is not as it was said is named, and what may come and go is not.
+
+    Whatever is found, each acknowledged record is counted as one thing.
+    """
     planting = LIVE_PLANTINGS[name]
     said = Said(served, f"topic-{[*LIVE_PLANTINGS].index(name)}", tmp_path)
     if not planting.has_state:
         said.state.unlink()
     planting.plant(said)
     assert [(4, one) for one in planting.found] == said.audited()
+    for row in said.rows():
+        counts = [row[name] for name in COUNTS]
+        assert (counts[0], True) == (sum(counts[1:]), counts[0] > 0)
 
 
 def test_everything_that_an_audit_can_name_is_planted() -> None:

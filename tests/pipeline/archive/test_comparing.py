@@ -159,3 +159,21 @@ def test_what_the_topic_has_where_the_archive_has_no_file_is_lost(
         one.text.removeprefix("topic t partition 0: ").partition(", and no later")[0]
         for one in found
     ]
+
+
+@pytest.mark.parametrize(("kind", "lost"), [("append", [0]), ("merged", [0]), ("compacted", [])])
+def test_only_a_compacted_file_may_lack_a_record_for_a_later_one(
+    tmp_path: Path, kind: str, lost: list[int]
+) -> None:
+    """Others have lost it, though a later record has the same key."""
+    stored = [row(0, value=b"a"), row(1, value=b"b")]
+    pieces = write_unit(
+        tmp_path, Unit(TOPIC_ID, 0, 0, 2), [part(stored[1:], 2, [], [(0, 1)])], kind=kind
+    )
+    covered = PartitionCoverage(0, pieces)
+
+    def read_log(first: int, end: int) -> Iterator[Decoded]:
+        yield part([one for one in stored if first <= one["offset"] < end], end)
+
+    found = compare(tmp_path, "t", 0, covered, Standing(0, 2, may_have_gaps=True), read_log)
+    assert [f"topic t partition 0: {shown(lost)}"] * bool(lost) == [one.text for one in found]
