@@ -10,6 +10,7 @@ import pytest
 
 from kgw.client import NewRecord, Producer, TransactionalClient
 from kgw.client.ack_journal import AckJournal
+from kgw.pipeline.errors import TopicChangedError
 from kgw.pipeline.live.audit import LiveAudit, check_acknowledged, look
 from kgw.pipeline.live.ends import Ends
 from kgw.pipeline.live.journal import Journal, JournaledRecords, Life
@@ -207,6 +208,22 @@ def test_records_behind_an_end_that_moves_back_meanwhile_are_lost(
     )
     assert ("lost record", "topic shrinking partition 0: offsets 5, 6, 7") == (lost.name, lost.text)
     assert (5, 2, [5, 6, 7]) == (checked.acknowledged, checked.confirmed, checked.absent)
+
+
+def test_records_of_another_topic_confirm_nothing(served: ServedTopics, tmp_path: Path) -> None:
+    """It was created under the name after the topic was looked at, with the same records."""
+    served.create("replaced")
+    served.number("replaced", {0: 5})
+    now = look(served.wire, ["replaced"])
+    served.wire.call(served.admin.delete_topic("replaced"))
+    served.create("replaced")
+    served.number("replaced", {0: 5})
+    journal = tmp_path / "journal"
+    journal.write_text('{"topic": "replaced", "partition": 0, "offset": 3}\n')
+    journaled = JournaledRecords()
+    Journal(journal).read_new(journaled)
+    with pytest.raises(TopicChangedError, match="replaced"):
+        list(check_acknowledged(served.wire, Life("replaced", None), journaled, now))
 
 
 def test_wrong_usage(served: ServedTopics, tmp_path: Path) -> None:

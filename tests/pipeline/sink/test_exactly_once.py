@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -112,6 +113,25 @@ def sink(served: ServedTopics, request: pytest.FixtureRequest) -> Sink:
     topic = request.node.name
     served.create(topic, 2)
     return Sink(served, topic)
+
+
+def test_a_driver_that_slept_before_it_decided_takes_what_another_has_decided(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks for the decision when no other driver can decide any more, and adds none."""
+    late, early = sink.write(5, 1), sink.write(5, 2, attempt=1)
+    real_begin = TransactionalClient.begin
+
+    async def begin(
+        self: TransactionalClient, transactional_id: str, *, timeout_ms: int
+    ) -> TransactionalProducer:
+        monkeypatch.undo()
+        await asyncio.to_thread(sink.commit, 5, early)
+        return await real_begin(self, transactional_id, timeout_ms=timeout_ms)
+
+    monkeypatch.setattr(TransactionalClient, "begin", begin)
+    sink.commit(5, late)
+    assert ([2], []) == (sink.committed(), sink.open_transactions())
 
 
 def test_transactions_of_other_programs_stay_open(served: ServedTopics, sink: Sink) -> None:
