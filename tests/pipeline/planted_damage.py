@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +23,7 @@ from kgw.client import NewRecord, Producer, TransactionalClient
 from kgw.client.admin import TOPIC
 from kgw.pipeline.archive.columns import SCHEMA
 from kgw.pipeline.archive.commit_log import CommitLog
+from kgw.pipeline.archive.entry import Entry, Hole
 from kgw.pipeline.archive.findings import Problem
 from kgw.pipeline.archive.lives import Life
 from kgw.pipeline.archive.tables import TableSettings, publish, register
@@ -45,6 +46,7 @@ GAPS = "gaps"
 
 _OFFSET = SCHEMA.get_field_index("_offset")
 _VALUE = SCHEMA.get_field_index("_value")
+_PARTITION = 1
 _STAGES = 4
 """The versions that the archive job makes after the first one."""
 _EARLIER = "early"
@@ -118,6 +120,12 @@ class Damage:
         for at in range(end - count, end):
             data[at] ^= 0xFF
         path.write_bytes(data)
+
+    def go_on(self) -> None:
+        """Commit one offset more than the topic has, as if it had lost that since."""
+        last = self.added(5)["last"] + 1
+        added = (Hole(_PARTITION, last, last, "control"),)
+        self.life.log.commit(Entry(uuid4(), self.life.topic_id, added), planned_at=5)
 
     def publish(self) -> None:
         """Publish a Delta table of what is committed."""
@@ -404,6 +412,7 @@ PLANTINGS: dict[str, Planting] = {
         lambda one: one.rewrite(4, exchanged(3, 4, "_key", "_value", "_ts_ns", "_headers")),
         (P.ALTERED_RECORD,),
     ),
+    "a log that ends before its archive": Planting(3, Damage.go_on, (P.END_WENT_BACK,)),
     "offsets that the topic has nothing of": Planting(
         3, lambda _: None, (P.GAP_IN_THE_TOPIC,), is_of_gaps=True
     ),

@@ -69,8 +69,13 @@ def compare(
     record; in another one, offsets that have nothing are found. A compacted file may lack records
     for which a later one of their key stands, and tombstones. `tell` is told what could not be
     looked at. Raises ArchiveError, and what `read_log` raises.
+
+    A log that ends before the archive does has lost what was archived of it.
     """
     where = f"topic {topic} partition {partition}"
+    if standing.end_offset < coverage.next:
+        text = f"{where}: the archive goes to offset {coverage.next - 1}, and the log ends at "
+        yield Finding(LEVEL, Problem.END_WENT_BACK, f"{text}{standing.end_offset}")
     lost_keys = LostKeys()
     first_lost: int | None = None
     for piece in coverage.pieces:

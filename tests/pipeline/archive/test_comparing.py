@@ -177,3 +177,20 @@ def test_only_a_compacted_file_may_lack_a_record_for_a_later_one(
 
     found = compare(tmp_path, "t", 0, covered, Standing(0, 2, may_have_gaps=True), read_log)
     assert [f"topic t partition 0: {shown(lost)}"] * bool(lost) == [one.text for one in found]
+
+
+@pytest.mark.parametrize(("end_offset", "told"), [(1, "the log ends at 1"), (2, None), (9, None)])
+def test_a_log_that_ends_before_its_archive_has_lost_records(
+    tmp_path: Path, end_offset: int, told: str | None
+) -> None:
+    """Though all that both have is the same."""
+    stored = [row(0), row(1)]
+    pieces = write_unit(tmp_path, Unit(TOPIC_ID, 0, 0, 2), [part(stored, 2)])
+
+    def read_log(first: int, end: int) -> Iterator[Decoded]:
+        yield part(stored[first:end], end)
+
+    standing = Standing(0, end_offset, may_have_gaps=False)
+    found = list(compare(tmp_path, "t", 0, PartitionCoverage(0, pieces), standing, read_log))
+    assert ["end went back"] * (told is not None) == [one.name for one in found]
+    assert (told or "") in "".join(one.text for one in found)
