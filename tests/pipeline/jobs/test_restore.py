@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from kgw.cli.main import main
 from kgw.client import (
+    AdminClient,
     AsyncClient,
     ClientError,
     NewRecord,
@@ -302,6 +303,25 @@ def test_an_abandoned_topic_is_open(served: ServedTopics, tmp_path: Path) -> Non
     with pytest.raises(ServerRefusedError) as refused:
         restore_partition(asked._replace(target="other"), 1)
     assert ErrorCode.INVALID_RECORD == refused.value.code
+
+
+def test_what_others_write_as_soon_as_they_may_is_behind_the_hand_over(
+    served: ServedTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who goes on from the offset that is told leaves none of it out."""
+    asked = archived(served, tmp_path, "eager")
+    begin(served.wire, asked)
+    run(served.wire, asked, Backwards())
+    real_alter = AdminClient.alter_settings
+
+    async def alter_settings(self: AdminClient, *arguments: Any, **named: Any) -> None:
+        await real_alter(self, *arguments, **named)
+        await asyncio.to_thread(produce_once, served, "eager-again", 1)
+
+    monkeypatch.setattr(AdminClient, "alter_settings", alter_settings)
+    handed = hand_over(served.wire, asked, plan(served.wire, asked))
+    assert [HandOff(0, 3000), HandOff(1, 7)] == handed
+    assert 8 == served.wire.bounds("eager-again", [1])[1].latest
 
 
 def test_an_append_is_handed_over(served: ServedTopics, tmp_path: Path) -> None:
