@@ -152,6 +152,16 @@ def test_a_partition_that_is_not_archived_is_named(tmp_path: Path) -> None:
     assert 1 == life.log.read().version
 
 
+def test_only_partitions_that_are_named_lose_files(tmp_path: Path) -> None:
+    """By number, whatever the limits would let go in others."""
+    life = new_life(tmp_path)
+    for partition in range(3):
+        append(life, [row(0)], 1, partition=partition)
+    assert [1] == [one.partition for one in retain(life, [1], before_offset=1)]
+    kept = [[one["offset"] for one in read(life, partition)] for partition in range(3)]
+    assert [[0], [], [0]] == kept
+
+
 def test_a_partition_that_is_named_twice_goes_once(tmp_path: Path) -> None:
     """What would go is not counted twice."""
     life = new_life(tmp_path)
