@@ -189,6 +189,7 @@ def test_a_look_expects_what_the_one_before_has_seen(served: ServedTopics, tmp_p
     assert [] == auditing.look()
 
 
+@pytest.mark.slow
 def test_records_behind_an_end_that_moves_back_meanwhile_are_lost(
     served: ServedTopics, tmp_path: Path
 ) -> None:
