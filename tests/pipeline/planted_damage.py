@@ -335,6 +335,9 @@ PLANTINGS: dict[str, Planting] = {
     "a file whose times seem unknown": Planting(
         1, lambda one: one.edit(4, piece={"min_ts_ns": None}), (P.WRONG_TIMES,)
     ),
+    "a file with more records": Planting(
+        1, lambda one: one.rewrite(4, added_row(11)), (P.WRONG_ROWS,)
+    ),
     "a file with fewer records": Planting(
         1, lambda one: one.rewrite(4, without(15)), (P.WRONG_ROWS,)
     ),
