@@ -228,9 +228,12 @@ def _lose_newest(one: Damage) -> None:
     one.version(5).unlink()
 
 
-def _delete_row(one: Damage) -> None:
-    one.publish()
-    DeltaTable(str(one.life.generation)).delete("_offset = 15")
+def _delete_rows(condition: str) -> Callable[[Damage], object]:
+    def delete(one: Damage) -> None:
+        one.publish()
+        DeltaTable(str(one.life.generation)).delete(condition)
+
+    return delete
 
 
 def _damage_table(one: Damage) -> None:
@@ -345,7 +348,8 @@ PLANTINGS: dict[str, Planting] = {
         1, lambda one: register(one.life.generation, TableSettings("delta")), (P.TABLE_BEHIND,)
     ),
     "a table that is ahead": Planting(1, _lose_newest, (P.TABLE_AHEAD,)),
-    "a table without a row": Planting(1, _delete_row, (P.TABLE_DIFFERS,)),
+    "a table without a row": Planting(1, _delete_rows("_offset = 15"), (P.TABLE_DIFFERS,)),
+    "a table without a file": Planting(1, _delete_rows("_offset > 11"), (P.TABLE_DIFFERS,)),
     "a table of other columns": Planting(1, _foreign_table, (P.FOREIGN_TABLE,)),
     "a table that cannot be read": Planting(1, _damage_table, (P.DAMAGED_TABLE,)),
     # Level 2: every byte, and each offset.
