@@ -32,7 +32,7 @@ from kgw.types import TopicId
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kgw.pipeline.archive.audit import Finding
+    from kgw.pipeline.archive.findings import Finding
     from kgw.pipeline.arrow.decode import Decoded
 
 

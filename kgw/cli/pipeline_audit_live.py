@@ -16,7 +16,7 @@ from kgw.pipeline.live.ends import from_json, to_json
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kgw.pipeline.archive.audit import Finding
+    from kgw.pipeline.archive.findings import Finding
     from kgw.pipeline.live.ends import Seen
     from kgw.pipeline.wire import WireClient
 

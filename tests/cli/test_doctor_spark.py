@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import json
+from importlib.metadata import PackageNotFoundError
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kgw.backend.seaweedmq.offline.findings import Severity
-from kgw.cli.doctor_spark import find_homes, find_java, find_package
+from kgw.cli.doctor_spark import NEEDED, find_homes, find_java, find_package
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,6 +27,8 @@ def failing(_: str) -> str:
     ("said", "severity", "told"),
     [
         (JAVA_17, Severity.OK, "version 17, /java/bin/java"),
+        ('openjdk version "21" 2023-09-19', Severity.OK, "version 21, /java/bin/java"),
+        ('openjdk version "16.0.2"', Severity.PROBLEM, "version 16, too old for Spark"),
         (JAVA_8, Severity.PROBLEM, "version 8, too old for Spark; install a Java runtime"),
         ("hello", Severity.PROBLEM, "does not say its version, but 'hello'; install"),
         (None, Severity.PROBLEM, "cannot be run: no such file; install"),
@@ -53,6 +57,11 @@ def test_without_java_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
         ("pyspark", "4.2.0", Severity.OK),
         ("pyspark", "4.3.0", Severity.PROBLEM),
         ("pyspark", "4.1.1", Severity.PROBLEM),
+        ("pyspark", "5.0.0", Severity.PROBLEM),
+        ("pyarrow", "20.0.0", Severity.PROBLEM),
+        ("pyarrow", "21.0.0", Severity.OK),
+        ("numpy", "2.0.2", Severity.PROBLEM),
+        ("numpy", "2.1.0", Severity.OK),
         ("numpy", "3.0.0", Severity.OK),
     ],
 )
@@ -61,6 +70,41 @@ def test_packages_have_a_least_version_and_one_that_is_too_new(
 ) -> None:
     """Those of the extra `spark`."""
     assert severity == find_package(name, version).severity
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_a_package_that_is_missing_is_a_problem(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says how to install it."""
+
+    def absent(_: str) -> str:
+        raise PackageNotFoundError
+
+    monkeypatch.setattr("kgw.cli.doctor_spark.version", absent)
+    found = find_package(name)
+    assert Severity.PROBLEM == found.severity
+    assert "is not installed: " in found.detail
+    assert "kgw[spark]" in found.detail
+
+
+@pytest.mark.parametrize(("said", "exit_code"), [(JAVA_17, 0), (JAVA_8, 1), ("hello", 1)])
+def test_the_exit_code_says_whether_spark_can_run(
+    offline: Commands,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    said: str,
+    exit_code: int,
+) -> None:
+    """Nothing is wrong but with the Java, which is the one of JAVA_HOME."""
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{said}\nEND\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    result = offline.run("doctor", "--spark", "--json")
+    found = json.loads(result.stdout)["findings"]
+    problems = [one["subject"] for one in found if one["severity"] == "problem"]
+    assert (exit_code, ["Java"] * exit_code) == (result.exit_code, problems)
 
 
 def test_another_spark_is_a_warning(tmp_path: Path) -> None:

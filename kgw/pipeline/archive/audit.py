@@ -1,8 +1,8 @@
 """Proof that an archive holds what its log says; each level finds more, and reads more.
 
 0. The log: every version by the rules of coverage, and every checkpoint by the versions.
-1. The footers: each file is there, whole, and of this topic id, partition, offsets and rows. The
-   tables that the archive publishes: each has these files, and the log's version.
+1. The footers: each file is there, whole, and of this topic id, partition, offsets, rows and
+   times. The tables that the archive publishes: each has these files, and the log's version.
 2. The bytes of each file by their checksum, and its offsets one by one.
 
 Level 3 reads the topic as well: `kgw.pipeline.archive.comparing`.
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -22,6 +21,7 @@ from kgw.pipeline.archive.columns import SCHEMA
 from kgw.pipeline.archive.commit_log import CommitLog
 from kgw.pipeline.archive.entry import DataFile
 from kgw.pipeline.archive.errors import ArchiveError, CoverageError, DamagedLogError
+from kgw.pipeline.archive.findings import Finding, Problem
 from kgw.pipeline.archive.reading import open_file
 from kgw.pipeline.archive.tables import check
 from kgw.pipeline.archive.units import FOOTER_KEY, checksum_of, footer_value
@@ -33,19 +33,8 @@ if TYPE_CHECKING:
 
 MAX_LEVEL: Final = 2
 _OFFSET_INDEX: Final = SCHEMA.get_field_index("_offset")
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something that is not as it should be; `name` says what, `text` where.
-
-    `file` is None for what concerns the log or a table.
-    """
-
-    level: int
-    name: str
-    text: str
-    file: DataFile | None = None
+_PARTITION_INDEX: Final = SCHEMA.get_field_index("_partition")
+_TIME_INDEX: Final = SCHEMA.get_field_index("_ts_ns")
 
 
 def audit(generation: Path, topic_id: UUID, *, level: int, threads: int = 1) -> Iterator[Finding]:
@@ -56,10 +45,10 @@ def audit(generation: Path, topic_id: UUID, *, level: int, threads: int = 1) -> 
     try:
         coverage = CommitLog(generation, topic_id).replay().coverage
     except CoverageError as error:
-        yield Finding(0, error.fault.value, str(error))
+        yield Finding(0, Problem(error.fault.value), str(error))
         return
     except DamagedLogError as error:
-        yield Finding(0, "damaged log", str(error))
+        yield Finding(0, Problem.DAMAGED_LOG, str(error))
         return
     if level == 0:
         return
@@ -86,11 +75,11 @@ def audit_file(
     """Yield what is wrong with one file, by levels 1 up to one; a file is a task's work."""
     path = generation / piece.path
     if not path.is_file():
-        yield Finding(1, "missing file", str(path), piece)
+        yield Finding(1, Problem.MISSING_FILE, str(path), piece)
         return
     size = path.stat().st_size
     if size != piece.bytes:
-        name = "truncated file" if size < piece.bytes else "file too long"
+        name = Problem.TRUNCATED_FILE if size < piece.bytes else Problem.FILE_TOO_LONG
         yield Finding(1, name, f"{path}: {size} bytes, committed with {piece.bytes}", piece)
         return
     try:
@@ -101,36 +90,55 @@ def audit_file(
             if level < MAX_LEVEL:
                 return
             if checksum_of(path) != piece.checksum:
-                yield Finding(2, "altered file", f"{path}: not {piece.checksum}", piece)
-            if any(name == "wrong columns" for name, _ in wrong):
+                yield Finding(2, Problem.ALTERED_FILE, f"{path}: not {piece.checksum}", piece)
+            if any(name == Problem.WRONG_COLUMNS for name, _ in wrong):
                 return
             offsets = file.read(columns=["_offset"]).column(0).to_numpy()
     except (ArchiveError, pa.ArrowException, OSError) as error:
-        yield Finding(level, "damaged file", f"{path}: {error}", piece)
+        yield Finding(level, Problem.DAMAGED_FILE, f"{path}: {error}", piece)
         return
     for name, text in _check_offsets(offsets, piece):
         yield Finding(2, name, f"{path}: {text}", piece)
 
 
-def _check_footer(file: Any, topic_id: UUID, piece: DataFile) -> Iterator[tuple[str, str]]:
+def _check_footer(file: Any, topic_id: UUID, piece: DataFile) -> Iterator[tuple[Problem, str]]:
     """Yield names and texts of what a footer says that the log does not."""
     metadata = file.metadata
     if not file.schema_arrow.remove_metadata().equals(SCHEMA):
-        yield "wrong columns", ", ".join(file.schema_arrow.names)
+        yield Problem.WRONG_COLUMNS, ", ".join(file.schema_arrow.names)
         return
     stored = (metadata.metadata or {}).get(FOOTER_KEY.encode())
     said = _decode_footer(stored)
     expected = footer_value(topic_id, piece.partition, piece.first, piece.last)
     if said.get("topic_id") != expected["topic_id"]:
-        yield "foreign topic id", str(said.get("topic_id"))
+        yield Problem.FOREIGN_TOPIC_ID, str(said.get("topic_id"))
     elif said != expected:
-        yield "wrong range", f"says {said}, committed as {expected}"
+        yield Problem.WRONG_RANGE, f"says {said}, committed as {expected}"
     if metadata.num_rows != piece.rows:
-        yield "wrong rows", f"{metadata.num_rows}, committed with {piece.rows}"
-    for group in range(metadata.num_row_groups):
-        statistics = metadata.row_group(group).column(_OFFSET_INDEX).statistics
-        if statistics is None or statistics.min < piece.first or statistics.max > piece.last:
-            yield "wrong range", f"row group {group} holds {statistics and statistics.to_dict()}"
+        yield Problem.WRONG_ROWS, f"{metadata.num_rows}, committed with {piece.rows}"
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    for number, group in enumerate(groups):
+        for index, least, most in (
+            (_OFFSET_INDEX, piece.first, piece.last),
+            (_PARTITION_INDEX, piece.partition, piece.partition),
+        ):
+            statistics = group.column(index).statistics
+            if statistics is None or statistics.min < least or statistics.max > most:
+                told = statistics and statistics.to_dict()
+                yield Problem.WRONG_RANGE, f"row group {number} holds {told}"
+    times_ns = _times_ns([group.column(_TIME_INDEX).statistics for group in groups])
+    if times_ns != (piece.min_ts_ns, piece.max_ts_ns):
+        said_ns = (piece.min_ts_ns, piece.max_ts_ns)
+        yield Problem.WRONG_TIMES, f"{times_ns} ns, committed with {said_ns}"
+
+
+def _times_ns(statistics: list[Any]) -> tuple[int | None, int | None]:
+    """Return the earliest and the latest time by the footer; None where some are not in it."""
+    if not statistics or any(
+        one is None or not one.has_min_max or one.null_count > 0 for one in statistics
+    ):
+        return None, None
+    return min(one.min for one in statistics), max(one.max for one in statistics)
 
 
 def _decode_footer(stored: bytes | None) -> dict[str, Any]:
@@ -141,19 +149,19 @@ def _decode_footer(stored: bytes | None) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _check_offsets(offsets: Any, piece: DataFile) -> Iterator[tuple[str, str]]:
+def _check_offsets(offsets: Any, piece: DataFile) -> Iterator[tuple[Problem, str]]:
     """Yield names and texts of what is wrong with the offsets of a file."""
     steps = np.diff(offsets)
     if (at := np.flatnonzero(steps < 0)).size:
-        yield "order", f"offset {offsets[at[0] + 1]} follows {offsets[at[0]]}"
+        yield Problem.ORDER, f"offset {offsets[at[0] + 1]} follows {offsets[at[0]]}"
     sorted_offsets = offsets if not at.size else np.sort(offsets)
     if (at := np.flatnonzero(np.diff(sorted_offsets) == 0)).size:
-        yield "duplicate", f"offset {sorted_offsets[at[0]]}, {at.size} in all"
+        yield Problem.DUPLICATE, f"offset {sorted_offsets[at[0]]}, {at.size} in all"
         sorted_offsets = np.unique(sorted_offsets)
     low, high = sorted_offsets.searchsorted([piece.first, piece.last + 1])
     if low > 0 or high < len(sorted_offsets):
         outside = sorted_offsets[0] if low > 0 else sorted_offsets[-1]
-        yield "wrong range", f"offset {outside} is not within {piece.first} to {piece.last}"
+        yield Problem.WRONG_RANGE, f"offset {outside} is not within {piece.first} to {piece.last}"
         sorted_offsets = sorted_offsets[low:high]
     control = np.array(piece.control_ranges, np.int64).reshape(-1, 2)
     held = sorted_offsets.searchsorted(control[:, 1], "right") - sorted_offsets.searchsorted(
@@ -161,12 +169,18 @@ def _check_offsets(offsets: Any, piece: DataFile) -> Iterator[tuple[str, str]]:
     )
     if held.any():
         first, last = piece.control_ranges[int(np.flatnonzero(held)[0])]
-        yield "undeclared record", f"offsets {first} to {last} are committed as without records"
+        yield (
+            Problem.UNDECLARED_RECORD,
+            f"offsets {first} to {last} are committed as without records",
+        )
     declared = int((control[:, 1] - control[:, 0] + 1 - held).sum()) + piece.holes
     missing = piece.last - piece.first + 1 - len(sorted_offsets)
     if missing > declared:
         where = _first_gap(sorted_offsets, piece)
-        yield "gap", f"{missing - declared} offsets have no record and are not declared, {where}"
+        yield (
+            Problem.GAP,
+            f"{missing - declared} offsets have no record and are not declared, {where}",
+        )
 
 
 def _first_gap(offsets: Any, piece: DataFile) -> str:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from kgw.pipeline.archive.audit import Finding
 from kgw.pipeline.archive.entry import DataFile, Hole
+from kgw.pipeline.archive.findings import Finding, Problem
 from kgw.pipeline.archive.lost_keys import LostKeys
 from kgw.pipeline.archive.names import COMPACTED
 from kgw.pipeline.archive.reading import read_range
@@ -69,8 +69,13 @@ def compare(
     record; in another one, offsets that have nothing are found. A compacted file may lack records
     for which a later one of their key stands, and tombstones. `tell` is told what could not be
     looked at. Raises ArchiveError, and what `read_log` raises.
+
+    A log that ends before the archive does has lost what was archived of it.
     """
     where = f"topic {topic} partition {partition}"
+    if standing.end_offset < coverage.next:
+        text = f"{where}: the archive goes to offset {coverage.next - 1}, and the log ends at "
+        yield Finding(LEVEL, Problem.END_WENT_BACK, f"{text}{standing.end_offset}")
     lost_keys = LostKeys()
     first_lost: int | None = None
     for piece in coverage.pieces:
@@ -94,20 +99,20 @@ def compare(
                 first_lost = lost[0] if first_lost is None else first_lost
                 lost = lost_keys.add(found.lost_records)
             for name, offsets, is_expected in (
-                ("lost record", lost, False),
-                ("foreign record", found.foreign, standing.may_have_gaps),
-                ("altered record", found.altered, False),
+                (Problem.LOST_RECORD, lost, False),
+                (Problem.FOREIGN_RECORD, found.foreign, standing.may_have_gaps),
+                (Problem.ALTERED_RECORD, found.altered, False),
             ):
                 if offsets and not is_expected:
                     yield Finding(LEVEL, name, f"{where}: {shown(offsets)}", file)
         if gaps and not standing.may_have_gaps:
             text = f"{where}: {_shown_ranges(gaps)} have nothing in the topic"
-            yield Finding(LEVEL, "gap in the topic", text, file)
+            yield Finding(LEVEL, Problem.GAP_IN_THE_TOPIC, text, file)
     if first_lost is not None:
         kept = read_range(generation, coverage, first_lost, coverage.next, columns=_KEYS)
         if missing := lost_keys.missing(kept):
             text = f"{where}: {shown(missing)}, and no later record of the key"
-            yield Finding(LEVEL, "lost record", text)
+            yield Finding(LEVEL, Problem.LOST_RECORD, text)
     if lost_keys.unchecked:
         tell(
             f"{where}: {lost_keys.unchecked} records that compaction removed have too many keys to "

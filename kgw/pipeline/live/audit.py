@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from kgw.client import AdminClient
 from kgw.client.admin import TOPIC
-from kgw.pipeline.archive.audit import Finding
 from kgw.pipeline.archive.comparing import shown
+from kgw.pipeline.archive.findings import Finding, Problem
 from kgw.pipeline.errors import DamagedRecordsError, PipelineError
 from kgw.pipeline.live.comparing import compare_part, stretches
 from kgw.pipeline.live.ends import LEVEL, Ends, SeenTopic, went_back
@@ -138,7 +138,7 @@ def check_acknowledged(
         findings = []
         if len(acks.twice):
             text = f"{where}: acknowledged for two records, {shown(acks.twice.tolist())}"
-            findings.append(Finding(LEVEL, "offset given twice", text))
+            findings.append(Finding(LEVEL, Problem.OFFSET_GIVEN_TWICE, text))
         problem = _problem_of(life, partition, topic)
         if problem is not None:
             name, why = problem
@@ -153,14 +153,17 @@ def check_acknowledged(
         yield checked, findings
 
 
-def _problem_of(life: Life, partition: int, topic: SeenTopic | None) -> tuple[str, str] | None:
+def _problem_of(life: Life, partition: int, topic: SeenTopic | None) -> tuple[Problem, str] | None:
     """Return why no record of a partition can be there: the finding's name, and a text."""
     if topic is None:
-        return "missing topic", "the topic is no more"
+        return Problem.MISSING_TOPIC, "the topic is no more"
     if life.topic_id not in {None, topic.topic_id} and topic.topic_id != format_uuid(ZERO_TOPIC_ID):
-        return "recreated topic", f"the topic had the id {life.topic_id} and has {topic.topic_id}"
+        return (
+            Problem.RECREATED_TOPIC,
+            f"the topic had the id {life.topic_id} and has {topic.topic_id}",
+        )
     if partition not in topic.partitions:
-        return "missing partition", "the partition is no more"
+        return Problem.MISSING_PARTITION, "the partition is no more"
     return None
 
 
@@ -220,12 +223,15 @@ def _findings(
     findings = []
     if damage is not None:
         text = f"{damage}; {checked.unread} acknowledged records from there on were not read"
-        findings.append(Finding(LEVEL, "damaged records", text))
+        findings.append(Finding(LEVEL, Problem.DAMAGED_RECORDS, text))
     if is_compacted:
         kept = [offset for offset in checked.absent if offset >= end_offset]
         checked.compacted = len(checked.absent) - len(kept)
         checked.absent = kept
-    for name, offsets in (("lost record", checked.absent), ("altered record", checked.altered)):
+    for name, offsets in (
+        (Problem.LOST_RECORD, checked.absent),
+        (Problem.ALTERED_RECORD, checked.altered),
+    ):
         if offsets:
             text = f"{where}: {shown(offsets)}"
             moved = [offset for offset in offsets if offset in checked.moved]

@@ -134,6 +134,22 @@ def test_old_checkpoints_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert 8 == CommitLog(tmp_path, TOPIC_ID).replay().version
 
 
+def test_a_checkpoint_of_another_topic_is_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would say that other files are read; no command goes on with it, nor does an audit."""
+    monkeypatch.setattr(commit_log, "CHECKPOINT_EVERY", 1)
+    FilledLog(tmp_path / "a", TOPIC_ID).commit(entry(data_file(0, 9), start=0), planned_at=0)
+    other = UUID(int=8)
+    theirs = entry(data_file(0, 9), start=0, topic=other)
+    FilledLog(tmp_path / "b", other).commit(theirs, planned_at=0)
+    (ours,) = (tmp_path / "a" / "_log").glob("*.checkpoint.json")
+    ours.write_bytes((tmp_path / "b" / "_log" / ours.name).read_bytes())
+    with pytest.raises(DamagedLogError, match=f"{ours.name}: of another format or topic id"):
+        CommitLog(tmp_path / "a", TOPIC_ID).read()
+    assert ["damaged log"] == [one.name for one in audit(tmp_path / "a", TOPIC_ID, level=0)]
+
+
 def test_a_checkpoint_that_is_removed_while_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +218,29 @@ def test_a_sweep_believes_the_versions_rather_than_a_checkpoint(
     damaged = CommitLog(tmp_path, TOPIC_ID)
     assert {piece.path} != damaged.read().coverage.files()
     assert [] == sweep(tmp_path, damaged, now_s=1e12, replaced_grace_s=0)
+
+
+def test_a_version_whose_answer_was_lost_is_known_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The link was made, and the file system says that there is one: that one is the committer's.
+
+    An NFS client hears so when it sends its request again.
+    """
+    log = FilledLog(tmp_path, TOPIC_ID)
+    log.commit(entry(start=0), planned_at=0)
+    real_link = os.link
+
+    def link(source: Path, target: Path) -> None:
+        real_link(source, target)
+        raise FileExistsError(target)
+
+    added = data_file(0, 9)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", link)
+        committed = log.commit(entry(added), planned_at=1)
+    assert (2, {added.path}) == (committed.version, committed.coverage.files())
+    assert committed == CommitLog(tmp_path, TOPIC_ID).read()
 
 
 class DiedError(Exception):

@@ -4,12 +4,14 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kgw.pipeline.archive.commit_log import CommitLog
-from kgw.pipeline.archive.comparing import Standing, compare, differences
-from kgw.pipeline.archive.entry import Entry
+from kgw.pipeline.archive.comparing import Standing, compare, differences, shown
+from kgw.pipeline.archive.coverage import PartitionCoverage
+from kgw.pipeline.archive.entry import Entry, Hole
 from kgw.pipeline.archive.units import Sizes, Unit, write_unit
 from kgw.pipeline.arrow.columns import SCHEMA
 from kgw.pipeline.arrow.decode import Decoded
@@ -131,3 +133,64 @@ def test_a_compacted_archive_may_lack_what_a_later_record_stands_for(tmp_path: P
     assert [("lost record", told)] == found(stored)
     stored[2]["key"] = None
     assert [("lost record", "topic t partition 0: offset 2")] == found(stored)
+
+
+@pytest.mark.parametrize(
+    ("reason", "lost"),
+    [("control", [0, 1, 2]), ("compaction", [2]), ("lost", []), ("retention", [])],
+)
+def test_what_the_topic_has_where_the_archive_has_no_file_is_lost(
+    tmp_path: Path, reason: str, lost: list[int]
+) -> None:
+    """All of it where nothing was to be, the newest of the key where all of a file was compacted.
+
+    What is declared lost, or went by retention, the archive does not claim to have.
+    """
+    covered = PartitionCoverage(0, (Hole(0, 0, 2, reason),))
+
+    def read_log(first: int, end: int) -> Iterator[Decoded]:
+        stored = {0: b"a", 1: b"b", 2: b"c"}
+        found = batch({at: value for at, value in stored.items() if first <= at < end})
+        yield Decoded(found, end, [], is_partial=False)
+
+    found = list(compare(tmp_path, "t", 0, covered, Standing(0, 3, may_have_gaps=True), read_log))
+    assert ["lost record"] * bool(lost) == [one.name for one in found]
+    assert [shown(lost)] * bool(lost) == [
+        one.text.removeprefix("topic t partition 0: ").partition(", and no later")[0]
+        for one in found
+    ]
+
+
+@pytest.mark.parametrize(("kind", "lost"), [("append", [0]), ("merged", [0]), ("compacted", [])])
+def test_only_a_compacted_file_may_lack_a_record_for_a_later_one(
+    tmp_path: Path, kind: str, lost: list[int]
+) -> None:
+    """Others have lost it, though a later record has the same key."""
+    stored = [row(0, value=b"a"), row(1, value=b"b")]
+    pieces = write_unit(
+        tmp_path, Unit(TOPIC_ID, 0, 0, 2), [part(stored[1:], 2, [], [(0, 1)])], kind=kind
+    )
+    covered = PartitionCoverage(0, pieces)
+
+    def read_log(first: int, end: int) -> Iterator[Decoded]:
+        yield part([one for one in stored if first <= one["offset"] < end], end)
+
+    found = compare(tmp_path, "t", 0, covered, Standing(0, 2, may_have_gaps=True), read_log)
+    assert [f"topic t partition 0: {shown(lost)}"] * bool(lost) == [one.text for one in found]
+
+
+@pytest.mark.parametrize(("end_offset", "told"), [(1, "the log ends at 1"), (2, None), (9, None)])
+def test_a_log_that_ends_before_its_archive_has_lost_records(
+    tmp_path: Path, end_offset: int, told: str | None
+) -> None:
+    """Though all that both have is the same."""
+    stored = [row(0), row(1)]
+    pieces = write_unit(tmp_path, Unit(TOPIC_ID, 0, 0, 2), [part(stored, 2)])
+
+    def read_log(first: int, end: int) -> Iterator[Decoded]:
+        yield part(stored[first:end], end)
+
+    standing = Standing(0, end_offset, may_have_gaps=False)
+    found = list(compare(tmp_path, "t", 0, PartitionCoverage(0, pieces), standing, read_log))
+    assert ["end went back"] * (told is not None) == [one.name for one in found]
+    assert (told or "") in "".join(one.text for one in found)

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from kgw.pipeline.archive import units
 from kgw.pipeline.archive.audit import audit
 from kgw.pipeline.archive.commit_log import CommitLog
+from kgw.pipeline.archive.coverage import PartitionCoverage
 from kgw.pipeline.archive.entry import DataFile, Entry, Hole, Piece
 from kgw.pipeline.archive.errors import ArchiveError
-from kgw.pipeline.archive.reading import read_range, read_stored
+from kgw.pipeline.archive.reading import last_record, read_range, read_stored
 from kgw.pipeline.archive.sweeping import MIN_GRACE_S, sweep
 from kgw.pipeline.archive.units import Sizes, Unit, write_unit
 from kgw.pipeline.arrow.columns import ALL_COLUMNS, SCHEMA
@@ -27,7 +28,6 @@ from kgw.pipeline.arrow.decode import Decoded
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kgw.pipeline.archive.coverage import PartitionCoverage
 
 TOPIC_ID = UUID(int=7)
 LONGS = st.one_of(st.integers(-1, 2**41), st.integers(-(2**63), 2**63 - 1))
@@ -193,7 +193,10 @@ def test_a_file_lists_so_many_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyP
         pytest.param([part([row(0)], 1)], id="too short"),
         pytest.param([part([row(0)], 1), part([row(0)], 4)], id="again"),
         pytest.param([part([row(0), row(2), row(1)], 4)], id="order"),
+        pytest.param([part([row(0), row(2), row(1), row(3)], 4)], id="order of all"),
+        pytest.param([part([row(0), row(1), row(1), row(3)], 4)], id="twice in place of another"),
         pytest.param([part([row(0), row(4)], 4)], id="past its end"),
+        pytest.param([part([row(0), row(1), row(2), row(4)], 4)], id="past its end, of as many"),
         pytest.param([part([row(0), row(1), row(3)], 4)], id="one gone"),
         pytest.param([part([row(0), row(1), row(2)], 4, [(2, 4)])], id="one told twice"),
     ],
@@ -203,6 +206,24 @@ def test_parts_that_are_not_the_unit_leave_nothing(tmp_path: Path, wrong: list[D
     with pytest.raises(ArchiveError, match="partition 3"):
         write_unit(tmp_path, Unit(TOPIC_ID, 3, 0, 4), wrong, sizes=Sizes(1, 1))
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_the_last_record_is_told_with_its_own_epoch(tmp_path: Path) -> None:
+    """Not that of the records before it; what has no record behind it does not count."""
+    parts = [part([row(at, leader_epoch=at // 2)], at + 1) for at in range(6)]
+    parts.append(part([], 8, [(6, 8)]))
+    pieces = write_unit(tmp_path, Unit(TOPIC_ID, 3, 0, 8), parts, sizes=Sizes(1, 1))
+    assert [(0, 0), (4, 4), (5, 5), (6, 7)] == [
+        (one.first, one.last) for one in (pieces[0], *pieces[-3:])
+    ]
+    coverage = commit(tmp_path, pieces)
+    assert (5, 2) == last_record(tmp_path, coverage)
+    assert None is last_record(tmp_path, PartitionCoverage(0, pieces[-1:]))
+
+    (one_file,) = write_unit(tmp_path, Unit(TOPIC_ID, 3, 0, 8), parts, sizes=Sizes(1))
+    assert (5, 2) == last_record(tmp_path, PartitionCoverage(0, (one_file,)))
+    (one_group,) = write_unit(tmp_path, Unit(TOPIC_ID, 3, 0, 8), parts)
+    assert (5, 2) == last_record(tmp_path, PartitionCoverage(0, (one_group,)))
 
 
 def test_offsets_that_are_not_covered_are_refused(tmp_path: Path) -> None:

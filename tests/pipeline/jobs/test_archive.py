@@ -34,7 +34,13 @@ from kgw.pipeline.arrow.encode import encode_at_offsets
 from kgw.pipeline.errors import PipelineError
 from kgw.pipeline.jobs.archive import ArchiveJob, ArchiveOptions
 from kgw.pipeline.jobs.archive_plan import Due, Plan, find_truncation, plan
-from kgw.pipeline.jobs.archive_unit import UnitSettings, archive_range, split_at_gaps
+from kgw.pipeline.jobs.archive_unit import (
+    Refused,
+    UnitSettings,
+    archive_range,
+    attempt_range,
+    split_at_gaps,
+)
 from kgw.pipeline.jobs.holding import find_stranger, hold
 from kgw.pipeline.ranges import OffsetRange
 from kgw.pipeline.wire import Reading
@@ -193,6 +199,26 @@ def test_a_second_archiver_removes_what_it_was_too_late_with(
     there = {one.name for one in tmp_path.rglob("*.parquet")}
     assert {path.rpartition("/")[2] for path in files} == there
     ours, theirs = values(served, tmp_path, "raced", 0)
+    assert theirs == ours
+
+
+def test_an_archiver_that_does_not_hear_of_its_own_commit_keeps_its_files(
+    served: ServedTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes itself for no other archiver: what is committed is not removed as too late."""
+    served.create("unheard")
+    served.number("unheard", {0: 10})
+    real_link = os.link
+
+    def link(source: Path, target: Path) -> None:
+        real_link(source, target)
+        raise FileExistsError(target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", link)
+        summary = job(served, tmp_path).run_once("unheard")
+    assert (10, 1, 0) == (summary.records, summary.files, summary.overtaken_units)
+    ours, theirs = values(served, tmp_path, "unheard", 0)
     assert theirs == ours
 
 
@@ -614,6 +640,19 @@ def test_a_log_that_has_grown_again_over_what_it_lost_is_refused(
     assert find_truncation("t", 0, (9, 3), EpochRange(3, 10)) is None
 
 
+@pytest.mark.parametrize(
+    ("end_offset", "told"),
+    [(8, "lost offsets 8 to 9, and"), (9, "lost offsets 9 to 9, and"), (10, None), (11, None)],
+)
+def test_a_log_that_lost_what_was_archived_last_is_refused(
+    end_offset: int, told: str | None
+) -> None:
+    """Also exactly one record; a log that has the last one may end its epoch right behind it."""
+    why = find_truncation("t", 0, (9, 3), EpochRange(3, end_offset))
+    assert (told is not None) == (why is not None)
+    assert (told or "") in (why or "")
+
+
 def test_a_partition_is_due_with_a_files_worth_or_after_a_wait() -> None:
     """What was chosen begins to wait anew."""
     due = Due(least_bytes=1000, max_lag_s=60.0)
@@ -631,6 +670,27 @@ def test_a_topic_that_is_not_there_is_named(served: ServedTopics, tmp_path: Path
     with pytest.raises(ArchiveError, match="there is no topic missing"):
         job(served, tmp_path).run_once("missing")
     assert [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_what_is_behind_the_end_of_a_log_is_not_declared_lost(
+    served: ServedTopics, tmp_path: Path
+) -> None:
+    """Also where loss is accepted: records that are written there later are to be archived."""
+    served.create("shorter")
+    served.number("shorter", {0: 10})
+    described = served.wire.find_topic("shorter")
+    assert described is not None
+    topic_id = UUID(bytes=bytes(described.topic_id))
+    reading = Reading(read_committed=True)
+    settings = UnitSettings(served.address, tmp_path, topic_id, reading, Sizes(), accept_loss=True)
+    # As if the log had gone to 20 when the range was planned.
+    wanted = OffsetRange("shorter", 0, 0, 20, described.topic_id)
+    refused = attempt_range(settings, wanted)
+    assert isinstance(refused, Refused)
+    assert 10 == refused.offset
+    assert "offsets 10 to 19 cannot be read: the partition ends at 10 now" in refused.why
+    assert [] == list(tmp_path.rglob("*.parquet"))
 
 
 def test_an_archive_that_tasks_do_not_share_is_refused(

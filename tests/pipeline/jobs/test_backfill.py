@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pytest
 
-from kgw.client import NewRecord, TransactionalClient
+from kgw.client import ClientError, NewRecord, TransactionalClient
+from kgw.client.admin import TOPIC
 from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.archive.reading import read_range
@@ -13,7 +15,7 @@ from kgw.pipeline.jobs.archive import ArchiveJob, ArchiveOptions
 from kgw.pipeline.jobs.backfill import Backfill, backfill_partition, default_job, plan, run
 from kgw.pipeline.jobs.loading import Standing
 from kgw.pipeline.ranges import OffsetRange
-from kgw.pipeline.wire import Reading
+from kgw.pipeline.wire import Reading, WireClient
 from tests.pipeline.jobs.runners import Backwards
 from tests.pipeline.serving import ServedTopics
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kgw.client import TransactionalProducer
+    from kgw.pipeline.jobs.backfill import Written
+    from kgw.testing.broker import Broker
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +161,63 @@ def test_an_attempt_that_slept_does_not_write_again(served: ServedTopics, tmp_pa
             backfill_partition(asked, 0)
     assert 0 == backfill_partition(asked, 0).records
     assert records(served, "slept", 0) == records(served, "slept-target", 0)
+
+
+def test_an_attempt_that_slept_before_it_began_does_not_write_again(
+    served: ServedTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What another one wrote before the sleeper's producer began is no longer left to write."""
+    asked = archived(served, tmp_path, "late", "late-target")
+    written: list[Written] = []
+    real_begin = TransactionalClient.begin
+
+    async def begin(
+        self: TransactionalClient, transactional_id: str, *, timeout_ms: int
+    ) -> TransactionalProducer:
+        if not written:
+            monkeypatch.undo()
+            written.append(await asyncio.to_thread(backfill_partition, asked, 0))
+        return await real_begin(self, transactional_id, timeout_ms=timeout_ms)
+
+    monkeypatch.setattr(TransactionalClient, "begin", begin)
+    assert 0 == backfill_partition(asked, 0).records
+    assert [3000] == [one.records for one in written]
+    assert records(served, "late", 0) == records(served, "late-target", 0)
+
+
+def test_records_that_the_server_refuses_end_the_job(served: ServedTopics, tmp_path: Path) -> None:
+    """Nothing counts as written then; once they are taken, the job writes all of them, once."""
+    asked = archived(served, tmp_path, "keyless", "keyless-target")
+    # Some records have no key, and a topic that is compacted takes none of those.
+    policy = "cleanup.policy"
+    served.wire.call(served.admin.alter_settings(TOPIC, "keyless-target", {policy: "compact"}))
+    with pytest.raises(ClientError, match="INVALID_RECORD"):
+        run(served.wire, asked, Backwards())
+    assert [0, 0] == [one.position for one in plan(served.wire, asked)]
+
+    served.wire.call(served.admin.alter_settings(TOPIC, "keyless-target", {policy: None}))
+    assert [3000, 15] == [one.records for one in run(served.wire, asked, Backwards())]
+    for partition in range(2):
+        assert records(served, "keyless", partition) == records(served, "keyless-target", partition)
+
+
+@pytest.mark.kgw_topics("source", "target")
+def test_a_position_that_is_refused_is_committed_again(kgw_broker: Broker, tmp_path: Path) -> None:
+    """With a transaction that left it out, the next look would find all of it left to write."""
+    kgw_broker.produce("source", ["a", "b", "c"])
+    with WireClient(kgw_broker.bootstrap) as wire:
+        archive = ArchiveJob(
+            wire, kgw_broker.bootstrap, tmp_path, Backwards(), ArchiveOptions(), now_ms=lambda: 0
+        )
+        topic_id = archive.run_once("source").topic_id
+        generation = generation_directory(str(tmp_path), "source", topic_id)
+        asked = Backfill(kgw_broker.bootstrap, "job", generation, topic_id, "target")
+        kgw_broker.faults.refuse(
+            "TxnOffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", times=1, must_strike=True
+        )
+        assert [3] == [one.records for one in run(wire, asked, Backwards())]
+        assert [] == run(wire, asked, Backwards())
+    assert [b"a", b"b", b"c"] == [one.value for one in kgw_broker.records("target")]
 
 
 def test_what_cannot_be_written_is_refused(served: ServedTopics, tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -228,6 +230,33 @@ def test_who_comes_too_late_leaves_the_partition_alone(
     pieces(life)
 
 
+def test_who_comes_too_late_for_a_record_leaves_its_tombstone(tmp_path: Path) -> None:
+    """Another job has merged the record's file: without the tombstone it would be there again."""
+    life = new_life(tmp_path)
+    append(life, keyed("ax"), 2)
+    append(life, keyed("y", 2), 3)
+    append(life, keyed("a", 3, value=None), 4)
+    is_planned = False
+
+    def overtake() -> None:
+        nonlocal is_planned
+        if not is_planned:
+            is_planned = True
+            merge.run(
+                life,
+                [merge.Group(0, pieces(life)[:2])],
+                Backwards(),
+                sizes=Sizes(),
+                now_ms=lambda: 0,
+            )
+
+    (done,) = compact(life, Backwards(overtake, step=1), tombstones_before_ms=1000)
+    assert done.is_overtaken
+    assert [0, 1, 2, 3] == offsets(life)
+    compact(life, tombstones_before_ms=1000)
+    assert [1, 2] == offsets(life)
+
+
 def test_what_is_archived_meanwhile_stays(tmp_path: Path) -> None:
     """The horizon is where the archive ended when the run began."""
     life = new_life(tmp_path)
@@ -276,3 +305,18 @@ def test_an_altered_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArchiveError, match=f"{piece.path} was altered after its commit"):
         compact(life)
     assert 1 == life.log.read().version
+
+
+def test_a_key_that_was_altered_lets_no_other_record_fall(tmp_path: Path) -> None:
+    """Also where nothing of its own file falls, so that the file is not written anew."""
+    life = new_life(tmp_path)
+    append(life, keyed("ab"), 2)
+    append(life, keyed("x", 2), 3)
+    (_, piece) = pieces(life)
+    assert isinstance(piece, DataFile)
+    path = life.generation / piece.path
+    table = pq.read_table(path, partitioning=None)
+    pq.write_table(table.set_column(5, table.field("_key"), pa.array([b"a"])), path)
+    with pytest.raises(ArchiveError, match=f"{piece.path} was altered after its commit"):
+        compact(life)
+    assert 2 == life.log.read().version

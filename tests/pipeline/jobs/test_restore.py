@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from click.testing import CliRunner
 
 from kgw.cli.main import main
 from kgw.client import (
+    AdminClient,
     AsyncClient,
     ClientError,
     NewRecord,
@@ -269,6 +271,26 @@ def test_a_file_that_was_altered_is_refused(served: ServedTopics, tmp_path: Path
     assert 0 == served.wire.bounds("altered-again", [0])[0].latest
 
 
+def test_records_at_other_offsets_end_the_job(
+    served: ServedTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a topic that was created again meanwhile, and that others write to."""
+    asked = archived(served, tmp_path, "elsewhere")
+    real_produce = AsyncClient.start_produce
+    is_first = True
+
+    async def start_produce(self: AsyncClient, *arguments: Any, **named: Any) -> Any:
+        nonlocal is_first
+        if is_first:
+            is_first = False
+            await asyncio.to_thread(produce_once, served, "elsewhere-again", 0)
+        return await real_produce(self, *arguments, **named)
+
+    monkeypatch.setattr(AsyncClient, "start_produce", start_produce)
+    with pytest.raises(ArchiveError, match="offset 0 was stored at 1; the topic was created again"):
+        restore_partition(asked, 0)
+
+
 def test_an_abandoned_topic_is_open(served: ServedTopics, tmp_path: Path) -> None:
     """What was written stays, and the job that is still at it is told."""
     asked = archived(served, tmp_path, "left")
@@ -281,6 +303,25 @@ def test_an_abandoned_topic_is_open(served: ServedTopics, tmp_path: Path) -> Non
     with pytest.raises(ServerRefusedError) as refused:
         restore_partition(asked._replace(target="other"), 1)
     assert ErrorCode.INVALID_RECORD == refused.value.code
+
+
+def test_what_others_write_as_soon_as_they_may_is_behind_the_hand_over(
+    served: ServedTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who goes on from the offset that is told leaves none of it out."""
+    asked = archived(served, tmp_path, "eager")
+    begin(served.wire, asked)
+    run(served.wire, asked, Backwards())
+    real_alter = AdminClient.alter_settings
+
+    async def alter_settings(self: AdminClient, *arguments: Any, **named: Any) -> None:
+        await real_alter(self, *arguments, **named)
+        await asyncio.to_thread(produce_once, served, "eager-again", 1)
+
+    monkeypatch.setattr(AdminClient, "alter_settings", alter_settings)
+    handed = hand_over(served.wire, asked, plan(served.wire, asked))
+    assert [HandOff(0, 3000), HandOff(1, 7)] == handed
+    assert 8 == served.wire.bounds("eager-again", [1])[1].latest
 
 
 def test_an_append_is_handed_over(served: ServedTopics, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from kgw.client import GroupClient
 from kgw.client.admin import TOPIC
 from kgw.offsets.ranges import OffsetBounds
 from kgw.pipeline.archive.coverage import Coverage, PartitionCoverage
-from kgw.pipeline.archive.entry import DataFile, Hole
+from kgw.pipeline.archive.entry import REASONS, DataFile, Hole
 from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.archive.lives import Life
 from kgw.pipeline.archive.names import data_path
@@ -152,6 +152,16 @@ def test_a_partition_that_is_not_archived_is_named(tmp_path: Path) -> None:
     assert 1 == life.log.read().version
 
 
+def test_only_partitions_that_are_named_lose_files(tmp_path: Path) -> None:
+    """By number, whatever the limits would let go in others."""
+    life = new_life(tmp_path)
+    for partition in range(3):
+        append(life, [row(0)], 1, partition=partition)
+    assert [1] == [one.partition for one in retain(life, [1], before_offset=1)]
+    kept = [[one["offset"] for one in read(life, partition)] for partition in range(3)]
+    assert [[0], [], [0]] == kept
+
+
 def test_a_partition_that_is_named_twice_goes_once(tmp_path: Path) -> None:
     """What would go is not counted twice."""
     life = new_life(tmp_path)
@@ -171,6 +181,19 @@ def test_a_group_keeps_what_it_has_not_read() -> None:
         LogCut(3, 3, 3, "group a has committed nothing"),
     ] == cuts
     assert [True, True, False, False] == [one.is_to_do for one in cuts]
+
+
+@pytest.mark.parametrize("reason", sorted(REASONS))
+def test_only_what_retention_removed_goes_from_the_topic(reason: str) -> None:
+    """What the archive never had, or cannot say of, stays in the log: it is all that there is."""
+    parts = (Hole(0, 0, 99, reason), data_file(100, 199))
+    coverage = Coverage(UUID(int=7), {0: PartitionCoverage(0, parts)})
+    ends = retained_from(coverage)
+    assert ({0: 100} if reason == "retention" else {}) == ends
+    cuts = cut_log(ends, {0: OffsetBounds(0, 500)}, {})
+    assert [(0, 100)] * (reason == "retention") == [
+        (one.partition, one.before_offset) for one in cuts if one.is_to_do
+    ]
 
 
 def archived(served: ServedTopics, root: Path, topic: str) -> Life:

@@ -10,7 +10,10 @@ import pytest
 
 from kgw.client import NewRecord, Producer, TransactionalClient
 from kgw.client.ack_journal import AckJournal
-from kgw.pipeline.live.audit import LiveAudit
+from kgw.pipeline.errors import TopicChangedError
+from kgw.pipeline.live.audit import LiveAudit, check_acknowledged, look
+from kgw.pipeline.live.ends import Ends
+from kgw.pipeline.live.journal import Journal, JournaledRecords, Life
 from kgw.testing.process import GatewayProcess
 from tests.cli.conftest import Commands
 from tests.pipeline.serving import ServedTopics
@@ -184,6 +187,44 @@ def test_a_look_expects_what_the_one_before_has_seen(served: ServedTopics, tmp_p
     served.create("looks")
     assert [("looks", "recreated topic")] == [(topic, one.name) for topic, one in auditing.look()]
     assert [] == auditing.look()
+
+
+@pytest.mark.slow
+def test_records_behind_an_end_that_moves_back_meanwhile_are_lost(
+    served: ServedTopics, tmp_path: Path
+) -> None:
+    """The log ended behind them when that was asked, and does not when they are read."""
+    served.create("shrinking")
+    served.number("shrinking", {0: 5})
+    journal = tmp_path / "journal"
+    line = '{"topic": "shrinking", "partition": 0, "offset": %d}\n'
+    journal.write_text("".join(line % offset for offset in range(3, 8)))
+    journaled = JournaledRecords()
+    Journal(journal).read_new(journaled)
+    now = look(served.wire, ["shrinking"])
+    seen = {"shrinking": now["shrinking"]._replace(partitions={0: Ends(0, 8)})}
+
+    ((checked, (lost,)),) = check_acknowledged(
+        served.wire, Life("shrinking", None), journaled, seen
+    )
+    assert ("lost record", "topic shrinking partition 0: offsets 5, 6, 7") == (lost.name, lost.text)
+    assert (5, 2, [5, 6, 7]) == (checked.acknowledged, checked.confirmed, checked.absent)
+
+
+def test_records_of_another_topic_confirm_nothing(served: ServedTopics, tmp_path: Path) -> None:
+    """It was created under the name after the topic was looked at, with the same records."""
+    served.create("replaced")
+    served.number("replaced", {0: 5})
+    now = look(served.wire, ["replaced"])
+    served.wire.call(served.admin.delete_topic("replaced"))
+    served.create("replaced")
+    served.number("replaced", {0: 5})
+    journal = tmp_path / "journal"
+    journal.write_text('{"topic": "replaced", "partition": 0, "offset": 3}\n')
+    journaled = JournaledRecords()
+    Journal(journal).read_new(journaled)
+    with pytest.raises(TopicChangedError, match="replaced"):
+        list(check_acknowledged(served.wire, Life("replaced", None), journaled, now))
 
 
 def test_wrong_usage(served: ServedTopics, tmp_path: Path) -> None:

@@ -62,6 +62,14 @@ def test_records_are_confirmed_absent_altered_or_moved() -> None:
     assert Compared(0, [], [], {}) == compare_part(partition, stored, 8, 9)
 
 
+def test_records_in_each_others_place_are_altered() -> None:
+    """Each has the content that was acknowledged of the other: where it is now is told."""
+    told = ((0, crc(b"a")), (1, crc(b"b")), (2, crc(b"c")))
+    (partition,) = acks(*told).partitions(Life("t", None)).values()
+    stored = log({0: b"a", 1: b"c", 2: b"b"})
+    assert Compared(1, [], [1, 2], {1: 2, 2: 1}) == compare_part(partition, stored, 0, 3)
+
+
 def test_an_offset_that_was_acknowledged_for_two_records_is_noticed() -> None:
     """A journal that has a line twice is none of that."""
     journaled = acks((5, 1), (3, 7), (5, 1), (4, 1), (4, 2), (6, None), (6, 9))

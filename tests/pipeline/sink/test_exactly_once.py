@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from kgw.client import (
     AsyncClient,
     ClientError,
     ConnectionLostError,
+    GroupClient,
     TransactionalClient,
     TransactionalProducer,
     TransactionClient,
@@ -112,6 +114,25 @@ def sink(served: ServedTopics, request: pytest.FixtureRequest) -> Sink:
     topic = request.node.name
     served.create(topic, 2)
     return Sink(served, topic)
+
+
+def test_a_driver_that_slept_before_it_decided_takes_what_another_has_decided(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks for the decision when no other driver can decide any more, and adds none."""
+    late, early = sink.write(5, 1), sink.write(5, 2, attempt=1)
+    real_begin = TransactionalClient.begin
+
+    async def begin(
+        self: TransactionalClient, transactional_id: str, *, timeout_ms: int
+    ) -> TransactionalProducer:
+        monkeypatch.undo()
+        await asyncio.to_thread(sink.commit, 5, early)
+        return await real_begin(self, transactional_id, timeout_ms=timeout_ms)
+
+    monkeypatch.setattr(TransactionalClient, "begin", begin)
+    sink.commit(5, late)
+    assert ([2], []) == (sink.committed(), sink.open_transactions())
 
 
 def test_transactions_of_other_programs_stay_open(served: ServedTopics, sink: Sink) -> None:
@@ -290,6 +311,25 @@ def test_a_batch_without_rows_needs_no_decision(sink: Sink) -> None:
     sink.commit(0, empty)
     sink.commit(1, sink.write(1, 7), sink.write(1, partition=1))
     assert sink.committed() == [7]
+
+
+def test_a_batch_of_few_tasks_after_one_of_many_is_written_once(sink: Sink) -> None:
+    """The one before was noted at more partitions: what is left there is not the last decision."""
+    many = tuple(
+        TransactionalProducer(f"{7919 * one}-{one}", 104_729 * one, one) for one in range(400)
+    )
+    parts = encode_decision(Decision(QUERY, 0, many))
+    assert 2 == len(parts)
+    places = [(sink.topic, partition) for partition in range(2)]
+    groups = GroupClient(sink.served.wire.client)
+    noted = dict(zip(places, parts, strict=True))
+    sink.served.wire.call(groups.commit(sink.once.group_id, dict.fromkeys(places, 0), noted))
+
+    sink.commit(1, sink.write(1, 1))
+    again = sink.write(1, 1)
+    assert again.producer is None
+    sink.commit(1, again)
+    assert [1] == sink.committed()
 
 
 def test_more_tasks_than_can_be_noted_are_refused(sink: Sink) -> None:

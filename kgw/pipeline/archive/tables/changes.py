@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.pipeline.archive.entry import DataFile
+from kgw.pipeline.archive.findings import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -47,7 +48,7 @@ class State(NamedTuple):
 class Difference(NamedTuple):
     """How a table is not what the commit log says."""
 
-    name: str
+    name: Problem
     text: str
 
 
@@ -83,10 +84,11 @@ def difference(
     version: None when it is the newest one, or beyond it.
     """
     if state.foreign is not None:
-        return Difference("foreign table", state.foreign)
+        return Difference(Problem.FOREIGN_TABLE, state.foreign)
     if state.version > newest:
         return Difference(
-            "table ahead", f"it has come to version {state.version}, the commit log to {newest}"
+            Problem.TABLE_AHEAD,
+            f"it has come to version {state.version}, the commit log to {newest}",
         )
     expected = files
     if change is not None:
@@ -98,7 +100,7 @@ def difference(
         found.append(f"it has {_name(more)}")
     if not found:
         return None
-    return Difference("table differs", f"at version {state.version} {' and '.join(found)}")
+    return Difference(Problem.TABLE_DIFFERS, f"at version {state.version} {' and '.join(found)}")
 
 
 def _keeps_rows(entry: Entry) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kgw.pipeline.archive.commit_log import CommitLog
 from kgw.pipeline.archive.errors import PublishError
+from kgw.pipeline.archive.findings import Problem
 from kgw.pipeline.archive.tables.changes import Difference, State, difference, fold
 from kgw.pipeline.archive.tables.registered import registered
 from kgw.pipeline.errors import PipelineError
@@ -62,7 +63,7 @@ def check(generation: Path, topic_id: UUID) -> Iterator[Difference]:
     try:
         tables = registered(generation)
     except PipelineError as error:
-        yield Difference("damaged table", str(error))
+        yield Difference(Problem.DAMAGED_TABLE, str(error))
         return
     log = CommitLog(generation, topic_id)
     newest_before = log.read().version
@@ -72,13 +73,13 @@ def check(generation: Path, topic_id: UUID) -> Iterator[Difference]:
                 state = table.read()
                 found = _compare(log, log.read(), state or State(0, frozenset()))[1]
         except PipelineError as error:
-            yield Difference("damaged table", str(error))
+            yield Difference(Problem.DAMAGED_TABLE, str(error))
             continue
         if found is not None:
             yield found._replace(text=f"{settings.kind}: {found.text}")
         elif (version := state.version if state else 0) < newest_before:
             yield Difference(
-                "table behind",
+                Problem.TABLE_BEHIND,
                 f"{settings.kind}: it has come to version {version}, the commit log to "
                 f"{newest_before}",
             )

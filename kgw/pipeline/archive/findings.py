@@ -1,0 +1,74 @@
+"""What an audit can find."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from kgw.pipeline.archive.errors import Fault
+
+if TYPE_CHECKING:
+    from kgw.pipeline.archive.entry import DataFile
+
+
+class Problem(StrEnum):
+    """Everything that an audit finds, by the name that it tells; docs/archive.md explains each.
+
+    A name may be found by several levels, each of them in what it reads.
+    """
+
+    # The commit log: the rules of coverage, and its files.
+    FOREIGN_TOPIC_ID = Fault.FOREIGN_TOPIC_ID.value
+    WRONG_START = Fault.WRONG_START.value
+    OVERLAP = Fault.OVERLAP.value
+    HOLE = Fault.HOLE.value
+    UNKNOWN_PIECE = Fault.UNKNOWN_PIECE.value
+    WRONG_COUNT = Fault.WRONG_COUNT.value
+    DUPLICATE_PATH = Fault.DUPLICATE_PATH.value
+    DAMAGED_LOG = "damaged log"
+    # Data files.
+    MISSING_FILE = Fault.MISSING_FILE.value
+    TRUNCATED_FILE = "truncated file"
+    FILE_TOO_LONG = "file too long"
+    DAMAGED_FILE = "damaged file"
+    ALTERED_FILE = "altered file"
+    WRONG_COLUMNS = "wrong columns"
+    WRONG_RANGE = "wrong range"
+    WRONG_ROWS = "wrong rows"
+    WRONG_TIMES = "wrong times"
+    ORDER = "order"
+    DUPLICATE = "duplicate"
+    UNDECLARED_RECORD = "undeclared record"
+    GAP = "gap"
+    # Published tables.
+    DAMAGED_TABLE = "damaged table"
+    FOREIGN_TABLE = "foreign table"
+    TABLE_AHEAD = "table ahead"
+    TABLE_BEHIND = "table behind"
+    TABLE_DIFFERS = "table differs"
+    # The topic, beside its archive or what was acknowledged of it.
+    LOST_RECORD = "lost record"
+    FOREIGN_RECORD = "foreign record"
+    ALTERED_RECORD = "altered record"
+    GAP_IN_THE_TOPIC = "gap in the topic"
+    OFFSET_GIVEN_TWICE = "offset given twice"
+    DAMAGED_RECORDS = "damaged records"
+    MISSING_TOPIC = "missing topic"
+    RECREATED_TOPIC = "recreated topic"
+    MISSING_PARTITION = "missing partition"
+    END_WENT_BACK = "end went back"
+    START_WENT_BACK = "start went back"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is not as it should be; `name` says what, `text` where.
+
+    `file` is None for what concerns the log or a table.
+    """
+
+    level: int
+    name: Problem
+    text: str
+    file: DataFile | None = None
