@@ -46,6 +46,8 @@ def again(book: PipelineBook) -> None:
 
 def unfinished(book: PipelineBook) -> None:
     """A record of the input is in no output, and the group has passed it."""
+    first = {"records": [[0, FIRST], [1, SECOND]], "offsets": [[0, 2]]}
+    book.hear("worker", {"at": "begun", "transaction": "t/1", **first})
     polled(book, (1, 7, SECOND), (0, 9, THIRD))
 
 
