@@ -598,7 +598,7 @@ class Campaign:
         for error in self._writer.errors:
             self._report.fail(error)
         source = read_logs(self._faults.bootstrap, SOURCE, SOURCE_PARTITIONS)
-        for anomaly in check_history(self._writer.sends(), source):
+        for anomaly in check_history(self._writer.sends(), source, keeps_all=True):
             self._report.fail(f"the input: {anomaly.kind.value}: {anomaly.detail}")
         ends = {number: log.records_end for number, log in source.items()}
         self._await_end(ends)
@@ -715,7 +715,7 @@ class Campaign:
         events = [*pipeline.book.events(told), *self._bounds[topic]]
         self._report.count("history_events", len(events))
         shown: Counter[str] = Counter()
-        for anomaly in check_history(events, final, drained=True):
+        for anomaly in check_history(events, final, drained=True, keeps_all=True):
             kind = anomaly.kind.value
             self._report.count(kind)
             shown[kind] += 1
