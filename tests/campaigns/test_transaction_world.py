@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from kgw.protocol.api_keys import ApiKey
 from tests.campaigns.findings import unplanted
 from tests.campaigns.support import Report
-from tests.campaigns.transaction_world import Batch, Transaction, World
+from tests.campaigns.transaction_world import TOPIC, Batch, Transaction, World, WrongError
+from tests.handlers.support import produce_request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
 Records = list[tuple[int, int, bytes]]
 SEEN: Records = [
@@ -218,6 +220,55 @@ async def test_a_reader_in_the_middle_of_it_gets_what_may_be_committed(
     no.fate, no.is_commit, no.is_end_asked = fate, is_commit, is_end_asked
     await world.look()
     assert [one.format(no) for one in said] == world.report.failures
+
+
+@pytest.fixture
+async def living() -> AsyncIterator[World]:
+    """A world in its first life, with some records of nobody's transaction."""
+    world = World(Report("transactions", 1), Random(1))
+    async with world.living():
+        await world.start()
+        for _ in range(20):
+            await world.write_plain()
+        yield world
+
+
+@pytest.mark.slow
+async def test_a_world_is_judged_by_what_its_gateway_serves(living: World) -> None:
+    """All records are read by both kinds of readers, and the offsets of every group."""
+    await living.until_stable(1.0)
+    await living.judge()
+    living.report.conclude()
+    assert {partition for partition, _ in living.plain.values()} == set(range(3))
+    assert 2 * len(living.plain) == living.report.counts["records_looked_at"]
+    value, (partition, offset) = living.plain.popitem()
+    living.plain[b"lost"] = (0, 7)
+    one = Transaction("yes", (7, 0), is_commit=True)
+    one.offsets, one.fate = {0: 5}, True
+    living.transactions = [("group", one)]
+    await living.judge()
+    assert [
+        "LOST: a plain record b'lost' of (0, 7)",
+        f"PHANTOM: {value[:20]!r}",
+        "COMMIT LOST: group/0 is at -1, not 5",
+    ] == living.report.failures
+    assert offset < (await living.ends(0))[partition]
+
+
+@pytest.mark.slow
+async def test_what_goes_on_for_too_long_hangs(living: World) -> None:
+    """A transaction that nobody ends holds readers back, who get nothing of it meanwhile."""
+    answer = await living.call(
+        ApiKey.INIT_PRODUCER_ID, 4, transactional_id="t", transaction_timeout_ms=30_000
+    )
+    one = Batch(answer.producer_id, answer.producer_epoch, 1, 0, (b"one", b"two"))
+    request = produce_request(one.records(), name=TOPIC, index=1, transactional_id="t")
+    response = await living.ask(request, 12)
+    offset = response.responses[0].partition_responses[0].base_offset
+    assert [(offset, b"one"), (offset + 1, b"two")] == (await living.read(1, 0))[-2:]
+    assert offset == (await living.ends(1))[1] == len(await living.read(1, 1))
+    with pytest.raises(WrongError, match=r"HANGING: stable up to .*, without \[\], after 1 s"):
+        await living.until_stable(1.0)
 
 
 def test_nobody_is_given_what_another_one_has() -> None:
