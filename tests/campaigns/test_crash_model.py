@@ -66,6 +66,17 @@ def compacted(model: PartitionModel) -> None:
     model.removable = {1}
 
 
+def begun_at(start: int) -> Callable[[PartitionModel], object]:
+    """Return what lets the log begin at an offset, too."""
+    return lambda model: model.log_starts.add(start)
+
+
+def one_more(model: PartitionModel) -> None:
+    """A third record was answered that is not durable."""
+    model.loose[4] = Loose(b"e", 7.0)
+    model.end = 5
+
+
 def gone(model: PartitionModel) -> None:
     """Compaction has removed a record which a client has sent again, without an answer."""
     model.removed = {4}
@@ -81,8 +92,9 @@ FINE: dict[str, Case] = {
     "the start has moved": Case(
         served(without(0, 1, 2), start=3),
         [],
-        before=lambda model: model.log_starts.add(3),
+        before=begun_at(3),
     ),
+    "what was answered right then is lost": Case(LOST_AT_THE_END, [], oldest_s=6.0),
     "nothing was answered": Case(
         served(RECORDS), [], 3, before=lambda model: setattr(model, "must_raise_epoch", False)
     ),
@@ -113,6 +125,23 @@ WRONG: dict[str, Case] = {
     ),
     "one is lost from before one that is there": Case(
         served(without(2), Gap(2, 3)), ["HOLE at 2: 3 is there"], oldest_s=4.0
+    ),
+    "the first one after a start that has moved is lost": Case(
+        served(without(0, 1), Gap(1, 2), start=1),
+        ["LOST offset 1 (b'b'); served 1..4"],
+        before=begun_at(1),
+    ),
+    "a kill takes the first one after a start that has moved": Case(
+        Contents(3, 4, {}, (Gap(3, 4),)),
+        ["LOST offset 3 (b'd') by a kill"],
+        oldest_s=None,
+        before=begun_at(3),
+    ),
+    "two are lost from before one that is there": Case(
+        served(without(2, 3) | {4: b"e"}, Gap(2, 4)),
+        ["HOLE at 2: 4 is there"],
+        oldest_s=4.0,
+        before=one_more,
     ),
     "what was made durable is lost with the rest": Case(
         served(without(2, 3), Gap(2, 4), end=4),
@@ -187,12 +216,38 @@ def test_everything_that_is_served_is_promised_from_then_on() -> None:
     ] == list(model.check(served(without(1)), 4, None))
 
 
+def test_a_recovered_state_is_all_that_counts() -> None:
+    """What was possible before is not any more, nor where the log might begin, nor what may go."""
+    model = model_of_four()
+    model.log_starts.add(3)
+    model.removable = {2}
+    model.adopt(served(RECORDS), 4)
+    assert [] == list(model.check(served(RECORDS), 4, None))
+    assert ["LOST offset 2 (b'c'); served 0..4"] == list(
+        model.check(served(without(2), Gap(2, 3)), 4, 9.0)
+    )
+    assert ["PHANTOM b'e' at 4"] == list(model.check(served(RECORDS | {4: b"e"}), 4, None))
+    assert ["the log starts at 3, not at one of [0]"] == list(
+        model.check(served(without(0, 1, 2), start=3), 4, None)
+    )
+    assert ["leader epoch 3 after 4"] == list(model.check(served(RECORDS), 3, None))
+
+
+def test_a_new_partition_has_promised_nothing() -> None:
+    """It is empty, under its first epoch; whatever is in it nobody has written."""
+    assert [] == list(PartitionModel().check(served({}, end=0), 0, None))
+    assert [] == list(PartitionModel().check(served({}, end=0), -1, None))
+    found = list(PartitionModel().check(served({0: b"a"}), 0, None))
+    assert ["PHANTOM b'a' at 0"] == found
+
+
 def test_the_oldest_loss_is_known() -> None:
     """Of what was answered and is not there: the longest ago, above the log's start."""
     model = model_of_four()
     assert model.oldest_lost_s(served(RECORDS)) is None
     assert 6.0 == model.oldest_lost_s(LOST_AT_THE_END)
     assert 5.0 == model.oldest_lost_s(served(without(2, 3), Gap(2, 4), end=4))
+    assert 6.0 == model.oldest_lost_s(served({4: b"e"}, start=3))
     assert model.oldest_lost_s(served({4: b"e"}, start=4)) is None
 
 

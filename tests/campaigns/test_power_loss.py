@@ -8,6 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from kgw.errors import ErrorCode
+from kgw.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from kgw.protocol.messages.fetch import FetchResponse
 from kgw.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kgw.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -22,13 +28,23 @@ from kgw.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from kgw.testing.batches import read_stored
+from kgw.testing.gateway import InProcessGateway
 from tests.campaigns import power_loss, power_loss_judge
 from tests.campaigns.findings import unplanted
 from tests.campaigns.history import FinalLog
 from tests.campaigns.power_loss import Recording, found_by, run_recording
-from tests.campaigns.power_loss_judge import STRICT, Crash, Found, judge, promised_by, use
+from tests.campaigns.power_loss_judge import (
+    STRICT,
+    Crash,
+    Found,
+    judge,
+    look,
+    promised_by,
+    use,
+)
 from tests.campaigns.power_loss_work import (
     BEGUN_LATER,
+    CHANGED_SETTING,
     COMPACTED,
     MANY,
     RELAXED,
@@ -40,6 +56,9 @@ from tests.campaigns.power_loss_work import (
     Change,
     Given,
     Seen,
+    commit_request,
+    create_request,
+    setting_request,
 )
 from tests.campaigns.support import Report
 from tests.campaigns.traces import TraceError
@@ -431,6 +450,72 @@ def test_an_answer_is_a_promise_when_it_was_sent() -> None:
     """By the place in the trace at which the power goes, that place included."""
     answers = {(PORT, 1): (5, 0.5), (PORT, 2): (6, 0.6), (PORT, 3): (7, 0.7)}
     assert {(PORT, 1): 0.5, (PORT, 2): 0.6} == promised_by(6, answers)
+
+
+async def test_everything_is_looked_at() -> None:
+    """Topics, the settings and offsets that were changed, and every record of the topics."""
+    single, relaxed = batches_of(SINGLE, 3), batches_of(RELAXED, 2)
+    subjects = [("setting", SINGLE, CHANGED_SETTING), ("setting", "gone", CHANGED_SETTING), COMMIT]
+    book = Book([Change((PORT, 1), subject, "x") for subject in subjects])
+    async with InProcessGateway() as gateway:
+        ask = gateway.request
+        for name, partitions in {MANY: 2, SINGLE: 1, RELAXED: 1, BEGUN_LATER: 1, "more": 3}.items():
+            await ask(create_request(name, partitions, {}), 5)
+        for batch in (
+            *single,
+            *relaxed,
+            single[0]._replace(topic=BEGUN_LATER, values=(b"a", b"b")),
+        ):
+            await ask(batch._replace(producer_id=-1, epoch=-1, sequence=-1).request(), 9)
+        await ask(setting_request(SINGLE, CHANGED_SETTING, "12345"), 1)
+        await ask(commit_request("group", {0: 3, 1: 4}), 8)
+        cut = DeleteRecordsPartition(partition_index=0, offset=1)
+        topics = [DeleteRecordsTopic(name=BEGUN_LATER, partitions=[cut])]
+        await ask(DeleteRecordsRequest(topics=topics, timeout_ms=1_000), 1)
+        found = await look(ask, book)
+    logs = {
+        (MANY, 0): FinalLog(0, 0, []),
+        (MANY, 1): FinalLog(0, 0, []),
+        (SINGLE, 0): log_of(single),
+        (RELAXED, 0): log_of(relaxed),
+    }
+    begun_later = found.logs.pop((BEGUN_LATER, 0))
+    assert logs == found.logs
+    assert (1, 2, (1, b"b")) == (*begun_later[:2], begun_later.records[-1])
+    values: dict[tuple[str | int, ...], str | int] = {
+        ("topic", MANY): 2,
+        ("topic", SINGLE): 1,
+        ("topic", RELAXED): 1,
+        ("topic", BEGUN_LATER): 1,
+        ("topic", "more"): 3,
+        subjects[0]: "12345",
+        ("commit", "group", MANY, 0): 3,
+        ("commit", "group", MANY, 1): 4,
+        **{("start", *place): 0 for place in logs},
+        ("start", BEGUN_LATER, 0): 1,
+    }
+    assert values == found.values
+
+
+async def test_a_log_that_cannot_be_read_to_its_end_lacks_the_rest() -> None:
+    """What an error hides is missed, and not taken for nothing."""
+    batches = batches_of(SINGLE, 3)
+
+    async def ask(request: Request, version: int) -> Response:
+        response = await gateway.request(request, version)
+        if isinstance(response, FetchResponse):
+            response.responses[0].partitions[0].error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        return response
+
+    async with InProcessGateway() as gateway:
+        await gateway.request(create_request(SINGLE, 1, {}), 5)
+        for batch in batches:
+            loose = batch._replace(producer_id=-1, epoch=-1, sequence=-1)
+            await gateway.request(loose.request(), 9)
+        found = await look(ask, Book())
+    assert FinalLog(0, 3, []) == found.logs[SINGLE, 0]
+    crash = Crash({batch.place: 1.0 for batch in batches}, 10.0, 1.0)
+    assert 3 == len(judge(found, Book(batches), crash).problems)
 
 
 class Answers:
