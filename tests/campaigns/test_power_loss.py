@@ -223,6 +223,15 @@ def unanswered(topic: str) -> list[Batch]:
     return [*batches, last._replace(place=(PORT, LATER), offset=-1)]
 
 
+def several(topic: str) -> list[Batch | Change | Given | Seen]:
+    """Return two batches of two records each, the second one without an answer."""
+    one, other = batches_of(topic, 2)
+    return [
+        one._replace(values=(b"a", b"b")),
+        other._replace(values=(b"c", b"d"), place=(PORT, LATER), offset=-1),
+    ]
+
+
 def answered_later(topic: str) -> list[Batch]:
     """Return three batches; the answer to the last one was sent after the power had gone."""
     *batches, last = batches_of(topic, 3)
@@ -243,6 +252,24 @@ FINE: dict[str, Case] = {
         )
         for topic in (SINGLE, COMPACTED, RELAXED)
     },
+    **{
+        f"what was answered later is not there in {topic}": Case(
+            [*answered_later(topic)], {(topic, 0): log_of(batches_of(topic, 2))}, []
+        )
+        for topic in (SINGLE, COMPACTED, RELAXED)
+    },
+    **{
+        f"batches of several records in {topic}": Case(
+            several(topic),
+            {(topic, 0): FinalLog(0, 4, list(enumerate([b"a", b"b", b"c", b"d"])))},
+            [],
+        )
+        for topic in (SINGLE, RELAXED)
+    },
+    "a setting that is the default still": Case(
+        changes(("setting", "t", "s"), "1", later=1), {}, [], {("setting", "t", "s"): "0"}
+    ),
+    "a start of a topic that is gone": Case(changes(("start", BEGUN_LATER, 0), 2), {}, []),
     "an older record of a key is gone": Case(
         [*with_keys(b"a", b"b", b"a")],
         {(COMPACTED, 0): log_of(batches_of(COMPACTED, 3), 1)._replace(log_start_offset=0)},
@@ -386,6 +413,19 @@ WRONG: dict[str, Case] = {
     ),
     "a commit that nobody made": Case(
         changes(COMMIT, 3, 5, later=1), {}, [f"{COMMIT} is 6 and not ['3', '5']"], {COMMIT: 6}
+    ),
+    "a commit that nobody has asked for yet": Case(
+        changes(COMMIT, 3, 5, 7, later=2), {}, [f"{COMMIT} is 7 and not ['3', '5']"], {COMMIT: 7}
+    ),
+    "the last record of a batch is lost": Case(
+        several(SINGLE),
+        {(SINGLE, 0): FinalLog(0, 2, [(0, b"a")])},
+        ["single-0: acked-lost: b'b', acknowledged at 1"],
+    ),
+    "relaxed: the last record of a batch is lost": Case(
+        several(RELAXED),
+        {(RELAXED, 0): FinalLog(0, 2, [(0, b"a")])},
+        ["relaxed: acked-lost: 1, answered 9000 ms before"],
     ),
     "no commit at all": Case(changes(COMMIT, 3), {}, [f"{COMMIT} is '' and not ['3']"]),
     "a topic is gone": Case(changes(("topic", "t"), 3), {}, ["('topic', 't') is 0 and not ['3']"]),
