@@ -493,6 +493,22 @@ def test_offsets_count_with_the_records_of_their_transaction() -> None:
     assert [AnomalyKind.COMMIT_LOST] == told(*events, seen, 5, final=final)
 
 
+def test_offsets_are_undone_with_the_records_of_their_transaction() -> None:
+    """Nobody knows how it ended, but readers of committed records have passed its record."""
+    events = [committed(5), *transaction("t", 1), committed(9, OK, "t"), ended(INFO)]
+    assert [AnomalyKind.ABORTED_READ] == told(*events, 9, final=finals([False]))
+    assert [] == told(*events, 5, final=finals([False]))
+    # They have not come to it yet, or nobody looked.
+    open_still = {0: finals([False])[0]._replace(last_stable_offset=0)}
+    assert [AnomalyKind.HANGING] == told(*events, 5, 9, final=open_still)
+    unseen = {0: finals([False])[0]._replace(committed=None)}
+    assert [] == told(*events, 5, 9, final=unseen)
+    # A record of nobody's transaction says nothing of it.
+    other = Send("p", 0, b"other", OK, 1)
+    log = FinalLog(0, 3, [(0, b"0"), (1, b"other")], [(0, b"0")])
+    assert [AnomalyKind.ACKED_LOST] == told(*events, other, 9, final={0: log})
+
+
 # --- progress ---
 
 
