@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import pytest
 
 from kgw.backend.base import Snapshot
-from kgw.backend.embedded import layout
 from kgw.errors import StorageError
-from tests.campaigns.client_reads import CACHE_BYTES, CACHED, HOT, Batch, ClientReads, Clients
-from tests.campaigns.crash_model import ROOT, partition_key
+from tests.campaigns.altered_reads import (
+    KEY,
+    AlteredClients,
+    Fetch,
+    as_it_is,
+    expecting,
+    flip,
+    garbled,
+    one_more,
+)
+from tests.campaigns.client_reads import CACHED, HOT, Batch, ClientReads, Clients
 from tests.campaigns.findings import findings_of
 from tests.campaigns.stored_logs import (
     Served,
-    StoredBatch,
     StoredDirectory,
     StoredLog,
     build_directory,
@@ -27,67 +34,11 @@ from tests.simulated_fs import Fault, FaultKind, SimulatedFs
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kgw.backend.embedded.log.segmented_log import SegmentedLog
-    from kgw.backend.embedded.store import Store
-
-KEY = partition_key(1)
-
-
-class Fetch(NamedTuple):
-    """What a reader asks for, and where the log begins and ends."""
-
-    offset: int
-    max_bytes: int
-    upper_bound: int
-    log_start_offset: int
-    high_watermark: int
-
 
 @pytest.fixture(scope="module")
 def directory() -> StoredDirectory:
     """A directory that was stopped in order; nobody changes it."""
     return build_directory(Random(5), is_clean=True)
-
-
-class AlteredReads(ClientReads):
-    """Readers that get something else than they should."""
-
-    alter: Callable[[ClientReads, Fetch, list[Batch]], list[Batch]]
-
-    def fetch(
-        self, log: SegmentedLog, offset: int, max_bytes: int, upper_bound: int
-    ) -> list[Batch]:
-        """Read as clients do, and alter that."""
-        found = super().fetch(log, offset, max_bytes, upper_bound)
-        asked = Fetch(
-            offset, max_bytes, upper_bound, log.offsets.log_start_offset, log.offsets.high_watermark
-        )
-        return self.alter(self, asked, found)
-
-
-class AlteredClients(Clients):
-    """Clients of whom each has such readers."""
-
-    def __init__(self, alter: Callable[[ClientReads, Fetch, list[Batch]], list[Batch]]) -> None:
-        super().__init__()
-        self._alter = alter
-
-    def of(self, store: Store, cache_bytes: int = CACHE_BYTES) -> ClientReads:
-        reads = AlteredReads(self, store, cache_bytes)
-        reads.alter = self._alter
-        return reads
-
-
-def as_it_is(_: ClientReads, __: Fetch, found: list[Batch]) -> list[Batch]:
-    """Alter nothing."""
-    return found
-
-
-def expecting(
-    directory: StoredDirectory, alter: Callable[[StoredLog], StoredLog]
-) -> StoredDirectory:
-    """Return a directory of which something else is expected than there is."""
-    return directory._replace(logs=directory.logs | {KEY: alter(directory.logs[KEY])})
 
 
 def with_other_bytes(log: StoredLog) -> StoredLog:
@@ -161,11 +112,6 @@ def a_broken_disk(_: ClientReads, fetch: Fetch, found: list[Batch]) -> list[Batc
     return found
 
 
-def garbled(_: ClientReads, __: Fetch, found: list[Batch]) -> list[Batch]:
-    """Serve other bytes than are stored, always the same."""
-    return [one._replace(content=one.content[:-1] + b"?") for one in found]
-
-
 READ = {
     "as it is": (as_it_is, set[str]()),
     "no single batch": (no_single_batch, {"ONE WAY OR THE OTHER: …"}),
@@ -217,29 +163,14 @@ def test_what_one_way_of_reading_does_otherwise_is_found(
 @pytest.mark.damages_storage("bits are flipped, and calls fail")
 def test_what_is_not_there_and_what_is_damaged_cannot_be_read(directory: StoredDirectory) -> None:
     """Such batches are told, and they alone; nothing is wrong with what is served."""
-    last = directory.logs[KEY].batches[-1]
-    missing = last._replace(base_offset=last.next_offset, next_offset=last.next_offset + 1)
-    more = expecting(directory, lambda log: log._replace(batches=[*log.batches, missing]))
+    more = expecting(directory, one_more)
     served = serve(more, Clients())
-    assert ([missing], []) == (served.unreadable, served.wrong)
+    assert (more.logs[KEY].batches[-1:], []) == (served.unreadable, served.wrong)
     for batch in directory.logs[KEY].batches[::7]:
         fs = directory.fs.clone()
         flip(fs, batch)
         served = serve(directory, Clients(), fs)
         assert ([batch], []) == (served.unreadable, served.wrong)
-
-
-def flip(fs: SimulatedFs, batch: StoredBatch) -> tuple[bytearray, int]:
-    """Flip a bit of the last byte of a batch; return where that is."""
-    (place,) = [
-        (fs.content(path), start + len(batch.content) - 1)
-        for path in fs.files(ROOT)
-        if path.endswith(layout.LOG_SUFFIX)
-        if (start := bytes(fs.content(path)).find(batch.content)) >= 0
-    ]
-    content, position = place
-    content[position] ^= 1
-    return place
 
 
 @pytest.mark.damages_storage("bits are flipped, and calls fail")
