@@ -11,6 +11,7 @@ from kgw.backend.embedded.layout import Gap
 from kgw.testing.batches import make_batch
 from tests.campaigns.client_reads import Batch, ClientReads, Clients
 from tests.campaigns.crash_model import Contents, Loose, PartitionModel, serve
+from tests.campaigns.crash_states import has_only_left_out
 from tests.campaigns.findings import unplanted
 
 if TYPE_CHECKING:
@@ -249,6 +250,23 @@ def test_the_oldest_loss_is_known() -> None:
     assert 5.0 == model.oldest_lost_s(served(without(2, 3), Gap(2, 4), end=4))
     assert 6.0 == model.oldest_lost_s(served({4: b"e"}, start=3))
     assert model.oldest_lost_s(served({4: b"e"}, start=4)) is None
+
+
+@pytest.mark.parametrize(
+    ("second", "is_fine"),
+    [
+        (LOST_AT_THE_END._replace(high_watermark=9, gaps=(Gap(3, 4), Gap(4, 9))), True),
+        (LOST_AT_THE_END._replace(high_watermark=9), False),
+        (LOST_AT_THE_END._replace(high_watermark=9, gaps=(Gap(3, 4), Gap(4, 8))), False),
+        (LOST_AT_THE_END._replace(high_watermark=9, gaps=(Gap(4, 9),)), False),
+        (Contents(0, 9, {0: b"a", 1: b"b"}, (Gap(3, 4), Gap(4, 9))), False),
+        (Contents(0, 9, {0: b"a", 1: b"b", 2: b"x"}, (Gap(3, 4), Gap(4, 9))), False),
+        (Contents(1, 9, LOST_AT_THE_END.records, (Gap(3, 4), Gap(4, 9))), False),
+    ],
+)
+def test_a_second_start_may_leave_offsets_out(second: Contents, *, is_fine: bool) -> None:
+    """Behind the end, and says so; everything else is as the first start has served it."""
+    assert is_fine == has_only_left_out(LOST_AT_THE_END, second)
 
 
 # --- what readers are served ---------------------------------------------------------------------

@@ -258,6 +258,34 @@ def test_where_nothing_is_removed_no_log_begins_later() -> None:
     assert [] == check_history(sends, {1: FinalLog(1, 1, [])}, keeps_all=True)
 
 
+@pytest.mark.parametrize(
+    "records",
+    [
+        [(1, b"a"), (1, b"a")],
+        [(2, b"b"), (1, b"a")],
+        [(0, b"a"), (1, b"b")],
+        [(1, b"a"), (3, b"b")],
+    ],
+)
+def test_offsets_of_a_log_rise_from_its_start_to_its_end(records: list[tuple[int, bytes]]) -> None:
+    """None comes twice, after a higher one, below the start, or at the high watermark."""
+    sends = [Send("p", 0, value, Outcome.INFO) for value in (b"a", b"b")]
+    found = check_history(sends, {0: FinalLog(1, 3, records)})
+    assert [AnomalyKind.INCONSISTENT_OFFSETS] == kinds(found)
+    fine = {0: FinalLog(1, 3, [(1, b"a"), (2, b"b")])}
+    assert [] == check_history(sends, fine)
+
+
+def test_an_offset_is_polled_once() -> None:
+    """One that comes again is no progress; after a seek it is."""
+    sends = [Send("p", 0, b"a", Outcome.OK, 0)]
+    polls = [Poll("c", 0, ((0, b"a"),)), Poll("c", 0, ((0, b"a"),))]
+    final = {0: FinalLog(0, 1, [(0, b"a")])}
+    assert [AnomalyKind.NONMONOTONIC_POLL] == kinds(check_history([*sends, *polls], final))
+    sought: list[Event] = [polls[0], Seek("c", 0), polls[1]]
+    assert [] == check_history([*sends, *sought], final)
+
+
 def test_an_unanswered_send_may_or_may_not_be_there() -> None:
     """Once or not at all is fine; twice is not."""
     sends = [Send("p", 0, b"a", Outcome.INFO)]
@@ -514,10 +542,15 @@ def test_offsets_are_undone_with_the_records_of_their_transaction() -> None:
 
 def test_who_does_nothing_after_a_healing_is_stuck() -> None:
     """Each process and each healing by itself; just in time is in time."""
-    progress = {"early": [1.0, 11.0, 25.0], "late": [9.9, 20.1, 30.0], "dead": []}
+    progress = {
+        "early": [1.0, 11.0, 25.0],
+        "just": [20.0, 30.0],
+        "late": [9.9, 20.1, 30.0],
+        "dead": [],
+    }
     found = check_progress([10.0, 20.0], progress, 10.0)
     assert {AnomalyKind.STUCK} == set(kinds(found))
     assert ["late did nothing within 10 s of 10.0 s"] == [
-        one.detail for one in found if one.detail.startswith(("early", "late"))
+        one.detail for one in found if one.detail.startswith(("early", "just", "late"))
     ]
     assert 2 == sum(one.detail.startswith("dead") for one in found)
