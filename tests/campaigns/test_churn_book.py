@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from kgw.client.groups import GroupDetails, GroupMember
-from tests.campaigns.churn_book import GroupBook
+from tests.campaigns.churn_book import GroupBook, WrittenRecords, what_lacks
 from tests.campaigns.findings import unplanted
 from tests.campaigns.support import Report
 
@@ -203,3 +203,59 @@ def test_a_group_that_hangs_is_accounted_for() -> None:
         "partition 2: next to read 0, commit sent None, acknowledged None; "
         "last commits refused: ['why 1', 'why 2', 'why 3']"
     ) == book.account([0, 2])
+
+
+def test_two_records_at_one_offset_are_found() -> None:
+    """One of them is lost, though somebody has read what is there."""
+    written = WrittenRecords([0, 1])
+    assert [] == [
+        said for place in ((0, 0), (1, 0), (0, 2), (0, 1)) for said in written.take(*place)
+    ]
+    said = "two records of partition 0 were given offset 1"
+    assert [said] == written.take(0, 1)
+    assert {0: {0, 1, 2}, 1: {0}} == written.offsets
+    assert [] == unplanted([WrittenRecords], [said])
+
+
+class Group(NamedTuple):
+    """A group as it is told, and what it must be."""
+
+    lacks: str
+    details: GroupDetails = described(a=0, b=1)
+    generations: tuple[int, int] = (2, 2)
+    alive: tuple[str | None, ...] = (None, None)
+    stored: tuple[int, int] = (10, 10)
+
+
+GROUPS = {
+    "settled": Group(""),
+    "settled, of instances": Group("", alive=("one", "other")),
+    "settled, beyond what was written": Group("", stored=(11, 10)),
+    "rebalancing": Group(
+        "PreparingRebalance in generation 2",
+        described(a=0, b=1)._replace(state="PreparingRebalance"),
+    ),
+    "rebalanced meanwhile": Group("Stable in generation 1", generations=(1, 2)),
+    "without an owner": Group(
+        "partitions [0] have owners", described(a=0, b=0)._replace(members=described(a=0).members)
+    ),
+    "with two owners": Group("partitions [0, 0] have owners", described(a=0, b=0)),
+    "with an instance twice": Group("two processes of one instance", alive=("one", "one")),
+    "with a dead member": Group("2 members, 1 are alive", alive=(None,)),
+    "without a living one": Group("2 members, 3 are alive", alive=(None, None, None)),
+    "behind": Group("behind by {0: 1}", stored=(9, 10)),
+    "without any commit": Group("behind by {0: 10, 1: 10}", stored=(0, 0)),
+}
+
+
+@pytest.mark.parametrize("what", GROUPS)
+def test_what_a_group_lacks_is_told(what: str) -> None:
+    """It is stable, its partitions are shared by those who live, and all is read."""
+    lacks, details, generations, alive, stored = GROUPS[what]
+    told = {partition: offset for partition, offset in enumerate(stored) if offset}
+    assert lacks == what_lacks(details, generations, range(2), alive, {0: 10, 1: 10}, told)
+
+
+def test_everything_that_a_group_may_lack_is_planted() -> None:
+    """No text is in the source of which there is no example here."""
+    assert [] == unplanted([what_lacks], [one.lacks for one in GROUPS.values()])
