@@ -322,9 +322,7 @@ class Pipeline:
 
     def judge_zombies(self) -> None:
         """No transaction may be committed whose producer slept while another took its place."""
-        for transaction in self._zombies:
-            if self.book.outcome(transaction) is Outcome.OK:
-                self._report.fail(f"{self.name}: ZOMBIE: {transaction} was committed")
+        self.book.judge_zombies(self._zombies)
         for transaction in self._late:
             # One whose offsets were pending already held their places open, and may go on.
             outcome = self.book.outcome(transaction)

