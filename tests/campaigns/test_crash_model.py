@@ -327,6 +327,14 @@ def test_two_readers_are_served_the_same() -> None:
     assert {1: b"b", 2: b"c"} == serve_walks(TWO, TWO, 1).records
 
 
+def test_a_tombstone_is_told_by_its_key() -> None:
+    """It has no value by which it could be known."""
+    batch = make_batch([None, b"a"], keys=[b"3", b"4"])
+    batch.assign(0, 0)
+    three = [Batch(0, 2, bytes(batch.buffer)), stored(2, b"c")]
+    assert {0: b"T3", 1: b"a", 2: b"c"} == serve_walks(three, three).records
+
+
 SERVED: dict[str, tuple[list[Batch], list[Batch], str]] = {
     "an offset twice": ([*TWO, TWO[1]], [*TWO, TWO[1]], "offset 2 is served twice"),
     "less the second time": (
