@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kgw.client import AsyncClient, ClientError, GroupClient
 from kgw.testing.process import SERVE, GatewayProcess
 from tests.campaigns import broken_groups_serve
-from tests.campaigns.churn_book import GroupBook
+from tests.campaigns.churn_book import GroupBook, WrittenRecords, what_lacks
 from tests.campaigns.client_process import ClientProcess
 from tests.campaigns.support import Report, checked_directory, main
 
@@ -122,7 +122,7 @@ class Writer:
             logger=_SILENT,
         )
         self._lock = threading.Lock()
-        self._written: dict[int, set[int]] = {number: set() for number in range(PARTITIONS)}
+        self._written = WrittenRecords(range(PARTITIONS))
         self.errors: list[str] = []
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -141,15 +141,15 @@ class Writer:
     def _took(self, error: KafkaError | None, message: Message) -> None:
         offset, partition = message.offset(), message.partition()
         if error is not None or offset is None or partition is None:
-            self.errors.append(str(error))
+            self.errors.append(f"a record was not written: {error}")
             return
         with self._lock:
-            self._written[partition].add(offset)
+            self.errors += self._written.take(partition, offset)
 
     def written(self) -> dict[int, set[int]]:
         """Return the offsets that were acknowledged so far."""
         with self._lock:
-            return {partition: set(offsets) for partition, offsets in self._written.items()}
+            return {partition: set(offsets) for partition, offsets in self._written.offsets.items()}
 
     def stop(self) -> None:
         """Write no more, and wait for what is on its way."""
@@ -328,23 +328,17 @@ class Churn:
             return f"cannot be described: {error}"
         book.see_generation(generation)
         book.see_generation(again)
-        if details.state != "Stable" or generation != again:
-            return f"{details.state} in generation {generation}"
-        book.see_members(generation, details)
-        owned = sorted(number for one in details.members for _, number in one.partitions or ())
-        if owned != list(range(PARTITIONS)):
-            return f"partitions {owned} have owners"
-        alive = [one for one in self._children[kind.name] if one.alive]
-        if kind.is_static and len({one.instance for one in alive}) < len(alive):
-            return "two processes of one instance"
-        if len(details.members) != len(alive):
-            return f"{len(details.members)} members, {len(alive)} are alive"
-        behind = {
-            number: max(offsets) + 1 - stored.get(number, 0)
-            for number, offsets in self._target.items()
-            if offsets and stored.get(number, 0) <= max(offsets)
-        }
-        return f"behind by {behind}" if behind else ""
+        if details.state == "Stable" and generation == again:
+            book.see_members(generation, details)
+        alive = [one.instance for one in self._children[kind.name] if one.alive]
+        return what_lacks(
+            details,
+            (generation, again),
+            range(PARTITIONS),
+            alive if kind.is_static else [None] * len(alive),
+            {number: max(offsets) + 1 for number, offsets in self._target.items() if offsets},
+            stored,
+        )
 
     def settle(self, when: str) -> bool:
         """Heal everything; each group must be stable, shared and read to the end in time."""
@@ -411,7 +405,7 @@ class Churn:
         written = self._writer.written()
         self._report.count("records_written", sum(map(len, written.values())))
         for error in self._writer.errors:
-            self._report.fail(f"a record was not written: {error}")
+            self._report.fail(error)
         for name, book in self._books.items():
             book.see_offsets(book.acknowledged(), stored[name])
             book.judge(stored[name], written)

@@ -6,10 +6,56 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kgw.client.groups import GroupDetails
     from tests.campaigns.support import Report
+
+
+class WrittenRecords:
+    """The offsets at which records were acknowledged."""
+
+    def __init__(self, partitions: Iterable[int]) -> None:
+        self.offsets: dict[int, set[int]] = {number: set() for number in partitions}
+
+    def take(self, partition: int, offset: int) -> list[str]:
+        """Take the answer to a record; return what is wrong with it."""
+        is_known = offset in self.offsets[partition]
+        self.offsets[partition].add(offset)
+        return (
+            [f"two records of partition {partition} were given offset {offset}"] if is_known else []
+        )
+
+
+def what_lacks(
+    details: GroupDetails,
+    generations: tuple[int, int],
+    partitions: Iterable[int],
+    alive: Sequence[str | None],
+    target: Mapping[int, int],
+    stored: Mapping[int, int],
+) -> str:
+    """Return what a group lacks to be settled; "" when it is.
+
+    `generations` are those before and after it was described, `alive` the instances of the
+    processes of a static group, None for each of another one, `target` up to where it must commit.
+    """
+    if details.state != "Stable" or generations[0] != generations[1]:
+        return f"{details.state} in generation {generations[0]}"
+    owned = sorted(number for one in details.members for _, number in one.partitions or ())
+    if owned != list(partitions):
+        return f"partitions {owned} have owners"
+    instances = [one for one in alive if one is not None]
+    if len(set(instances)) < len(instances):
+        return "two processes of one instance"
+    if len(details.members) != len(alive):
+        return f"{len(details.members)} members, {len(alive)} are alive"
+    behind = {
+        partition: offset - stored.get(partition, 0)
+        for partition, offset in target.items()
+        if stored.get(partition, 0) < offset
+    }
+    return f"behind by {behind}" if behind else ""
 
 
 class GroupBook:

@@ -22,7 +22,7 @@ from tests.campaigns.jumping_serve import AGES, CLOCK_FILE, last_retention, set_
 from tests.campaigns.support import Report, checked_directory, main
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from confluent_kafka import Message
@@ -140,6 +140,33 @@ class _Left:
         self._consumer.close()
 
 
+class Answers:
+    """Where records were stored, and with which times, by the answers to them."""
+
+    def __init__(self) -> None:
+        self.times: dict[int, int] = {}
+        self._given_again: list[int] = []
+
+    def take(self, offset: int, timestamp_ms: int) -> None:
+        """Take the answer to one record."""
+        if offset in self.times:
+            self._given_again.append(offset)
+        self.times[offset] = timestamp_ms
+
+    def first_at(self, timestamp_ms: int) -> int:
+        """Return the first offset with a time or a later one."""
+        return min(at for at, time_ms in self.times.items() if time_ms >= timestamp_ms)
+
+    def broken(self, start: int, end: int) -> Iterator[str]:
+        """Yield what is wrong with a log that begins and ends there: all of it is answered."""
+        if start != 0:
+            yield f"records were removed: the log begins at {start}"
+        if self._given_again:
+            yield f"offsets were given twice: {self._given_again[:10]}"
+        if sorted(self.times) != list(range(end)):
+            yield f"offsets up to {end} are not those of the answers"
+
+
 class _Run:
     """One process, its clock, and what was stored."""
 
@@ -158,12 +185,12 @@ class _Run:
         self._reader = Consumer({**common, "group.id": "unused", "auto.offset.reset": "error"})
         self._group = _Group(gateway.bootstrap)
         self._left: list[_Left] = []
-        self.times: dict[int, int] = {}
+        self.answers = Answers()
 
     def _stored(self, error: object, message: Message) -> None:
         offset = message.offset()
         if error is None and offset is not None:
-            self.times[offset] = message.timestamp()[1]
+            self.answers.take(offset, message.timestamp()[1])
 
     def strobe(self, wrong_by_ms: int) -> None:
         """Set the clock, produce, and wait until retention has looked at what was produced."""
@@ -209,23 +236,23 @@ class _Run:
         # A client forgets where the leader is when the server is killed.
         self._reader.list_topics(TOPIC, timeout=20)
         start, end = self._reader.get_watermark_offsets(place, timeout=20)
+        for wrong in self.answers.broken(start, end):
+            report.fail(wrong)
         if start != 0:
-            report.fail(f"records were removed: the log begins at {start}")
             return  # what follows would wait for those records
-        if sorted(self.times) != list(range(end)):
-            report.fail(f"offsets up to {end} are not those of the answers")
-        wanted = sorted(self.times.items())[:: max(1, len(self.times) // 50)]
+        times = self.answers.times
+        wanted = sorted(times.items())[:: max(1, len(times) // 50)]
         for offset, timestamp_ms in wanted:
             asked = TopicPartition(TOPIC, 0, timestamp_ms)
             (found,) = self._reader.offsets_for_times([asked], timeout=20)
-            first = min(at for at, time_ms in self.times.items() if time_ms >= timestamp_ms)
+            first = self.answers.first_at(timestamp_ms)
             report.count("times_looked_up")
             if found.offset != first:
                 report.fail(f"the time of offset {offset} leads to {found.offset}, not {first}")
         deadline = time.monotonic() + 20
-        while len(self._group.offsets) < len(self.times) and time.monotonic() < deadline:
+        while len(self._group.offsets) < len(times) and time.monotonic() < deadline:
             self._group.poll(0.2)
-        if sorted(set(self._group.offsets)) != sorted(self.times):
+        if sorted(set(self._group.offsets)) != sorted(times):
             report.fail("the group has not read what was stored")
 
     def close(self) -> int:
@@ -297,7 +324,7 @@ def _jump(
                     report.count("restarts")
             running.strobe(0)
             running.check(report)
-            report.count("records", len(running.times))
+            report.count("records", len(running.answers.times))
             taken, restarts = running.close(), len(restart_at)
             if taken > restarts:
                 report.fail(f"a member lost its partition {taken} times in {restarts} restarts")

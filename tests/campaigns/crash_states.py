@@ -150,7 +150,7 @@ class Explorer:
             return
         for key, contents in first.items():
             again = second[key]
-            if again != contents and not _has_only_left_out(contents, again):
+            if again != contents and not has_only_left_out(contents, again):
                 self._report.fail(
                     f"{self.operation}: second recovery of partition {key.partition} differs: "
                     f"{contents.summary()} then {again.summary()}"
@@ -167,7 +167,7 @@ class Explorer:
         self._check(store, contents)
 
 
-def _has_only_left_out(first: Contents, second: Contents) -> bool:
+def has_only_left_out(first: Contents, second: Contents) -> bool:
     """Whether a relaxed partition has gone on above its reservation, and nothing else.
 
     It was stopped in order before the first start, which therefore left nothing out.

@@ -269,6 +269,8 @@ class Cycles:
         value = b"kept-%d" % len(self.kept)
         batch = bytes(make_batch([value]).buffer)
         produced = await self._client.produce(KEPT, 0, batch, retry=False)
+        if produced.base_offset in self.kept:
+            self._report.fail(f"offset {produced.base_offset} of {KEPT} is GIVEN TWICE")
         self.kept[produced.base_offset] = value
 
     async def _fill(self, bulk: str, stored: dict[tuple[int, int], bytes]) -> None:
@@ -288,7 +290,10 @@ class Cycles:
         except ServerRefusedError as error:
             self._check_code(error)
             return False
-        stored[partition, produced.base_offset] = value
+        place = partition, produced.base_offset
+        if place in stored:
+            self._report.fail(f"offset {produced.base_offset} of {bulk} is GIVEN TWICE")
+        stored[place] = value
         return True
 
     def _check_code(self, error: ServerRefusedError) -> None:

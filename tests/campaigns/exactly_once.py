@@ -322,9 +322,7 @@ class Pipeline:
 
     def judge_zombies(self) -> None:
         """No transaction may be committed whose producer slept while another took its place."""
-        for transaction in self._zombies:
-            if self.book.outcome(transaction) is Outcome.OK:
-                self._report.fail(f"{self.name}: ZOMBIE: {transaction} was committed")
+        self.book.judge_zombies(self._zombies)
         for transaction in self._late:
             # One whose offsets were pending already held their places open, and may go on.
             outcome = self.book.outcome(transaction)
@@ -598,7 +596,7 @@ class Campaign:
         for error in self._writer.errors:
             self._report.fail(error)
         source = read_logs(self._faults.bootstrap, SOURCE, SOURCE_PARTITIONS)
-        for anomaly in check_history(self._writer.sends(), source):
+        for anomaly in check_history(self._writer.sends(), source, keeps_all=True):
             self._report.fail(f"the input: {anomaly.kind.value}: {anomaly.detail}")
         ends = {number: log.records_end for number, log in source.items()}
         self._await_end(ends)
@@ -715,7 +713,7 @@ class Campaign:
         events = [*pipeline.book.events(told), *self._bounds[topic]]
         self._report.count("history_events", len(events))
         shown: Counter[str] = Counter()
-        for anomaly in check_history(events, final, drained=True):
+        for anomaly in check_history(events, final, drained=True, keeps_all=True):
             kind = anomaly.kind.value
             self._report.count(kind)
             shown[kind] += 1

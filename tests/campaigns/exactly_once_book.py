@@ -139,6 +139,12 @@ class PipelineBook:
         with self._lock:
             return self._transactions[transaction].outcome
 
+    def judge_zombies(self, transactions: Iterable[str]) -> None:
+        """Hold it against the pipeline when one of these has ended well, as its worker says."""
+        for name in transactions:
+            if self.outcome(name) is Outcome.OK:
+                self._fail(f"ZOMBIE: {name} was committed")
+
     def count_read(self, reader: str) -> int:
         """Return of how many input records a reader has what was made of them."""
         with self._lock:

@@ -22,7 +22,7 @@ from tests.campaigns.support import Report, checked_directory, main
 from tests.groups.wire import WireMember, settle
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Coroutine, Iterator, Sequence
 
     from kgw.protocol.schema import Request
 
@@ -270,11 +270,8 @@ class Killer:
 
     def _compare(self, where: str, worker: Worker, stored: int) -> None:
         self._report.count("commits_compared")
-        if not worker.acknowledged <= stored <= worker.sent:
-            self._report.fail(
-                f"{where}: commit lost or invented in {worker.group_id}: {stored} is stored, "
-                f"{worker.acknowledged} was acknowledged, {worker.sent} was sent"
-            )
+        for wrong in wrong_commit(worker.acknowledged, worker.sent, stored):
+            self._report.fail(f"{where}: {worker.group_id}: {wrong}")
 
     async def _check_bystander(self, where: str, worker: Worker, groups: GroupClient) -> None:
         offsets = await groups.offsets(worker.group_id)
@@ -307,8 +304,8 @@ class Killer:
 
     def _check_generation(self, where: str, group_id: str, found: int, told: int) -> None:
         self._report.count("generations_compared")
-        if found < told:
-            self._report.fail(f"{where}: {group_id} went back from generation {told} to {found}")
+        for wrong in wrong_generation(told, found):
+            self._report.fail(f"{where}: {group_id}: {wrong}")
 
     async def _recover(self, where: str, target: Target, groups: GroupClient) -> None:
         """Everybody comes back; the group must be stable within the time, and take commits."""
@@ -339,6 +336,20 @@ class Killer:
         for worker in target.workers:
             if (code := await worker.commit_next()) is not ErrorCode.NONE:
                 self._report.fail(f"{where}: no commit after the recovery: {code.name}")
+
+
+def wrong_commit(acknowledged: int, sent: int, stored: int) -> Iterator[str]:
+    """Yield what is wrong with a stored offset; 0 is none. Commits are sent in rising order."""
+    if stored < acknowledged:
+        yield f"commit lost: {stored} is stored, {acknowledged} was acknowledged"
+    if stored > sent:
+        yield f"commit invented: {stored} is stored, {sent} was sent"
+
+
+def wrong_generation(told: int, found: int) -> Iterator[str]:
+    """Yield what is wrong with a generation: members have been told of one already."""
+    if found < told:
+        yield f"went back from generation {told} to {found}"
 
 
 def run_kills(

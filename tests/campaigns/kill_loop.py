@@ -351,7 +351,7 @@ def judge(report: Report, events: list[Event], final: dict[int, FinalLog]) -> No
         elif isinstance(event, Poll):
             report.count("polled", len(event.records))
     report.count("stored", sum(len(log.records) for log in final.values()))
-    for anomaly in check_history(events, final, drained=True):
+    for anomaly in check_history(events, final, drained=True, keeps_all=True):
         report.count(anomaly.kind.value)
         report.fail(f"{anomaly.kind.value} in partition {anomaly.partition}: {anomaly.detail}")
 

@@ -143,7 +143,8 @@ class PlantedBroker(Planted):
         if self.bug == "ends-with-a-double-that-nobody-polled":
             records.append((end, records[0][1]))
             end += 1
-        return FinalLog(0, end, records)
+        start = end // 2 if self.bug == "ends-with-a-log-that-begins-later" else 0
+        return FinalLog(start, end, records[start:])
 
 
 class Findings(NamedTuple):
@@ -197,6 +198,7 @@ BUGS: dict[str, Findings] = {
     "ends-with-a-log-out-of-order": found_by(TWO_VALUES, SKIP),
     "ends-with-a-double-that-nobody-polled": found_by(DUPLICATE),
     "ends-with-records-beyond-the-watermark": found_by(TWO_VALUES, may=(BOUNDS_BACK,)),
+    "ends-with-a-log-that-begins-later": found_by(LOST, TIME_TRAVEL),
     "ends-with-a-watermark-that-went-back": found_by(LOST, TIME_TRAVEL, BOUNDS_BACK),
 }
 

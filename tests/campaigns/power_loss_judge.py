@@ -202,7 +202,9 @@ def _judge_strict(found: Found, topic: str, batches: list[Batch], crash: Crash) 
         for offset, value in _placed(batch):
             where = offset if is_promised else None
             sends.append(Send(batch.worker, batch.partition, value, outcome, where))
-    final = {partition: log for (name, partition), log in found.logs.items() if name == topic}
+    # A partition that is not there has lost everything.
+    final = {batch.partition: FinalLog(0, 0, []) for batch in batches}
+    final |= {partition: log for (name, partition), log in found.logs.items() if name == topic}
     for anomaly in check_history(sends, final):
         yield f"{topic}-{anomaly.partition}: {anomaly.kind.value}: {anomaly.detail[:200]}"
 
@@ -211,7 +213,10 @@ def _judge_compacted(found: Found, batches: list[Batch], crash: Crash) -> Iterat
     log = found.logs.get((COMPACTED, 0), FinalLog(0, 0, []))
     sent = {value: batch for batch in batches for value in batch.values}
     newest: dict[bytes, int] = {}
+    places: dict[bytes, int] = {}
     for offset, value in log.records:
+        if places.setdefault(value, offset) != offset:
+            yield f"compacted: {value[:40]!r} is there twice"
         batch = sent.get(value)
         if batch is None or batch.offset not in {-1, offset}:
             yield f"compacted: at {offset} is what nobody wrote there: {value[:40]!r}"

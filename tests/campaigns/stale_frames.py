@@ -10,7 +10,7 @@ from tests.campaigns.transaction_clients import code_of_add, code_of_offsets, co
 from tests.campaigns.transaction_world import PARTITIONS, TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from tests.campaigns.transaction_clients import Producer
     from tests.campaigns.transaction_world import Frame, World
@@ -69,15 +69,9 @@ async def _send(
     what = f"{frame.kind} v{version} of {frame.producer} {when}, now {producer.producer}"
     expected = _expected(producer, frame, version, is_held=is_held)
     is_repeat = not expected.isdisjoint({ErrorCode.NONE, ErrorCode.CONCURRENT_TRANSACTIONS})
-    if code is ErrorCode.NONE and code not in expected:
-        report.fail(f"ACCEPTED: {what}")
-    elif code not in expected:
-        names = " or ".join(one.name for one in expected)
-        report.fail(f"{code.name} and not {names} for {what}")
-    elif code is ErrorCode.NONE and (
-        (answer.producer_id, answer.producer_epoch) != producer.producer
-    ):
-        report.fail(f"{what} is answered with {answer.producer_id, answer.producer_epoch}")
+    told = (answer.producer_id, answer.producer_epoch) if is_repeat and not code else None
+    for wrong in judge(what, code, expected, told, producer.producer):
+        report.fail(wrong)
     if before != after:
         report.fail(f"CHANGED by {what}: {before} became {after}")
     if is_repeat:
@@ -90,6 +84,26 @@ async def _send(
     report.count(f"stale on {'an old' if is_old else 'a new'} connection")
     report.count("stale from before the restart", frame.life != world.life)
     report.count(f"refused with {code.name}")
+
+
+def judge(
+    what: str,
+    code: ErrorCode,
+    expected: Collection[ErrorCode],
+    told: tuple[int, int] | None,
+    current: tuple[int, int],
+) -> Iterator[str]:
+    """Yield what is wrong with the answer to a frame.
+
+    `told` is who the client is from now on, where it is answered so: it must be who it is.
+    """
+    if code is ErrorCode.NONE and code not in expected:
+        yield f"ACCEPTED: {what}"
+    elif code not in expected:
+        names = " or ".join(sorted(one.name for one in expected))
+        yield f"{code.name} and not {names} for {what}"
+    elif told is not None and told != current:
+        yield f"{what} is answered with {told}"
 
 
 def _expected(

@@ -5,7 +5,18 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from tests.campaigns.failing_calls import Injection, Strike, choose, read_strikes
+import pytest
+
+from tests.campaigns.failing_calls import (
+    Injection,
+    Script,
+    Strike,
+    choose,
+    judge,
+    read_strikes,
+)
+from tests.campaigns.findings import unplanted
+from tests.campaigns.support import Report
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,3 +62,45 @@ def test_a_call_during_which_another_thread_calls_has_failed_too(tmp_path: Path)
         Strike(3.5, "rename", "/d/a.tmp"),
     ]
     assert expected == read_strikes(trace)
+
+
+SYNC = Strike(2.0, "fdatasync", "/d/0.log")
+JUDGED: dict[str, tuple[list[Strike], list[float], int, str, list[str]]] = {
+    "nothing failed": ([], [1.0, 3.0], 0, "fdatasync", []),
+    "nothing was acknowledged later": ([SYNC], [1.0, 2.0], 0, "fdatasync", []),
+    "something else failed": ([Strike(2.0, "rename", "/d/a")], [3.0], 0, "rename", []),
+    "a sync of names failed": ([Strike(2.0, "fdatasync", "/d")], [3.0], 0, "fdatasync", []),
+    "reads failed as they were made to": ([], [], 2, "pread64", []),
+    "acknowledged later": (
+        [SYNC, SYNC._replace(time_s=5.0)],
+        [1.0, 3.0, 4.0],
+        0,
+        "fdatasync",
+        ["place: 2 acknowledged after a failed sync"],
+    ),
+    "acknowledged after a failed sync of a journal": (
+        [SYNC._replace(path="/d/7.journal")],
+        [3.0],
+        0,
+        "fdatasync",
+        ["place: 1 acknowledged after a failed sync"],
+    ),
+    "reads failed for nothing": ([SYNC], [], 2, "fdatasync", ["place: 2 reads failed"]),
+}
+
+
+@pytest.mark.parametrize("what", JUDGED)
+def test_what_is_answered_while_calls_fail_is_judged(what: str) -> None:
+    """Each thing that is wrong alone, by its name."""
+    strikes, answered_s, failed_reads, call, said = JUDGED[what]
+    report = Report("failing calls", 1)
+    script = Script(report, Random(1))
+    script.answered = [(at_s, 0, 0) for at_s in answered_s]
+    script.failed_reads = failed_reads
+    judge(report, "place", script, strikes, Injection(call, "EIO", 1, persistent=False))
+    assert said == report.failures
+
+
+def test_everything_that_is_said_of_answers_is_planted() -> None:
+    """No finding is in the source of which there is no example here."""
+    assert [] == unplanted([judge], [one for *_, said in JUDGED.values() for one in said])

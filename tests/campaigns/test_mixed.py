@@ -7,8 +7,28 @@ from typing import Any
 
 import pytest
 
-from tests.campaigns.history import Outcome
-from tests.campaigns.mixed import Book, Client, Operation, Quiet, in_quiet_phases, judge_rates
+from tests.campaigns.findings import unplanted
+from tests.campaigns.history import (
+    Commit,
+    FetchedOffset,
+    FinalLog,
+    Outcome,
+    Poll,
+    Seek,
+    Send,
+    TransactionEnd,
+)
+from tests.campaigns.mixed import (
+    NOT_TO_HAPPEN,
+    REASONS,
+    Book,
+    Client,
+    Operation,
+    Quiet,
+    in_quiet_phases,
+    judge_rates,
+    reason_of,
+)
 from tests.campaigns.support import Report
 
 SEND = ["p", 0, "value", "ok", 0, None, 5.0, 5.1]
@@ -44,23 +64,110 @@ def test_what_is_sent_without_a_transaction_is_progress(report: Report) -> None:
     assert 5.0 == book.last_ok_s
 
 
+REFUSED = (
+    "ProducerFenced: there is a newer one",
+    "OutOfOrderSequenceNumberError: [Error 45]",
+    "INVALID_PRODUCER_EPOCH",
+    "UnknownProducerId",
+    "INVALID_TXN_STATE",
+    "Broker: Broker received an out of order sequence number",
+    "Broker: Producer attempted an operation with an old epoch, or was fenced",
+)
+HARMLESS = (
+    "HungError: not back after 6 s",
+    "BrokenProducerError: left on purpose",
+    "KafkaTimeoutError",
+)
+
+
 @pytest.mark.parametrize(
-    ("why", "is_finding"),
-    [
-        ("ProducerFenced: there is a newer one", True),
-        ("OutOfOrderSequenceNumberError: [Error 45]", True),
-        ("INVALID_PRODUCER_EPOCH", True),
-        ("UnknownProducerId", True),
-        ("INVALID_TXN_STATE", True),
-        ("HungError: not back after 6 s", False),
-        ("BrokenProducerError: left on purpose", False),
-        ("KafkaTimeoutError", False),
-    ],
+    ("why", "is_finding"), [*((why, True) for why in REFUSED), *((why, False) for why in HARMLESS)]
 )
 def test_a_producer_is_never_refused(report: Report, why: str, is_finding: bool) -> None:
     """Nobody else has its id, and no fault outlasts what the gateway remembers."""
     Book(Client("aiokafka", "transactional"), report).hear({"at": "anew", "why": why})
-    assert is_finding == bool(report.failure_count)
+    said = f"REFUSED: transactional-aiokafka: {why}"
+    assert [said] * is_finding == report.failures
+
+
+def test_every_reason_that_is_a_finding_has_an_example() -> None:
+    """No kind of refusal is passed over, and none is told that no words lead to."""
+    found = {reason_of(why) for why in REFUSED}
+    assert found == NOT_TO_HAPPEN
+    assert {*REASONS.values()} >= NOT_TO_HAPPEN
+
+
+@pytest.mark.parametrize(
+    ("why", "is_finding"),
+    [
+        ("OffsetOutOfRangeError: partition 3", True),
+        ("Broker: Offset out of range", True),
+        ("NoOffsetForPartitionError", True),
+        ("_AUTO_OFFSET_RESET", True),
+        ("KafkaTimeoutError", False),
+    ],
+)
+def test_no_reader_loses_its_position(report: Report, why: str, is_finding: bool) -> None:
+    """What is committed or was read is never out of range."""
+    book = Book(Client("aiokafka", "subscribed"), report)
+    book.hear({"at": "trouble", "what": "poll", "began": 1.0, "ended": 2.0, "why": why})
+    assert [f"POSITION lost by subscribed-aiokafka: {why}"] * is_finding == report.failures
+
+
+def test_everything_that_clients_say_is_judged(report: Report) -> None:
+    """Each line is an event of the history, at the time at which it was known."""
+    book = Book(Client("aiokafka", "subscribed", "read_committed"), report)
+    name = "subscribed-committed-aiokafka"
+    times = {"began": 8.0, "ended": 8.1}
+    sends = [SEND, ["p", 1, "other", "info", None, "p/1", 5.5, 9.0]]
+    offsets = [(0, 4), (1, 5)]
+    for line in (
+        {"at": "sent", "sends": sends},
+        {**ENDED, "how": "commit"},
+        {"at": "sought", "partitions": [0, 1], "ended": 7.0},
+        {"at": "polled", "records": [(0, [(3, "value"), (4, "next")])], **times},
+        {"at": "commit", "outcome": "ok", "offsets": offsets, "why": "", **times},
+        {"at": "commit", "outcome": "fail", "offsets": [(0, 9)], "why": "x", **times},
+        {"at": "fetched", "offsets": [(0, 4)], **times},
+    ):
+        book.hear(line)
+    records = ((3, b"value"), (4, b"next"))
+    assert [
+        (5.0, Send("p", 0, b"value", Outcome.OK, 0)),
+        (5.5, Send("p", 1, b"other", Outcome.INFO, None, "p/1")),
+        (6.1, TransactionEnd(name, "p/1", Outcome.OK)),
+        (7.0, Seek(name, 0)),
+        (7.0, Seek(name, 1)),
+        (8.1, Poll(name, 0, records, read_committed=True)),
+        (8.1, Commit(name, name, 0, 4, Outcome.OK)),
+        (8.1, Commit(name, name, 1, 5, Outcome.OK)),
+        (8.1, Commit(name, name, 0, 9, Outcome.FAIL)),
+        (8.1, FetchedOffset(name, 0, 4)),
+    ] == book.events
+    assert [
+        ("send", Outcome.OK),
+        ("send", Outcome.INFO),
+        ("commit", Outcome.OK),
+        ("poll", Outcome.OK),
+        ("commit-offsets", Outcome.OK),
+        ("commit-offsets", Outcome.FAIL),
+        ("fetch-offsets", Outcome.OK),
+    ] == [(one.what, one.outcome) for one in book.operations]
+    assert 2 == report.counts["polled"]
+    assert not book.has_ended
+    book.hear({"at": "ended"})
+    assert book.has_ended
+
+
+def test_what_a_reader_has_not_read_is_told(report: Report) -> None:
+    """Of the committed records it is what was committed, of all it is all."""
+    log = FinalLog(0, 4, [(0, b"a"), (1, b"b"), (2, b"c")], [(0, b"a"), (2, b"c")])
+    line: dict[str, Any] = {"records": [(0, [(0, "a")])], "began": 1.0, "ended": 1.0}
+    for isolation, unread in (("read_uncommitted", {1, 2}), ("read_committed", {2})):
+        book = Book(Client("aiokafka", "assigned", isolation), report)
+        assert {0, *unread} == book.unread(0, log)
+        book.hear({"at": "polled", **line})
+        assert unread == book.unread(0, log)
 
 
 def test_failed_commits_do_not_hide_among_records(report: Report) -> None:
@@ -70,6 +177,17 @@ def test_failed_commits_do_not_hide_among_records(report: Report) -> None:
     assert [] == report.failures
     judge_rates(report, done, Counter({"commit": 2}))
     assert ["OK-RATE: 2 of 500 times commit did not succeed"] == report.failures
+
+
+def test_few_failures_of_many_kinds_are_too_many(report: Report) -> None:
+    """One of each kind may fail, and no more of all than the rate allows."""
+    done = Counter({"send": 990, "commit": 5, "poll": 5})
+    judge_rates(report, done, Counter({"send": 1}))
+    assert [] == report.failures
+    judge_rates(report, done, Counter({"commit": 1, "poll": 1}))
+    said = "OK-RATE: 2 of 1000 operations did not succeed"
+    assert [said] == report.failures
+    assert [] == unplanted([judge_rates], [said, "OK-RATE: 2 of 500 times commit did not succeed"])
 
 
 def test_a_member_hears_once_that_a_fault_has_put_it_out() -> None:

@@ -134,8 +134,8 @@ class World:
         """Every producer id and epoch that somebody was told is its own."""
         self.transactions: list[tuple[str, Transaction]] = []
         """Those of all producers, in order, each with its group."""
-        self.plain: list[tuple[int, bytes]] = []
-        """Records of nobody's transaction, with their partitions."""
+        self.plain: dict[bytes, tuple[int, int]] = {}
+        """Records of nobody's transaction, with the partitions and offsets that were answered."""
         self.frames: dict[str, list[Frame]] = {}
         """By transactional id, what was sent."""
         self._number = 0
@@ -255,7 +255,8 @@ class World:
         (answer,) = response.responses[0].partition_responses
         if answer.error_code:
             raise WrongError(f"{ErrorCode(answer.error_code).name} for a plain batch")
-        self.plain += [(partition, value) for value in values]
+        for offset, value in enumerate(values, answer.base_offset):
+            self.plain[value] = partition, offset
 
     async def new_id(self) -> None:
         """Get an id for an idempotent producer."""
@@ -374,26 +375,34 @@ class World:
         for partition in range(PARTITIONS):
             seen += [(partition, *one) for one in await self.read(partition, 0)]
             committed += [(partition, *one) for one in await self.read(partition, 1)]
-        for broken in self._broken_records(seen, committed):
+        for broken in self.broken_records(seen, committed):
             self.report.fail(broken)
         for group in self.groups:
             found = await self.offsets(group)
-            for broken in self._broken_offsets(group, found):
+            for broken in self.broken_offsets(group, found):
                 self.report.fail(broken)
         self.report.count("records_looked_at", len(seen) + len(committed))
 
-    def _broken_records(
+    def broken_records(
         self, seen: list[tuple[int, int, bytes]], committed: list[tuple[int, int, bytes]]
     ) -> Iterator[str]:
+        """Yield what is wrong with all (partition, offset, value), and the committed ones of them.
+
+        Every transaction has a fate by now, or has not been ended.
+        """
         places = {value: (partition, offset) for partition, offset, value in seen}
         for value, count in Counter(value for _, _, value in seen).items():
             if count > 1:
                 yield f"DUPLICATE: {value[:20]!r} is stored {count} times"
         readable = {value for _, _, value in committed}
-        for partition, value in self.plain:
+        for partition, offset, value in sorted(set(committed) - set(seen)):
+            yield f"COMMITTED ALONE: {value[:20]!r} at {partition}/{offset}"
+        for value, expected in self.plain.items():
             if value not in readable:
-                yield f"LOST: a plain record {value[:20]!r} of {partition}"
-        known = {value for _, value in self.plain}
+                yield f"LOST: a plain record {value[:20]!r} of {expected}"
+            elif places.get(value, expected) != expected:
+                yield f"MOVED: a plain record {value[:20]!r} to {places[value]}, not {expected}"
+        known = set(self.plain)
         for _, one in self.transactions:
             values = [value for b in one.batches for value in b.values]
             known.update(values)
@@ -413,7 +422,8 @@ class World:
         for value in places.keys() - known:
             yield f"PHANTOM: {value[:20]!r}"
 
-    def _broken_offsets(self, group: str, found: dict[int, int]) -> Iterator[str]:
+    def broken_offsets(self, group: str, found: dict[int, int]) -> Iterator[str]:
+        """Yield what is wrong with the offsets of a group, -2 for one that is not stable."""
         expected = dict.fromkeys(range(PARTITIONS), -1)
         others: dict[int, set[int]] = {}
         for of, one in self.transactions:

@@ -32,7 +32,7 @@ from tests.groups.wire import PROTOCOL_TYPE, WireMember, commit_request, errors_
 from tests.handlers.support import request_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from kgw.protocol.schema import Request
     from tests.campaigns.zombie_places import Place
@@ -330,14 +330,8 @@ class Story:
             codes = []
         after = await self._place.picture(group_id)
         what = f"{self._place.name}: {self.group_id}: {kind} v{version} of {zombie}"
-        if not codes:
-            self._report.fail(f"{what}: not answered")
-        if ErrorCode.NONE in codes and kind == "txn commit":
-            self._report.fail(f"{what}: {zombie.kind}: a transactional commit was accepted")
-        elif ErrorCode.NONE in codes:
-            self._report.fail(f"{what}: accepted")
-        elif set(codes) - {expected}:
-            self._report.fail(f"{what}: {[code.name for code in codes]}, not {expected.name}")
+        for wrong in judge(zombie, kind, codes, expected):
+            self._report.fail(f"{what}: {wrong}")
         if before != after:
             self._report.fail(f"{what}: changed the group: {before} became {after}")
         self._report.count("attempts")
@@ -465,6 +459,20 @@ class Story:
         if zombie.generation < 0 and not (zombie.member_id or zombie.instance):
             return ErrorCode.NONE  # a producer from before KIP-447
         return self._expected_of_member(zombie, "commit", version)
+
+
+def judge(
+    zombie: Zombie, kind: str, codes: Sequence[ErrorCode], expected: ErrorCode
+) -> Iterator[str]:
+    """Yield what is wrong with the codes that a zombie is answered with: all must be one."""
+    if not codes:
+        yield "not answered"
+    if ErrorCode.NONE in codes and kind == "txn commit":
+        yield f"{zombie.kind}: a transactional commit was accepted"
+    elif ErrorCode.NONE in codes:
+        yield "accepted"
+    elif set(codes) - {expected}:
+        yield f"{[code.name for code in codes]}, not {expected.name}"
 
 
 async def haunt(report: Report, random: Random, place: Place, attempts: int) -> None:

@@ -66,20 +66,27 @@ def check_history(
     *,
     drained: bool = False,
     ordered_sends: bool = True,
+    keeps_all: bool = False,
 ) -> list[Anomaly]:
     """Return every anomaly of a history.
 
     `events` come in the order in which they completed, except that the sends of one process come in
     the order of sending. With `drained` consumers were left to read to the end, so that what was
     acknowledged must have been polled. `ordered_sends` says that each process kept the order of its
-    sends (idempotent producers do).
+    sends (idempotent producers do). With `keeps_all` nothing is removed from the start of a log:
+    where one begins excuses no record that is not there.
     """
     history = History.of(events)
     fates = Fates(history, final)
     anomalies: list[Anomaly] = []
-    RecordChecker(anomalies, fates, final, drained=drained, ordered_sends=ordered_sends).check(
-        history
-    )
+    RecordChecker(
+        anomalies,
+        fates,
+        final,
+        drained=drained,
+        ordered_sends=ordered_sends,
+        keeps_all=keeps_all,
+    ).check(history)
     TransactionChecker(anomalies, fates, final).check(history)
     CommitChecker(anomalies, fates).check(history)
     return anomalies

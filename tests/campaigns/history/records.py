@@ -29,12 +29,17 @@ class RecordChecker(Judge):
         *,
         drained: bool,
         ordered_sends: bool,
+        keeps_all: bool,
     ) -> None:
         super().__init__(anomalies)
         self._fates = fates
         self._final = final
         self._drained = drained
         self._ordered_sends = ordered_sends
+        self._kept_from = {
+            number: 0 if keeps_all else log.log_start_offset for number, log in final.items()
+        }
+        """From where on each log has what was acknowledged."""
         self._final_values = {number: dict(log.records) for number, log in final.items()}
         self._committed_values = {
             number: dict(log.committed)
@@ -131,8 +136,7 @@ class RecordChecker(Judge):
                 f"{offset} was {known!r} and then {value!r}",
             )
             return
-        log = self._final.get(partition)
-        if log is None or offset < log.log_start_offset:
+        if not self._is_kept(partition, offset):
             return
         last = self._final_values[partition].get(offset)
         if last != value:
@@ -147,6 +151,10 @@ class RecordChecker(Judge):
                 partition,
                 f"{offset} was read as {value!r} among committed records, and is none at the end",
             )
+
+    def _is_kept(self, partition: int, offset: int) -> bool:
+        """Whether somebody looked where an offset is, and nothing may have been removed there."""
+        return partition in self._kept_from and offset >= self._kept_from[partition]
 
     def _is_taken_back(self, partition: int, offset: int, value: bytes) -> bool:
         """Whether what was read as committed is not at the end; what was aborted is told apart."""
@@ -179,8 +187,7 @@ class RecordChecker(Judge):
                 self._report(AnomalyKind.UNSEEN, send.partition, f"{send.value!r}")
 
     def _check_acknowledged(self, send: Send, offset: int) -> None:
-        log = self._final.get(send.partition)
-        if log is None or offset < log.log_start_offset:
+        if not self._is_kept(send.partition, offset):
             return
         if self._final_values[send.partition].get(offset) == send.value:
             return
