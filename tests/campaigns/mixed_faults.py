@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import threading
 import time
@@ -23,6 +22,7 @@ from kgw.testing.process import GatewayProcess
 from tests.campaigns import faulty_serve
 from tests.campaigns.faulty_serve import FAILURES, Told
 from tests.campaigns.tcp_proxy import Proxy, Rule, Way
+from tests.signals import send
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -226,9 +226,7 @@ class Faults:
     def _signal(self, number: signal.Signals) -> bool:
         """Send a signal, if the gateway is there."""
         is_there = self.gateway.running and not self.gateway.ended
-        if is_there:
-            os.kill(self.gateway.pid, number)
-        return is_there
+        return is_there and send(self.gateway.pid, number)
 
     def _later(self, delay_s: float, action: Callable[[], object]) -> None:
         timer = threading.Timer(delay_s, action)

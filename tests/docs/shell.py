@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Self
 
 from tests.docs.pages import prints
+from tests.signals import send_to_group
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,9 +65,7 @@ class Shell:
         # What the page has started is in the group of its shell; servers are given time to stop.
         group = self._bash.pid
         for number in (signal.SIGTERM, signal.SIGKILL):
-            try:
-                os.killpg(group, number)
-            except ProcessLookupError:
+            if not send_to_group(group, number):
                 break
             deadline = time.monotonic() + 5
             while self._read(deadline):

@@ -9,7 +9,6 @@ changed: work is done on a copy.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import random
@@ -30,6 +29,7 @@ from tests.campaigns.mutations.changes import Change, changes_of, is_compilable
 from tests.campaigns.mutations.outcomes import HUNG, Outcome, explain, load, summary
 from tests.campaigns.mutations.reached import PACKAGES, Reached, read
 from tests.campaigns.mutations.selection import first_to_notice, stages_for
+from tests.signals import send_to_group
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -124,8 +124,7 @@ class Workshop:
         except subprocess.TimeoutExpired:
             return f"{HUNG}{len(tests)} tests in {limit_s:.0f} s"
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            send_to_group(process.pid, signal.SIGKILL)
             process.wait()
         if process.returncode == 0:
             return ""

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import queue
 import signal
 import subprocess
 import sys
 import threading
-from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from kgw.client import NewRecord, Producer
 from kgw.pipeline.wire import WireClient
+from tests.signals import send_to_group
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,8 +66,7 @@ class Killable:
 
     def interrupt(self) -> None:
         """Press Ctrl-C: program and Java runtime are told."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGINT)
+        send_to_group(self._process.pid, signal.SIGINT)
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
@@ -88,8 +86,7 @@ class Killable:
 
     def kill(self) -> None:
         """End driver and Java runtime without a word to anybody."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        send_to_group(self._process.pid, signal.SIGKILL)
         self._process.wait(30)
         self._listener.join(30)
         assert self._process.stdout is not None

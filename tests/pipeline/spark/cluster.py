@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Self
 
 from pyspark.find_spark_home import _find_spark_home as find_spark_home
 
+from tests.signals import send
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -111,5 +113,4 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait(30)
     # A worker ends its executors, unless it could not.
     for pid in executors:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+        send(pid, signal.SIGKILL)

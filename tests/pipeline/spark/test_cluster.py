@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from kgw.pipeline.ranges import OffsetRange
 from kgw.pipeline.wire import Reading
 from tests.pipeline.serving import ServedTopics
 from tests.pipeline.spark.cluster import Cluster, until
+from tests.signals import send, send_to_group
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,7 +83,7 @@ def ended(process: subprocess.Popen[str]) -> Any:
 def kill_executors(cluster: Cluster) -> None:
     """End executors one after the other with their tasks, without a word to anybody."""
     for victim in cluster.executors():
-        os.kill(victim, signal.SIGKILL)
+        send(victim, signal.SIGKILL)
         until(lambda victim=victim: victim not in cluster.executors(), "the executor is dead")  # type: ignore[misc]
 
 
@@ -151,7 +151,7 @@ def test_ctrl_c_leaves_executors_clean(
     archiving = start(*arguments, "--max-fetch-rate", "1m")
     until(lambda: has_begun(archive), "a task has begun a file")
     # As a terminal does it: to all processes of the command.
-    os.killpg(archiving.pid, signal.SIGINT)
+    assert send_to_group(archiving.pid, signal.SIGINT)
     _, told = archiving.communicate(timeout=60)
     assert 130 == archiving.returncode, told
     assert told.endswith(
