@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests import patience
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Machine:
@@ -24,7 +28,7 @@ class Machine:
         def work(takes_s: float) -> None:
             self.now_s += takes_s
 
-        works = {partial(work, one): 0.1 for one in takes_s}
+        works: dict[Callable[[], None], float] = {partial(work, one): 0.1 for one in takes_s}
         return patience.measure(works, now_s=self.now, load=lambda: load)
 
 
