@@ -90,7 +90,7 @@ async def test_an_end_gives_the_exit_code() -> None:
 
 async def test_a_program_that_has_just_ended_needs_no_signal() -> None:
     """It may be gone before asyncio knows: then there is nobody to be told."""
-    async with running(["sh", "-c", "read line; echo $$"]) as (agent, conversation):
+    async with running(["sh", "-c", "read line; echo $$; exec sleep 0.1"]) as (agent, conversation):
         state = Path(f"/proc/{await conversation.say('{}')}/stat")
         with suppress(OSError):
             # The loop has no turn meanwhile. Where asyncio looks after children in a thread, that
