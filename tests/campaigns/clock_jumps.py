@@ -8,6 +8,8 @@ Run as `python -m tests.campaigns.clock_jumps --full --seed N`.
 
 from __future__ import annotations
 
+from tests import patience
+
 import sys
 import time
 from random import Random
@@ -191,9 +193,9 @@ class _Run:
     def _await_retention(self) -> None:
         """Wait for a run of retention that begins from now on: it knows the newest version."""
         self._set_clock()
-        deadline = time.monotonic() + 20
+        limit = patience.Limit(20)
         while last_retention(self._clock) < self._clock_version:
-            if time.monotonic() > deadline:
+            if limit.is_over:
                 raise AssertionError("retention has not run for 20 s")
             self._group.poll(POLL_S)
 
@@ -222,8 +224,8 @@ class _Run:
             report.count("times_looked_up")
             if found.offset != first:
                 report.fail(f"the time of offset {offset} leads to {found.offset}, not {first}")
-        deadline = time.monotonic() + 20
-        while len(self._group.offsets) < len(self.times) and time.monotonic() < deadline:
+        limit = patience.Limit(20)
+        while len(self._group.offsets) < len(self.times) and not limit.is_over:
             self._group.poll(0.2)
         if sorted(set(self._group.offsets)) != sorted(self.times):
             report.fail("the group has not read what was stored")

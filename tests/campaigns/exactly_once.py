@@ -12,6 +12,8 @@ seconds) and their logs, and says where.
 
 from __future__ import annotations
 
+from tests import patience
+
 import argparse
 import asyncio
 import json
@@ -528,8 +530,8 @@ class Campaign:
         self._log.write("campaign", {"at": "healing"})
         self._faults.heal()
         self._log.write("campaign", {"at": "healed"})
-        deadline_s = time.monotonic() + READY_S
-        while time.monotonic() < deadline_s and any(one.has_sleepers() for one in self._pipelines):
+        limit = patience.Limit(READY_S)
+        while not limit.is_over and any(one.has_sleepers() for one in self._pipelines):
             self._tend(0.1)
         before = self._look()
         for pipeline in self._pipelines:
@@ -618,9 +620,9 @@ class Campaign:
 
     def _await_end(self, ends: Mapping[int, int]) -> None:
         """Every group must come to the input's end."""
-        deadline_s = time.monotonic() + (0.0 if self._is_lost else self._patience_s)
+        limit = patience.Limit(0.0 if self._is_lost else self._patience_s)
         committed: dict[str, Offsets] = {}
-        while time.monotonic() < deadline_s:
+        while not limit.is_over:
             self._tend(0.2)
             committed = self._look().committed
             if all(offsets == ends for offsets in committed.values()):
@@ -629,13 +631,13 @@ class Campaign:
 
     def _await_ended_transactions(self) -> State:
         """Wait until no transaction is open; they have their time-out, and five seconds."""
-        deadline_s = time.monotonic() + HANGING_S
+        limit = patience.Limit(HANGING_S)
         while True:
             state = self._look()
             under_way = asyncio.run(self._under_way())
             if state.stable == state.ends and not under_way:
                 return state
-            if time.monotonic() > deadline_s:
+            if limit.is_over:
                 self._report.fail(
                     f"HANGING: {under_way}; last stable offsets {state.stable}, ends {state.ends}"
                 )
@@ -655,7 +657,7 @@ class Campaign:
             (sys.executable, "-m", "kgw", *command, self._faults.bootstrap),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=patience.seconds(60),
             check=False,
         )
         if done.returncode != 0:
@@ -667,7 +669,7 @@ class Campaign:
         for pipeline in self._pipelines:
             if pipeline.reader is not None:
                 readers[pipeline.name].append(pipeline.reader)
-        deadline_s = time.monotonic() + DRAIN_S
+        limit = patience.Limit(DRAIN_S)
 
         def counts() -> list[int]:
             return [
@@ -676,7 +678,7 @@ class Campaign:
                 for reader in readers[one.name]
             ]
 
-        while time.monotonic() < deadline_s and min(counts()) < count:
+        while not limit.is_over and min(counts()) < count:
             time.sleep(0.1)
         time.sleep(QUIET_S)  # for what must not come
         for those in readers.values():
@@ -744,8 +746,8 @@ def read_logs(
     consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
     records: dict[int, list[tuple[int, bytes]]] = {number: [] for number in range(partitions)}
     unread = set(records)
-    deadline_s = time.monotonic() + 60
-    while unread and time.monotonic() < deadline_s:
+    limit = patience.Limit(60)
+    while unread and not limit.is_over:
         for message in consumer.consume(1_000, 0.2):
             error = message.error()
             number = message.partition()

@@ -5,6 +5,8 @@ Run as `python -m tests.campaigns.kill_loop --full --seed N`.
 
 from __future__ import annotations
 
+from tests import patience
+
 import logging
 import sys
 import time
@@ -176,9 +178,9 @@ class Clients:
 
     def finish(self, timeout_s: float) -> int:
         """Wait until every record was answered; returns how many were not."""
-        deadline = time.monotonic() + timeout_s
+        limit = patience.Limit(timeout_s)
         for number, producer in enumerate(self._producers):
-            while len(producer) and number not in self.fatal and time.monotonic() < deadline:
+            while len(producer) and number not in self.fatal and not limit.is_over:
                 self._take_answers(number, 0.2)
         return sum(
             len(producer)
@@ -188,9 +190,9 @@ class Clients:
 
     def drain(self, final: dict[int, FinalLog], timeout_s: float) -> None:
         """Let the followers read to the end of every partition."""
-        deadline = time.monotonic() + timeout_s
+        limit = patience.Limit(timeout_s)
         for number, consumer in enumerate(self._consumers):
-            while time.monotonic() < deadline:
+            while not limit.is_over:
                 self._follow(number, 0.2)
                 positions = consumer.position(
                     [TopicPartition(TOPIC, partition) for partition in final]

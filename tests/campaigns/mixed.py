@@ -7,6 +7,8 @@ read with both isolations, and the history of all operations is judged.
 
 from __future__ import annotations
 
+from tests import patience
+
 import asyncio
 import logging
 import re
@@ -419,7 +421,7 @@ class Mixed:
 
     def _drain(self, final: dict[int, FinalLog]) -> None:
         """Let every reader read to the end, and see that it has left nothing out."""
-        deadline_s = time.monotonic() + DRAIN_S
+        limit = patience.Limit(DRAIN_S)
         for book in self._books:
             if book.client.role not in {"assigned", "subscribed"}:
                 continue
@@ -429,7 +431,7 @@ class Mixed:
                     offset for offset, _ in (log.committed if is_committed else log.records) or ()
                 }
                 while missing := wanted - book.polled[number]:
-                    if time.monotonic() > deadline_s:
+                    if limit.is_over:
                         self._report.fail(
                             f"SKIPPED: {book.client.name} has not read {len(missing)} records of "
                             f"partition {number}, the first at {min(missing)}"
@@ -510,8 +512,8 @@ def read_all(bootstrap: str, isolation: str) -> dict[int, list[tuple[int, bytes]
     consumer.assign([TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS)])
     records: dict[int, list[tuple[int, bytes]]] = {number: [] for number in range(PARTITIONS)}
     unread = set(records)
-    deadline_s = time.monotonic() + DRAIN_S
-    while unread and time.monotonic() < deadline_s:
+    limit = patience.Limit(DRAIN_S)
+    while unread and not limit.is_over:
         for message in consumer.consume(1_000, 0.5):
             number, offset, error = message.partition(), message.offset(), message.error()
             assert number is not None

@@ -6,6 +6,8 @@ alternates `begin` and `heal`; both wait for the gateway: an event loop calls th
 
 from __future__ import annotations
 
+from tests import patience
+
 import asyncio
 import json
 import signal
@@ -208,8 +210,8 @@ class Faults:
 
     async def _await_answer(self) -> bool:
         """Ask through the network until there is an answer; False when it takes too long."""
-        deadline_s = time.monotonic() + _ANSWER_S
-        while time.monotonic() < deadline_s:
+        limit = patience.Limit(_ANSWER_S)
+        while not limit.is_over:
             with suppress(ClientError, OSError, TimeoutError):
                 async with (
                     asyncio.timeout(_ANSWER_S),

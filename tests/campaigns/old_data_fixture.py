@@ -11,6 +11,8 @@ there is one more, `NAME-at-FUNCTION`: of a server that was started again and ki
 
 from __future__ import annotations
 
+from tests import patience
+
 import argparse
 import asyncio
 import json
@@ -177,9 +179,9 @@ class Load:
         for number in range(24):
             value = None if number == 20 else b"%d" % number + b"." * 40
             await self._append("compacted", 0, [(b"key %d" % (number % 4), value)])
-        deadline = time.monotonic() + COMPACTION_S
+        limit = patience.Limit(COMPACTION_S)
         while not (is_compacted := await self._lacks_first("compacted")):
-            if time.monotonic() > deadline:
+            if limit.is_over:
                 break
             await asyncio.sleep(0.05)
         if not is_compacted:
@@ -276,8 +278,8 @@ def make(revision: str, name: str, at: str | None) -> None:
 def _die(command: list[str], data: Path) -> None:
     """Start a server and wait until it has killed itself."""
     gateway = GatewayProcess(data, *SOON, command=command).start()
-    deadline = time.monotonic() + DEATH_S
-    while not gateway.ended and time.monotonic() < deadline:
+    limit = patience.Limit(DEATH_S)
+    while not gateway.ended and not limit.is_over:
         time.sleep(0.05)
     has_died = gateway.ended
     gateway.kill()

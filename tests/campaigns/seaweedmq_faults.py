@@ -5,6 +5,8 @@ Run as `python -m tests.campaigns.seaweedmq_faults --full --seed N`.
 
 from __future__ import annotations
 
+from tests import patience
+
 import time
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
@@ -149,8 +151,8 @@ def disturb(
 ) -> GatewayProcess:
     """Drop, delay and double requests and answers."""
     (running,) = (gateway for gateway in gateways if gateway.running)
-    deadline = time.monotonic() + 10 * size.faulty_s
-    while proxy.network.counts.total() < size.faults and time.monotonic() < deadline:
+    limit = patience.Limit(10 * size.faulty_s)
+    while proxy.network.counts.total() < size.faults and not limit.is_over:
         proxy.network.rate = random.choice([0.02, 0.1, 0.3])
         time.sleep(size.faulty_s / 10)
         proxy.network.rate = 0

@@ -7,6 +7,8 @@ after it.
 
 from __future__ import annotations
 
+from tests import patience
+
 import asyncio
 import re
 import time
@@ -132,7 +134,7 @@ class _Rounds:
 
         One that is opened in the background is waited for.
         """
-        deadline = time.monotonic() + OPENED_S
+        limit = patience.Limit(OPENED_S)
         while True:
             try:
                 stored = await asyncio.to_thread(read_topic, gateway.bootstrap, TOPIC, [number])
@@ -140,7 +142,7 @@ class _Rounds:
                 is_awaited = error.args[0].code() == ErrorCode.NOT_LEADER_OR_FOLLOWER
                 if not is_awaited or _is_kept_closed(gateway, number):
                     raise
-                if time.monotonic() > deadline:
+                if limit.is_over:
                     raise
                 await asyncio.sleep(0.2)
             else:

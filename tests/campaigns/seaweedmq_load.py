@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests import patience
+
 import threading
 import time
 from random import Random
@@ -82,8 +84,8 @@ class Load:
     def _go_on(self) -> bool:
         """Wait until every transactional producer has committed once more; whether they have."""
         before = {one: one.committed for one in self._transactors}
-        deadline = time.monotonic() + ANSWERED_S
-        while time.monotonic() < deadline:
+        limit = patience.Limit(ANSWERED_S)
+        while not limit.is_over:
             if all(one.committed > before.get(one, 0) for one in self._transactors):
                 return True
             time.sleep(0.05)
@@ -91,12 +93,12 @@ class Load:
 
     def ask_bounds(self) -> None:
         """Have the bounds asked for, again while the gateway does not know whether it leads."""
-        deadline = time.monotonic() + ANSWERED_S
+        limit = patience.Limit(ANSWERED_S)
         while True:
             try:
                 self.clients.ask_bounds()
             except KafkaException:
-                if time.monotonic() > deadline:
+                if limit.is_over:
                     raise
                 time.sleep(0.2)
             else:

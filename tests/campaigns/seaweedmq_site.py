@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests import patience
+
 import threading
 import time
 from contextlib import asynccontextmanager, contextmanager
@@ -61,7 +63,7 @@ class Site:
 
     def start(self, gateway: GatewayProcess) -> None:
         """Start one, again when the filer had just ended by itself. Raises RuntimeError."""
-        deadline = time.monotonic() + START_S
+        limit = patience.Limit(START_S)
         while True:
             ended = self.report.counts["filer_ended_by_itself"]
             try:
@@ -71,7 +73,7 @@ class Site:
                 # Whoever looks for it may not have seen yet that it has.
                 time.sleep(2 * LOOK_S)
                 has_ended = self.report.counts["filer_ended_by_itself"] > ended
-                if NO_FILER not in last or not has_ended or time.monotonic() > deadline:
+                if NO_FILER not in last or not has_ended or limit.is_over:
                     raise
                 self.report.count("starts_without_filer")
             else:

@@ -5,6 +5,8 @@ Run as `python -m tests.campaigns.seaweedmq_takeovers --full --seed N`.
 
 from __future__ import annotations
 
+from tests import patience
+
 import asyncio
 import signal
 import time
@@ -144,9 +146,9 @@ def roll_beside_take_overs(site: Site, seed: int, rolls: int) -> None:
             return
         bootstrap = ",".join(gateway.bootstrap for gateway in gateways)
         with Load(bootstrap, seed, {"segment.bytes": str(SEGMENT_BYTES)}) as load:
-            deadline = time.monotonic() + ROLLING_S
+            limit = patience.Limit(ROLLING_S)
             begun = 0
-            while begun < rolls and time.monotonic() < deadline:
+            while begun < rolls and not limit.is_over:
                 time.sleep(random.uniform(0.2, 1.0))
                 began_ms = time.time_ns() // 1_000_000
                 if not site.restart(new):

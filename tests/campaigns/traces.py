@@ -10,6 +10,8 @@ call that sends.
 
 from __future__ import annotations
 
+from tests import patience
+
 import codecs
 import re
 import shutil
@@ -109,8 +111,8 @@ def traced(command: Sequence[str], trace: Path) -> list[str]:
 def wait_for_end(trace: Path, pid: int) -> None:
     """Return once strace has written that the process has ended. Raises TraceError."""
     ending = re.compile(rb"^%d +[\d.]+ \+\+\+ (?:exited|killed).*\n\Z" % pid, re.MULTILINE)
-    deadline = time.monotonic() + END_S
-    while time.monotonic() < deadline:
+    limit = patience.Limit(END_S)
+    while not limit.is_over:
         with trace.open("rb") as file:
             file.seek(max(0, trace.stat().st_size - 200))
             if ending.search(file.read()):

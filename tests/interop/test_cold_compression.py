@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests import patience
+
 import json
 import logging
 import time
@@ -94,9 +96,9 @@ def gateway(
 
 def until_cold(process: GatewayProcess) -> None:
     """Wait until what was written without compression, in gzip, snappy and lz4 has been tried."""
-    deadline_s = time.monotonic() + 60
+    limit = patience.Limit(60)
     while (row := state(process))["recompressed_end"] < 4 * A_CODEC:
-        assert time.monotonic() < deadline_s, row
+        assert not limit.is_over, row
 
 
 def state(process: GatewayProcess) -> dict[str, int]:
@@ -115,9 +117,9 @@ def test_what_it_saved_is_shown(gateway: GatewayProcess) -> None:
     assert saved > row["recompressed_bytes_before"] // 3
     # A run is counted when it has come to its end.
     line = f'kgw_cold_bytes_total{{form="before"}} {row["recompressed_bytes_before"]}.0'
-    deadline_s = time.monotonic() + TIMEOUT_S
+    limit = patience.Limit(TIMEOUT_S)
     while line not in (found := metrics(gateway)):
-        assert time.monotonic() < deadline_s, found
+        assert not limit.is_over, found
 
 
 def metrics(gateway: GatewayProcess) -> list[str]:

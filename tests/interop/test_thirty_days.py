@@ -6,6 +6,8 @@ topic's retention is short instead.
 
 from __future__ import annotations
 
+from tests import patience
+
 import json
 import logging
 import subprocess
@@ -111,11 +113,11 @@ def _commit(gateway: GatewayProcess) -> None:
 
 def _wait_for_retention(gateway: GatewayProcess) -> None:
     """Return once the record after the committed one is gone."""
-    deadline_s = time.monotonic() + TIMEOUT_S
+    limit = patience.Limit(TIMEOUT_S)
     consumer = _consumer(gateway)
     low = 0
     while low <= READ_UNTIL + 1:
-        assert time.monotonic() < deadline_s, "retention removes nothing"
+        assert not limit.is_over, "retention removes nothing"
         low, _ = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=TIMEOUT_S)
     consumer.close()
 

@@ -12,6 +12,8 @@ process, and `cluster.json`, from which another Python process knows the cluster
 
 from __future__ import annotations
 
+from tests import patience
+
 import json
 import os
 import random
@@ -367,12 +369,12 @@ class Cluster:
         self._until(name, is_ready)
 
     def _until(self, name: str, is_ready: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + READY_S
+        limit = patience.Limit(READY_S)
         while not is_ready():
             process = self._processes[name]
             if process.pid is None:
                 raise NotReadyError(f"{name} has ended; it said last:\n{process.words()}")
-            if time.monotonic() > deadline:
+            if limit.is_over:
                 raise NotReadyError(
                     f"{name} was not ready after {READY_S:g} s; it said last:\n{process.words()}"
                 )

@@ -7,6 +7,8 @@ test asks for it, and stopped by its process id.
 
 from __future__ import annotations
 
+from tests import patience
+
 import atexit
 import os
 import shutil
@@ -84,13 +86,13 @@ class DatabaseServer(ABC):
 
     def start(self, *options: str) -> None:
         """Start the server and wait until it answers."""
-        deadline = time.monotonic() + START_S
+        limit = patience.Limit(START_S)
         process = self._process = self._spawn(options)
         while True:
             try:
                 self.execute("SELECT 1")
             except Exception:  # noqa: BLE001 - whatever the library says while nobody answers
-                if time.monotonic() > deadline:
+                if limit.is_over:
                     raise RuntimeError((self.root / "log").read_text()[-3_000:]) from None
                 if process.poll() is not None:
                     # Children of a server that was killed hold what they share a moment longer.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests import patience
+
 import asyncio
 import re
 import signal
@@ -213,11 +215,11 @@ def _without_cookie(chunk: Chunk) -> str:
 def _wait_until_gone(cluster: Cluster, chunks: Sequence[Chunk]) -> None:
     """Wait until the volume server has none of them any more. Raises TimeoutError."""
     server = HTTPConnection(cluster.address("volume"))
-    deadline = time.monotonic() + GONE_S
+    limit = patience.Limit(GONE_S)
     for chunk in chunks:
         status = 200
         while status != 404:
-            if time.monotonic() > deadline:
+            if limit.is_over:
                 raise TimeoutError(f"chunk {chunk.file_id} is still there: {status}")
             time.sleep(0.05)
             server.request("GET", f"/{chunk.file_id}")
