@@ -8,10 +8,7 @@ Run as `python -m tests.campaigns.clock_jumps --full --seed N`.
 
 from __future__ import annotations
 
-from tests import patience
-
 import sys
-import time
 from random import Random
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -20,6 +17,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kgw.testing.process import GatewayProcess
+from tests import patience
 from tests.campaigns.jumping_serve import AGES, CLOCK_FILE, last_retention, set_clock
 from tests.campaigns.support import Report, checked_directory, main
 
@@ -125,7 +123,9 @@ class _Left:
 
     def check(self, report: Report) -> None:
         """Use all of it; each must be what it was."""
-        (found,) = self._consumer.committed([TopicPartition(TOPIC, 0)], timeout=30)
+        (found,) = self._consumer.committed(
+            [TopicPartition(TOPIC, 0)], timeout=patience.seconds(30)
+        )
         report.count("offsets_looked_up")
         if found.offset != self._offset:
             report.fail(f"{self._name}: committed offset {found.offset}, not {self._offset}")
@@ -155,7 +155,7 @@ class _Run:
         for creation in admin.create_topics(
             [NewTopic(TOPIC, 1, 1), NewTopic(LEFT_TOPIC, 1, 1)]
         ).values():
-            creation.result(timeout=30)
+            creation.result(timeout=patience.seconds(30))
         self._producer = Producer({**common, "linger.ms": 0, "acks": "all"})
         self._reader = Consumer({**common, "group.id": "unused", "auto.offset.reset": "error"})
         self._group = _Group(gateway.bootstrap)
@@ -209,8 +209,8 @@ class _Run:
             one.check(report)
         place = TopicPartition(TOPIC, 0)
         # A client forgets where the leader is when the server is killed.
-        self._reader.list_topics(TOPIC, timeout=20)
-        start, end = self._reader.get_watermark_offsets(place, timeout=20)
+        self._reader.list_topics(TOPIC, timeout=patience.seconds(20))
+        start, end = self._reader.get_watermark_offsets(place, timeout=patience.seconds(20))
         if start != 0:
             report.fail(f"records were removed: the log begins at {start}")
             return  # what follows would wait for those records
@@ -219,7 +219,7 @@ class _Run:
         wanted = sorted(self.times.items())[:: max(1, len(self.times) // 50)]
         for offset, timestamp_ms in wanted:
             asked = TopicPartition(TOPIC, 0, timestamp_ms)
-            (found,) = self._reader.offsets_for_times([asked], timeout=20)
+            (found,) = self._reader.offsets_for_times([asked], timeout=patience.seconds(20))
             first = min(at for at, time_ms in self.times.items() if time_ms >= timestamp_ms)
             report.count("times_looked_up")
             if found.offset != first:

@@ -7,8 +7,6 @@ read with both isolations, and the history of all operations is judged.
 
 from __future__ import annotations
 
-from tests import patience
-
 import asyncio
 import logging
 import re
@@ -26,6 +24,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from kgw.client import AdminClient, AsyncClient, ClientError
 from kgw.client.values import LATEST
+from tests import patience
 from tests.campaigns.client_process import ClientProcess
 from tests.campaigns.history import (
     AnomalyKind,
@@ -299,21 +298,21 @@ class Mixed:
             )
         try:
             self._sampler.start()
-            self._be_quiet(time.monotonic(), 2 * PROGRESS_S, phase_s)
+            self._be_quiet(time.monotonic(), 2 * patience.seconds(PROGRESS_S), phase_s)
             for kinds in sets:
                 begun = self._faults.begin(kinds)
                 print(f"{time.monotonic():.1f} {', '.join(begun)}", flush=True)
                 time.sleep(phase_s)
                 healed_s = self._faults.heal()
                 print(f"{healed_s:.1f} healed", flush=True)
-                self._be_quiet(healed_s, PROGRESS_S, phase_s)
+                self._be_quiet(healed_s, patience.seconds(PROGRESS_S), phase_s)
                 self._report.count("healings")
             self._end()
         finally:
             self._is_over.set()
             for process in self._processes:
                 process.send(signal.SIGKILL)
-                process.wait(STOP_S)
+                process.wait(patience.seconds(STOP_S))
             self._sampler.join()
 
     async def _create_topic(self) -> None:
@@ -389,7 +388,7 @@ class Mixed:
         for _, process in writers:
             process.send(signal.SIGTERM)
         for book, process in writers:
-            process.wait(STOP_S)
+            process.wait(patience.seconds(STOP_S))
             if not book.has_ended:
                 self._report.fail(f"{book.client.name} does not end")
         final = self._read_final()
@@ -397,7 +396,7 @@ class Mixed:
         for process in self._processes:
             process.send(signal.SIGTERM)
         for process in self._processes:
-            process.wait(STOP_S)
+            process.wait(patience.seconds(STOP_S))
         self._judge(final)
 
     def _read_final(self) -> dict[int, FinalLog]:

@@ -6,8 +6,6 @@ alternates `begin` and `heal`; both wait for the gateway: an event loop calls th
 
 from __future__ import annotations
 
-from tests import patience
-
 import asyncio
 import json
 import signal
@@ -21,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from kgw.client import AsyncClient, ClientError
 from kgw.testing.process import GatewayProcess
+from tests import patience
 from tests.campaigns import faulty_serve
 from tests.campaigns.faulty_serve import FAILURES, Told
 from tests.campaigns.tcp_proxy import Proxy, Rule, Way
@@ -202,7 +201,7 @@ class Faults:
     def _takes_writes(self) -> bool:
         url = f"http://{self.gateway.host}:{self.gateway.admin_port}/health/ready"
         try:
-            with urllib.request.urlopen(url, timeout=_ANSWER_S) as answer:
+            with urllib.request.urlopen(url, timeout=patience.seconds(_ANSWER_S)) as answer:
                 return bool(json.load(answer)["ready"])
         except urllib.error.HTTPError as error:
             error.close()
@@ -214,7 +213,7 @@ class Faults:
         while not limit.is_over:
             with suppress(ClientError, OSError, TimeoutError):
                 async with (
-                    asyncio.timeout(_ANSWER_S),
+                    asyncio.timeout(patience.seconds(_ANSWER_S)),
                     AsyncClient([(self._proxy.host, self._proxy.port)], retry_s=0) as client,
                 ):
                     await client.topics()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from tests import patience
-
 import threading
 import time
 from random import Random
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests import patience
 from tests.campaigns import kill_loop, transactors
 from tests.campaigns.history import check_history
 
@@ -46,7 +45,7 @@ class Load:
             )
         ]
         for future in admin.create_topics(topics).values():
-            future.result(20)
+            future.result(patience.seconds(20))
         self.clients = kill_loop.Clients(bootstrap, Random(seed), RECORDS_PER_S)
         self._transactors = [
             transactors.Transactor(bootstrap, f"transactor-{number}", Random(seed + number))
@@ -64,7 +63,7 @@ class Load:
 
     def __exit__(self, *_: object) -> None:
         self._is_over.set()
-        self._stepping.join(60)
+        self._stepping.join(patience.seconds(60))
 
     def _step(self) -> None:
         began_s = time.monotonic()
@@ -109,7 +108,7 @@ class Load:
         if not self._go_on():
             report.fail("a transactional producer does not go on")
         self._is_over.set()
-        self._stepping.join(60)
+        self._stepping.join(patience.seconds(60))
         report.count("hung_producers", len(self._hung))
         for one in self._transactors:
             one.end()

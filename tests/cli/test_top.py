@@ -18,6 +18,7 @@ import pytest
 
 from kgw.cli.errors import ExitCode
 from kgw.testing.process import GatewayProcess
+from tests import patience
 from tests.cli.conftest import Commands
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class Terminal:
     def end(self) -> int:
         """Return the exit code, when the terminal is as it was before."""
         self.until(RESTORED)
-        code = self.process.wait(10)
+        code = self.process.wait(patience.seconds(10))
         assert self._before == termios.tcgetattr(self._theirs)
         return code
 
@@ -193,6 +194,6 @@ def test_a_terminal_that_nobody_knows(gateway: GatewayProcess) -> None:
     terminal = Terminal("--admin", admin_of(gateway), term="nothing-like-it")
     try:
         terminal.until(b"use --once or --json")
-        assert ExitCode.FAILED == terminal.process.wait(10)
+        assert ExitCode.FAILED == terminal.process.wait(patience.seconds(10))
     finally:
         terminal.close()

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from tests import patience
-
 import json
 import logging
-import time
 import warnings
 from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
@@ -14,6 +11,8 @@ from urllib.request import urlopen
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests import patience
 
 with warnings.catch_warnings():
     # It reads its definitions with a deprecated function of the standard library.
@@ -76,7 +75,7 @@ def gateway(
     ) as process:
         admin = AdminClient({"bootstrap.servers": process.bootstrap}, logger=_SILENT)
         for future in admin.create_topics([NewTopic(TOPIC, 1, 1)]).values():
-            future.result(TIMEOUT_S)
+            future.result(patience.seconds(TIMEOUT_S))
         for codec in CODECS:
             producer = Producer(
                 {
@@ -104,7 +103,7 @@ def until_cold(process: GatewayProcess) -> None:
 def state(process: GatewayProcess) -> dict[str, int]:
     """Return what the admin side says of the partition."""
     url = f"http://127.0.0.1:{process.admin_port}/api/v1/offsets?topic={TOPIC}"
-    with urlopen(url, timeout=TIMEOUT_S) as page:
+    with urlopen(url, timeout=patience.seconds(TIMEOUT_S)) as page:
         (row,) = json.load(page)["partitions"]
     found: dict[str, int] = row
     return found
@@ -124,7 +123,9 @@ def test_what_it_saved_is_shown(gateway: GatewayProcess) -> None:
 
 def metrics(gateway: GatewayProcess) -> list[str]:
     """Return the lines about cold segments."""
-    with urlopen(f"http://127.0.0.1:{gateway.admin_port}/metrics", timeout=TIMEOUT_S) as page:
+    with urlopen(
+        f"http://127.0.0.1:{gateway.admin_port}/metrics", timeout=patience.seconds(TIMEOUT_S)
+    ) as page:
         lines = page.read().decode().splitlines()
     return [line for line in lines if line.startswith("kgw_cold_")]
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from tests import patience
-
-import time
 from typing import TYPE_CHECKING
 from urllib.request import urlopen
 from uuid import UUID
@@ -18,6 +15,7 @@ from kgw.pipeline.jobs.loading import begin, hand_over
 from kgw.pipeline.jobs.restore import Restore, plan, run
 from kgw.pipeline.ranges import OffsetRange
 from kgw.pipeline.wire import WireClient
+from tests import patience
 from tests.interop.client import Topic
 from tests.interop.drivers.loop import Record
 from tests.interop.libraries import NAMES
@@ -78,7 +76,9 @@ def restore(
 
 def refusals(gateway: GatewayProcess) -> float:
     """Return how many batches were refused because their topic is being loaded."""
-    with urlopen(f"http://127.0.0.1:{gateway.admin_port}/metrics", timeout=TIMEOUT_S) as page:
+    with urlopen(
+        f"http://127.0.0.1:{gateway.admin_port}/metrics", timeout=patience.seconds(TIMEOUT_S)
+    ) as page:
         text: str = page.read().decode()
     (line,) = (line for line in text.splitlines() if line.startswith("kgw_loading_refusals_total"))
     return float(line.split()[1])

@@ -6,10 +6,7 @@ are written after their sync, so that none is there for what is cut.
 
 from __future__ import annotations
 
-from tests import patience
-
 import logging
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kgw.backend.embedded.offline.dump import DumpedBatch, dump_segment, segment_paths
 from kgw.testing.process import GatewayProcess
+from tests import patience
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +39,7 @@ def gateway(tmp_path: Path) -> Iterator[GatewayProcess]:
     with GatewayProcess(tmp_path / "data", *settings) as process:
         admin = AdminClient({"bootstrap.servers": process.bootstrap}, logger=_SILENT)
         for future in admin.create_topics([NewTopic(TOPIC, 1, 1)]).values():
-            future.result(TIMEOUT_S)
+            future.result(patience.seconds(TIMEOUT_S))
         yield process
 
 

@@ -6,13 +6,10 @@ topic's retention is short instead.
 
 from __future__ import annotations
 
-from tests import patience
-
 import json
 import logging
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,6 +21,8 @@ from confluent_kafka.admin import (
     ConfigResource,
     NewTopic,
 )
+
+from tests import patience
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +73,7 @@ def _create_topic(gateway: GatewayProcess) -> None:
     }
     topic = NewTopic(TOPIC, 1, 1, config=config)
     admin = _admin(gateway)
-    admin.create_topics([topic])[TOPIC].result(TIMEOUT_S)
+    admin.create_topics([topic])[TOPIC].result(patience.seconds(TIMEOUT_S))
 
 
 def _produce(gateway: GatewayProcess, first: int, end: int) -> None:
@@ -129,7 +128,7 @@ def _marks(gateway: GatewayProcess) -> list[str]:
         [sys.executable, "-m", "kgw", "offsets", "lag", "--group", GROUP, "--json", *servers],
         capture_output=True,
         check=True,
-        timeout=TIMEOUT_S,
+        timeout=patience.seconds(TIMEOUT_S),
     )
     (partition,) = json.loads(result.stdout)["groups"][0]["partitions"]
     assert READ_UNTIL + 1 == partition["committed_offset"]
@@ -176,7 +175,7 @@ def test_a_client_is_told_that_retention_has_passed_it_by(gateway: GatewayProces
         ],
     )
     admin = _admin(gateway)
-    admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
+    admin.incremental_alter_configs([resource])[resource].result(patience.seconds(TIMEOUT_S))
     _wait_for_retention(gateway)
     # What is left may be at risk, too, until the next pass removes it.
     assert "committed-below-start" in _marks(gateway)

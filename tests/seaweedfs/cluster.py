@@ -12,8 +12,6 @@ process, and `cluster.json`, from which another Python process knows the cluster
 
 from __future__ import annotations
 
-from tests import patience
-
 import json
 import os
 import random
@@ -27,6 +25,7 @@ from dataclasses import asdict, dataclass, field
 from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from tests import patience
 from tests.seaweedfs import namespace
 from tests.seaweedfs.binary import weed
 from tests.seaweedfs.processes import RecordedProcess
@@ -393,7 +392,7 @@ class Cluster:
         with grpc.insecure_channel(self.grpc_address(name)) as channel:
             call = channel.unary_unary(method)
             try:
-                answer: bytes = call(request, timeout=_CALL_S)
+                answer: bytes = call(request, timeout=patience.seconds(_CALL_S))
             except grpc.RpcError:
                 return None
             return answer
@@ -409,7 +408,7 @@ def _listens(port: int) -> bool:
 
 def _get(port: int, path: str) -> bytes | None:
     """Return the body that a server answers with, None when it does not."""
-    connection = HTTPConnection(HOST, port, timeout=_CALL_S)
+    connection = HTTPConnection(HOST, port, timeout=patience.seconds(_CALL_S))
     try:
         connection.request("GET", path, headers={"Accept": "application/json"})
         answer = connection.getresponse()

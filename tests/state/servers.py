@@ -7,8 +7,6 @@ test asks for it, and stopped by its process id.
 
 from __future__ import annotations
 
-from tests import patience
-
 import atexit
 import os
 import shutil
@@ -20,6 +18,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, ClassVar
+
+from tests import patience
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -121,7 +121,7 @@ class DatabaseServer(ABC):
         process, self._process = self._process, None
         if process is not None:
             process.kill()
-            process.wait(START_S)
+            process.wait(patience.seconds(START_S))
 
     def remove(self) -> None:
         """Stop the server and remove its data."""

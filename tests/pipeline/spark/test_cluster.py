@@ -13,6 +13,7 @@ import pytest
 from kgw.client import NewRecord
 from kgw.pipeline.ranges import OffsetRange
 from kgw.pipeline.wire import Reading
+from tests import patience
 from tests.pipeline.serving import ServedTopics
 from tests.pipeline.spark.cluster import Cluster, until
 from tests.signals import send, send_to_group
@@ -75,7 +76,7 @@ def start(*arguments: str) -> subprocess.Popen[str]:
 
 def ended(process: subprocess.Popen[str]) -> Any:
     """Return what a command has printed as JSON, that must succeed."""
-    out, told = process.communicate(timeout=300)
+    out, told = process.communicate(timeout=patience.seconds(300))
     assert 0 == process.returncode, told
     return json.loads(out)
 
@@ -152,7 +153,7 @@ def test_ctrl_c_leaves_executors_clean(
     until(lambda: has_begun(archive), "a task has begun a file")
     # As a terminal does it: to all processes of the command.
     assert send_to_group(archiving.pid, signal.SIGINT)
-    _, told = archiving.communicate(timeout=60)
+    _, told = archiving.communicate(timeout=patience.seconds(60))
     assert 130 == archiving.returncode, told
     assert told.endswith(
         "Interrupted. What was committed stays; the next run goes on from there.\n"

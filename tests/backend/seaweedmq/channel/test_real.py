@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from tests import patience
-
 import asyncio
 import re
 import signal
@@ -22,6 +20,7 @@ from kgw.backend.seaweedmq.filer import Entry, FilerError, OutcomeUnknownError
 from kgw.clock import SystemClock
 from kgw.metrics import Metrics
 from kgw.testing.filer_suite import FilerSuite
+from tests import patience
 from tests.seaweedfs.binary import weed
 from tests.seaweedfs.cluster import Setup
 
@@ -202,7 +201,7 @@ def _orphans(cluster: Cluster) -> set[str]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=patience.seconds(60),
     ).stdout
     return set(re.findall(r":(\d+,[0-9a-f]+)0{8}$", said, re.MULTILINE))
 
