@@ -163,7 +163,7 @@ def test_both_worlds_have_the_same_records_and_groups(tmp_path: Path) -> None:
             {"bootstrap.servers": gateway.bootstrap, "group.id": "kafka-first"}
         )
         partitions = [confluent_kafka.TopicPartition("orders", index) for index in range(2)]
-        committed = consumer.committed(partitions, timeout=30)
+        committed = consumer.committed(partitions, timeout=patience.seconds(30))
         assert 110 == sum(one.offset for one in committed)
         consumer.close()
 

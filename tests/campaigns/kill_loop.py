@@ -228,7 +228,9 @@ class Clients:
         """
         consumer = self._consumer("final")
         bounds = [
-            consumer.get_watermark_offsets(TopicPartition(TOPIC, number), timeout=20)
+            consumer.get_watermark_offsets(
+                TopicPartition(TOPIC, number), timeout=patience.seconds(20)
+            )
             for number in range(PARTITIONS)
         ]
         consumer.assign([TopicPartition(TOPIC, n, low) for n, (low, _) in enumerate(bounds)])

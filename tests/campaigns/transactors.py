@@ -6,8 +6,6 @@ own, and commits or aborts them; between two it asks where its group is.
 
 from __future__ import annotations
 
-from tests import patience
-
 import logging
 import threading
 import time
@@ -16,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from tests import patience
 from tests.campaigns.history import (
     NO_OFFSET,
     Commit,
@@ -276,7 +275,9 @@ def read_topic(
     )
     found: dict[int, tuple[int, int, list[tuple[int, bytes]]]] = {}
     for number in partitions:
-        low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=20)
+        low, high = consumer.get_watermark_offsets(
+            TopicPartition(topic, number), timeout=patience.seconds(20)
+        )
         found[number] = (low, high, [])
     consumer.assign([TopicPartition(topic, number, low) for number, (low, *_) in found.items()])
     unread = set(found)
