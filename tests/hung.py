@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _GRACE = "hung_test_grace"
 _LOOK_AGAIN_S = 30.0
+_BETWEEN_S = 0.05
 _FIRST_FACTOR = pytest.StashKey[float]()
 _LOOKED_S = pytest.StashKey[float]()
 _STDERR = pytest.StashKey[int]()
@@ -51,6 +52,8 @@ class _Limit:
         self._began_s = time.monotonic()
         self._factor = patience.factor()
         self._is_over = False
+        self.may_interrupt = False
+        """Whether a test or its fixtures run, rather than what pytest does in between."""
 
     def start(self) -> None:
         """Begin to count: in this thread, where pytest-timeout does, and outside of it."""
@@ -80,6 +83,10 @@ class _Limit:
 
     def _alarm(self, *_: object) -> None:
         __tracebackhide__ = True
+        if not self.may_interrupt:
+            # What is raised in pytest itself ends the whole run.
+            signal.setitimer(signal.ITIMER_REAL, _BETWEEN_S)
+            return
         signal.setitimer(signal.ITIMER_REAL, 0)
         if not self._is_over:
             faulthandler.cancel_dump_traceback_later()
@@ -136,11 +143,35 @@ def pytest_timeout_set_timer(
     return result
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Let a teardown take as long as a test."""
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    """May be interrupted."""
+    return (yield from _interruptible(item))
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """May be interrupted."""
+    return (yield from _interruptible(item))
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    """May be interrupted, and take as long as a test."""
     if _LIMIT in item.stash:
         item.stash[_LIMIT].start_teardown()
+    return (yield from _interruptible(item))
+
+
+def _interruptible(item: pytest.Item) -> Generator[None, object, object]:
+    limit = item.stash.get(_LIMIT, None)
+    try:
+        if limit is not None:
+            limit.may_interrupt = True
+        return (yield)
+    finally:
+        if limit is not None:
+            limit.may_interrupt = False
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -84,6 +84,16 @@ def test_takes_longer_than_its_limit():
 """
 
 
+ENDS_AT_ITS_LIMIT = """
+from tests import patience
+
+patience.measured_beside = lambda: 1.0
+
+def test_is_reported_for_longer_than_its_limit():
+    pass
+"""
+
+
 SLOW_REPORT = """
 import time
 import pytest
@@ -95,6 +105,8 @@ def pytest_runtest_makereport(item, call):
     # Longer than until the exception is raised again, which would end the run.
     if item.name == "test_waits_for_a_lock" and call.when == "call":
         time.sleep(3)
+    if item.name == "test_is_reported_for_longer_than_its_limit" and call.when == "call":
+        time.sleep(1)
     return (yield)
 """
 
@@ -169,3 +181,15 @@ def test_a_machine_that_has_become_slow_gets_more_time(tmp_path: Path) -> None:
     output, _ = process.communicate()
     assert 0 == process.returncode, output
     assert "multiplied by 1.0" in output
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_what_pytest_does_between_is_not_interrupted(tmp_path: Path) -> None:
+    """A limit that is over while a test is being reported ends neither the test nor the run."""
+    process = start(tmp_path, ENDS_AT_ITS_LIMIT, grace_s=6, **{patience.FACTOR: "1"})
+    output, _ = process.communicate()
+    assert "INTERNALERROR" not in output
+    # The teardown is cut, unless it is over before the next look.
+    assert process.returncode in {0, 1}, output
+    assert "1 passed" in output
