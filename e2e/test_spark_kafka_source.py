@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from kgw.client import AdminClient, NewRecord, Producer
 from kgw.pipeline.wire import WireClient
 from kgw.records.batch import Compression
 from kgw.testing.process import GatewayProcess
+from tests.signals import send_to_group
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -338,7 +340,7 @@ def test_spark_is_killed_in_the_middle_of_a_query(
             assert process.stdout is not None
             for _ in range(number + 2):
                 assert process.stdout.readline().strip().isdigit()
-            os.killpg(process.pid, 9)
+            send_to_group(process.pid, signal.SIGKILL)
     stream(spark, topics, "kafka", "spark-killed", tmp_path)
     found = streamed(spark, tmp_path)
     assert len(found) == len(set(found)) == 20_000

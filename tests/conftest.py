@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 pytest_plugins = [
     "tests.hung",
+    "tests.lost_workers",
     "tests.seaweedfs.fixtures",
     "tests.storage_check",
 ]

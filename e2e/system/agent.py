@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -65,12 +66,11 @@ class Agent:
         if process is None:
             return 0
         if process.returncode is None:
-            # What it has started, too: it has a session, and so a group, of its own.
-            os.killpg(process.pid, number)
+            _signal(process, number)
             try:
                 await asyncio.wait_for(process.wait(), STOP_S)
             except TimeoutError:
-                os.killpg(process.pid, signal.SIGKILL)
+                _signal(process, signal.SIGKILL)
         code = await process.wait()
         if self._reading is not None:
             await self._reading
@@ -143,6 +143,13 @@ class Agent:
                 self._asked.set_result(line.decode().rstrip("\n"))
         if self._asked is not None and not self._asked.done():
             self._asked.set_result(json.dumps({"error": "its program ended"}))
+
+
+def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    """Tell the program, and what it has started: it has a session, and so a group, of its own."""
+    # Between its end and the moment when asyncio knows of it there is no such process.
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
 
 
 async def run(host: str, port: int, command: list[str]) -> int:

@@ -108,7 +108,7 @@ class GatewayProcess:
         """Process id of the running gateway."""
         return self._running_process().pid
 
-    def start(self, timeout_s: float = 30.0) -> Self:
+    def start(self, timeout_s: float = 60.0) -> Self:
         """Starts it and returns once it has said `ready`; `start_s` is how long that took.
 
         Raises:
@@ -133,13 +133,13 @@ class GatewayProcess:
                 env={**os.environ, **self._env},
             )
 
-    def stop(self, timeout_s: float = 30.0) -> int:
+    def stop(self, timeout_s: float = 60.0) -> int:
         """Ends it as an operator does, with SIGTERM; returns its exit status."""
         return self._end(signal.SIGTERM, timeout_s)
 
     def kill(self) -> None:
         """SIGKILL: nothing is drained, flushed or closed."""
-        self._end(signal.SIGKILL, 30.0)
+        self._end(signal.SIGKILL, 60.0)
 
     def log(self) -> str:
         """Everything that it has logged, over all its starts."""

@@ -15,6 +15,7 @@ import pytest
 
 from kgw.testing.process import GatewayProcess
 from kgw.version import install_command
+from tests import patience
 from tests.agent.smq_client import RESUME_OR_EARLIEST, M, field_of, value_of
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Client:
         answer = call(
             M["StartPublishSessionRequest"](topic=TOPIC, partition_count=partition_count),
             wait_for_ready=True,
-            timeout=30,
+            timeout=patience.seconds(30),
         )
         assert not answer.error
         return int(answer.session_id)
@@ -52,7 +53,7 @@ class Client:
             SERVICE + method,
             request_serializer=lambda one: one.SerializeToString(),
             response_deserializer=M[f"{method}Response"].FromString,
-        )(requests, wait_for_ready=True, timeout=100)
+        )(requests, wait_for_ready=True, timeout=patience.seconds(100))
 
     def publish(self, values: range, partition_count: int = 2) -> list[Any]:
         """Publish one record for each number, its key the same; return the answers to all."""
@@ -162,7 +163,7 @@ def test_both_worlds_have_the_same_records_and_groups(tmp_path: Path) -> None:
             {"bootstrap.servers": gateway.bootstrap, "group.id": "kafka-first"}
         )
         partitions = [confluent_kafka.TopicPartition("orders", index) for index in range(2)]
-        committed = consumer.committed(partitions, timeout=30)
+        committed = consumer.committed(partitions, timeout=patience.seconds(30))
         assert 110 == sum(one.offset for one in committed)
         consumer.close()
 
@@ -230,7 +231,11 @@ def test_the_ready_line_and_what_stands_in_the_way(tmp_path: Path) -> None:
 def run(*arguments: str) -> str:
     """Run Python with arguments; return what it says of why it fails, which is no traceback."""
     ran = subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=patience.seconds(60),
+        check=False,
     )
     assert 0 != ran.returncode
     assert "Traceback" not in ran.stderr

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.cli.admin_http import get
+from tests import patience
 from tests.cli.conftest import Commands
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class Serving:
 
     def wait(self) -> tuple[int, str]:
         """Return exit code and standard error."""
-        _, errors = self.process.communicate(timeout=15)
+        _, errors = self.process.communicate(timeout=patience.seconds(15))
         return self.process.returncode, errors
 
 
@@ -127,7 +128,9 @@ class TestProcess:
         arguments += ["--set", "kgw.admin.listeners=127.0.0.1:0"]
         start.append(serving := Serving(tmp_path / "data", *arguments))
         (admin,) = json.loads(serving.ready())["admin"]
-        with socket.create_connection(("127.0.0.1", admin["port"]), timeout=10) as client:
+        with socket.create_connection(
+            ("127.0.0.1", admin["port"]), timeout=patience.seconds(10)
+        ) as client:
             client.sendall(b"GET /health/ready HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert client.recv(4096).startswith(b"HTTP/1.1 200")
         code, errors = serving.end()
@@ -148,7 +151,9 @@ class TestProcess:
             port = int(said["admin"].rpartition(":")[2])
             expected = {"health/live": b"200", "health/ready": b"503", "api/v1/lag": b"503"}
             for path, status in expected.items():
-                with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+                with socket.create_connection(
+                    ("127.0.0.1", port), timeout=patience.seconds(10)
+                ) as client:
                     client.sendall(f"GET /{path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
                     assert b"HTTP/1.1 " + status == client.recv(4096)[:12]
             serving.process.kill()

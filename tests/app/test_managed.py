@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import patience
 from tests.app.test_app import API_VERSIONS_V0, Serving
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Manager:
         self._started: list[Serving] = []
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._opened.enter_context(self._socket)
-        self._socket.settimeout(15)
+        self._socket.settimeout(patience.seconds(15))
         self._socket.bind(str(folder / "notify"))
 
     def listen(self, name: str, host: str = "127.0.0.1") -> int:
@@ -141,7 +142,9 @@ def test_the_admin_side_too(manager: Manager, tmp_path: Path) -> None:
     statuses = []
     for headers in ({}, {"Authorization": f"Bearer {TOKEN}"}):
         for path in ("/health/ready", "/metrics"):
-            connection = http.client.HTTPConnection("127.0.0.1", admin, timeout=15)
+            connection = http.client.HTTPConnection(
+                "127.0.0.1", admin, timeout=patience.seconds(15)
+            )
             connection.request("GET", path, headers={"Host": "kgw.example", **headers})
             statuses.append(connection.getresponse().status)
             connection.close()

@@ -14,6 +14,7 @@ import pytest
 from kgw.cli.admin_http import get
 from kgw.cli.errors import CommandError
 from kgw.version import install_command
+from tests import patience
 from tests.cli.conftest import Commands
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Server:
         """Send a signal, if one is given; return the exit code and the rest of the log."""
         if number is not None:
             self.process.send_signal(number)
-        _, errors = self.process.communicate(timeout=TIMEOUT_S)
+        _, errors = self.process.communicate(timeout=patience.seconds(TIMEOUT_S))
         return self.process.returncode, errors
 
 
@@ -159,7 +160,9 @@ def test_a_killed_server_is_started_again(
 def test_what_cannot_be_served(arguments: list[str], code: int, why: str) -> None:
     """One line says why, and the exit code whose business it is."""
     command = [sys.executable, "-m", "kgw", "serve", *arguments]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=40, check=False)
+    ended = subprocess.run(
+        command, capture_output=True, text=True, timeout=patience.seconds(40), check=False
+    )
     assert code == ended.returncode, ended.stderr
     last = ended.stderr.splitlines()[-1]
     assert last.startswith("error: ")
@@ -170,6 +173,8 @@ def test_the_packages_that_it_needs_are_named() -> None:
     """Where `kgw[seaweedmq]` is not installed, pip's command is in the error."""
     program = "import sys; sys.modules['grpc'] = None; from kgw.cli.main import main; main()"
     command = [sys.executable, "-c", program, "serve", "--backend", "seaweedmq://a:1/kafka"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=40, check=False)
+    ended = subprocess.run(
+        command, capture_output=True, text=True, timeout=patience.seconds(40), check=False
+    )
     assert 4 == ended.returncode, ended.stderr
     assert install_command("seaweedmq") in ended.stderr

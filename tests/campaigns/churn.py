@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kgw.client import AsyncClient, ClientError, GroupClient
 from kgw.testing.process import SERVE, GatewayProcess
+from tests import patience
 from tests.campaigns import broken_groups_serve
 from tests.campaigns.churn_book import GroupBook, WrittenRecords, what_lacks
 from tests.campaigns.client_process import ClientProcess
@@ -276,7 +277,7 @@ class Churn:
         for child in [one for one in self._children[kind.name] if not one.alive]:
             self._children[kind.name].remove(child)
             self._gone.append(child)
-            child.wait(10)
+            child.wait(patience.seconds(10))
             if child.ended_because == "fenced":
                 self._report.count("fenced")
             else:
@@ -350,7 +351,7 @@ class Churn:
                 self._open(kind)
         self._target = self._writer.written()
         began_s = time.monotonic()
-        lacking = asyncio.run(self._settle(began_s + self._settle_s))
+        lacking = asyncio.run(self._settle(began_s + patience.seconds(self._settle_s)))
         self._longest_settling_s = max(self._longest_settling_s, time.monotonic() - began_s)
         self._report.counts["longest_settling_ms"] = int(1_000 * self._longest_settling_s)
         for name, what in lacking.items():
@@ -400,7 +401,7 @@ class Churn:
         for child in left:
             child.send(signal.SIGTERM)
         for child in [*left, *self._gone]:
-            child.wait(20)
+            child.wait(patience.seconds(20))
         stored = asyncio.run(self._stored())
         written = self._writer.written()
         self._report.count("records_written", sum(map(len, written.values())))
@@ -437,7 +438,7 @@ def run_churn(
         gateway.start()
         admin = AdminClient({"bootstrap.servers": gateway.bootstrap}, logger=_SILENT)
         for future in admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)]).values():
-            future.result(20)
+            future.result(patience.seconds(20))
         churn = Churn(report, Random(seed), gateway, kinds, settle_s)
         try:
             churn.run(events)

@@ -8,6 +8,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests import patience
+
 if TYPE_CHECKING:
     import signal
     from collections.abc import Callable, Iterable
@@ -79,6 +81,6 @@ class ClientProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._thread.join(10)
+        self._thread.join(patience.seconds(10))
         assert self._process.stdout is not None
         self._process.stdout.close()

@@ -9,7 +9,6 @@ Run as `python -m tests.campaigns.clock_jumps --full --seed N`.
 from __future__ import annotations
 
 import sys
-import time
 from random import Random
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kgw.testing.process import GatewayProcess
+from tests import patience
 from tests.campaigns.jumping_serve import AGES, CLOCK_FILE, last_retention, set_clock
 from tests.campaigns.support import Report, checked_directory, main
 
@@ -123,7 +123,9 @@ class _Left:
 
     def check(self, report: Report) -> None:
         """Use all of it; each must be what it was."""
-        (found,) = self._consumer.committed([TopicPartition(TOPIC, 0)], timeout=30)
+        (found,) = self._consumer.committed(
+            [TopicPartition(TOPIC, 0)], timeout=patience.seconds(30)
+        )
         report.count("offsets_looked_up")
         if found.offset != self._offset:
             report.fail(f"{self._name}: committed offset {found.offset}, not {self._offset}")
@@ -180,7 +182,7 @@ class _Run:
         for creation in admin.create_topics(
             [NewTopic(TOPIC, 1, 1), NewTopic(LEFT_TOPIC, 1, 1)]
         ).values():
-            creation.result(timeout=30)
+            creation.result(timeout=patience.seconds(30))
         self._producer = Producer({**common, "linger.ms": 0, "acks": "all"})
         self._reader = Consumer({**common, "group.id": "unused", "auto.offset.reset": "error"})
         self._group = _Group(gateway.bootstrap)
@@ -218,9 +220,9 @@ class _Run:
     def _await_retention(self) -> None:
         """Wait for a run of retention that begins from now on: it knows the newest version."""
         self._set_clock()
-        deadline = time.monotonic() + 20
+        limit = patience.Limit(20)
         while last_retention(self._clock) < self._clock_version:
-            if time.monotonic() > deadline:
+            if limit.is_over:
                 raise AssertionError("retention has not run for 20 s")
             self._group.poll(POLL_S)
 
@@ -234,8 +236,8 @@ class _Run:
             one.check(report)
         place = TopicPartition(TOPIC, 0)
         # A client forgets where the leader is when the server is killed.
-        self._reader.list_topics(TOPIC, timeout=20)
-        start, end = self._reader.get_watermark_offsets(place, timeout=20)
+        self._reader.list_topics(TOPIC, timeout=patience.seconds(20))
+        start, end = self._reader.get_watermark_offsets(place, timeout=patience.seconds(20))
         for wrong in self.answers.broken(start, end):
             report.fail(wrong)
         if start != 0:
@@ -244,13 +246,13 @@ class _Run:
         wanted = sorted(times.items())[:: max(1, len(times) // 50)]
         for offset, timestamp_ms in wanted:
             asked = TopicPartition(TOPIC, 0, timestamp_ms)
-            (found,) = self._reader.offsets_for_times([asked], timeout=20)
+            (found,) = self._reader.offsets_for_times([asked], timeout=patience.seconds(20))
             first = self.answers.first_at(timestamp_ms)
             report.count("times_looked_up")
             if found.offset != first:
                 report.fail(f"the time of offset {offset} leads to {found.offset}, not {first}")
-        deadline = time.monotonic() + 20
-        while len(self._group.offsets) < len(times) and time.monotonic() < deadline:
+        limit = patience.Limit(20)
+        while len(self._group.offsets) < len(times) and not limit.is_over:
             self._group.poll(0.2)
         if sorted(set(self._group.offsets)) != sorted(times):
             report.fail("the group has not read what was stored")

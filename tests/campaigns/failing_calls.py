@@ -20,6 +20,7 @@ from kgw.client.client import AsyncClient
 from kgw.client.errors import ClientError
 from kgw.testing.batches import make_batch, read_stored
 from kgw.testing.process import SERVE, GatewayProcess
+from tests import patience
 from tests.campaigns.history import FinalLog, Outcome, Poll, Send, check_history
 from tests.campaigns.support import Report, main
 
@@ -157,7 +158,7 @@ class Script:
 
     async def _answer(self, question: Awaitable[_Result]) -> _Result:
         """Wait for an answer: an error is one, silence is not."""
-        return await asyncio.wait_for(question, ANSWER_S)
+        return await asyncio.wait_for(question, patience.seconds(ANSWER_S))
 
     async def _produce(self) -> None:
         partition = self._random.randrange(PARTITIONS)

@@ -17,6 +17,7 @@ from kgw.client.errors import ServerRefusedError
 from kgw.errors import ErrorCode
 from kgw.protocol.schema import Response
 from kgw.testing.process import SERVE, GatewayProcess
+from tests import patience
 from tests.campaigns import broken_groups_serve
 from tests.campaigns.support import Report, checked_directory, main
 from tests.groups.wire import WireMember, settle
@@ -54,7 +55,9 @@ class Link:
             if self._connection is None or not self._connection.is_open:
                 self._connection = await Connection.open(self._gateway.host, self._gateway.port)
             connection = self._connection
-        return await connection.ask(request, Response, version=version, timeout_s=20.0)
+        return await connection.ask(
+            request, Response, version=version, timeout_s=patience.seconds(20)
+        )
 
     async def aclose(self) -> None:
         """Close the connection."""

@@ -24,6 +24,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from kgw.client import AdminClient, AsyncClient, ClientError
 from kgw.client.values import LATEST
+from tests import patience
 from tests.campaigns.client_process import ClientProcess
 from tests.campaigns.history import (
     AnomalyKind,
@@ -303,21 +304,21 @@ class Mixed:
             )
         try:
             self._sampler.start()
-            self._be_quiet(time.monotonic(), 2 * PROGRESS_S, phase_s)
+            self._be_quiet(time.monotonic(), 2 * patience.seconds(PROGRESS_S), phase_s)
             for kinds in sets:
                 begun = self._faults.begin(kinds)
                 print(f"{time.monotonic():.1f} {', '.join(begun)}", flush=True)
                 time.sleep(phase_s)
                 healed_s = self._faults.heal()
                 print(f"{healed_s:.1f} healed", flush=True)
-                self._be_quiet(healed_s, PROGRESS_S, phase_s)
+                self._be_quiet(healed_s, patience.seconds(PROGRESS_S), phase_s)
                 self._report.count("healings")
             self._end()
         finally:
             self._is_over.set()
             for process in self._processes:
                 process.send(signal.SIGKILL)
-                process.wait(STOP_S)
+                process.wait(patience.seconds(STOP_S))
             self._sampler.join()
 
     async def _create_topic(self) -> None:
@@ -393,7 +394,7 @@ class Mixed:
         for _, process in writers:
             process.send(signal.SIGTERM)
         for book, process in writers:
-            process.wait(STOP_S)
+            process.wait(patience.seconds(STOP_S))
             if not book.has_ended:
                 self._report.fail(f"{book.client.name} does not end")
         final = self._read_final()
@@ -401,7 +402,7 @@ class Mixed:
         for process in self._processes:
             process.send(signal.SIGTERM)
         for process in self._processes:
-            process.wait(STOP_S)
+            process.wait(patience.seconds(STOP_S))
         self._judge(final)
 
     def _read_final(self) -> dict[int, FinalLog]:
@@ -425,13 +426,13 @@ class Mixed:
 
     def _drain(self, final: dict[int, FinalLog]) -> None:
         """Let every reader read to the end, and see that it has left nothing out."""
-        deadline_s = time.monotonic() + DRAIN_S
+        limit = patience.Limit(DRAIN_S)
         for book in self._books:
             if book.client.role not in {"assigned", "subscribed"}:
                 continue
             for number, log in final.items():
                 while missing := book.unread(number, log):
-                    if time.monotonic() > deadline_s:
+                    if limit.is_over:
                         self._report.fail(
                             f"SKIPPED: {book.client.name} has not read {len(missing)} records of "
                             f"partition {number}, the first at {min(missing)}"
@@ -513,8 +514,8 @@ def read_all(bootstrap: str, isolation: str) -> dict[int, list[tuple[int, bytes]
     consumer.assign([TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS)])
     records: dict[int, list[tuple[int, bytes]]] = {number: [] for number in range(PARTITIONS)}
     unread = set(records)
-    deadline_s = time.monotonic() + DRAIN_S
-    while unread and time.monotonic() < deadline_s:
+    limit = patience.Limit(DRAIN_S)
+    while unread and not limit.is_over:
         for message in consumer.consume(1_000, 0.5):
             number, offset, error = message.partition(), message.offset(), message.error()
             assert number is not None

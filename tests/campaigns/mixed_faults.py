@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import threading
 import time
@@ -20,9 +19,11 @@ from typing import TYPE_CHECKING, Final
 
 from kgw.client import AsyncClient, ClientError
 from kgw.testing.process import GatewayProcess
+from tests import patience
 from tests.campaigns import faulty_serve
 from tests.campaigns.faulty_serve import FAILURES, Told
 from tests.campaigns.tcp_proxy import Proxy, Rule, Way
+from tests.signals import send
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -200,7 +201,7 @@ class Faults:
     def _takes_writes(self) -> bool:
         url = f"http://{self.gateway.host}:{self.gateway.admin_port}/health/ready"
         try:
-            with urllib.request.urlopen(url, timeout=_ANSWER_S) as answer:
+            with urllib.request.urlopen(url, timeout=patience.seconds(_ANSWER_S)) as answer:
                 return bool(json.load(answer)["ready"])
         except urllib.error.HTTPError as error:
             error.close()
@@ -208,11 +209,11 @@ class Faults:
 
     async def _await_answer(self) -> bool:
         """Ask through the network until there is an answer; False when it takes too long."""
-        deadline_s = time.monotonic() + _ANSWER_S
-        while time.monotonic() < deadline_s:
+        limit = patience.Limit(_ANSWER_S)
+        while not limit.is_over:
             with suppress(ClientError, OSError, TimeoutError):
                 async with (
-                    asyncio.timeout(_ANSWER_S),
+                    asyncio.timeout(patience.seconds(_ANSWER_S)),
                     AsyncClient([(self._proxy.host, self._proxy.port)], retry_s=0) as client,
                 ):
                     await client.topics()
@@ -226,9 +227,7 @@ class Faults:
     def _signal(self, number: signal.Signals) -> bool:
         """Send a signal, if the gateway is there."""
         is_there = self.gateway.running and not self.gateway.ended
-        if is_there:
-            os.kill(self.gateway.pid, number)
-        return is_there
+        return is_there and send(self.gateway.pid, number)
 
     def _later(self, delay_s: float, action: Callable[[], object]) -> None:
         timer = threading.Timer(delay_s, action)

@@ -49,6 +49,7 @@ from kgw.testing.batches import make_batch
 from kgw.testing.clock import ManualClock
 from kgw.testing.gateway import InProcessGateway
 from kgw.testing.process import SERVE, GatewayProcess
+from tests import patience
 from tests.campaigns.old_data_fixture import DIRECTORY, GROUP, SUFFIX
 from tests.campaigns.support import Report, main, replaced
 from tests.handlers.support import fetch_request, produce_request
@@ -462,7 +463,7 @@ def _is_killed_opening(data: Path, after_s: float) -> bool:
     """
     command = [*SERVE, "--data-dir", str(data), "--listen", "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        lock, until_s = data / layout.LOCK_NAME, time.monotonic() + LOCK_S
+        lock, until_s = data / layout.LOCK_NAME, time.monotonic() + patience.seconds(LOCK_S)
         is_locked = False
         while process.poll() is None and not is_locked and time.monotonic() < until_s:
             time.sleep(LOOK_S)

@@ -24,6 +24,7 @@ from kgw.client import AdminClient, AsyncClient, ClientError, Connection, GroupC
 from kgw.records.batch import Compression, split_batches
 from kgw.records.builder import BatchBuilder
 from kgw.testing.process import GatewayProcess
+from tests import patience
 from tests.campaigns.old_server import old_server
 from tests.groups.wire import WireMember, settle
 
@@ -177,9 +178,9 @@ class Load:
         for number in range(24):
             value = None if number == 20 else b"%d" % number + b"." * 40
             await self._append("compacted", 0, [(b"key %d" % (number % 4), value)])
-        deadline = time.monotonic() + COMPACTION_S
+        limit = patience.Limit(COMPACTION_S)
         while not (is_compacted := await self._lacks_first("compacted")):
-            if time.monotonic() > deadline:
+            if limit.is_over:
                 break
             await asyncio.sleep(0.05)
         if not is_compacted:
@@ -276,8 +277,8 @@ def make(revision: str, name: str, at: str | None) -> None:
 def _die(command: list[str], data: Path) -> None:
     """Start a server and wait until it has killed itself."""
     gateway = GatewayProcess(data, *SOON, command=command).start()
-    deadline = time.monotonic() + DEATH_S
-    while not gateway.ended and time.monotonic() < deadline:
+    limit = patience.Limit(DEATH_S)
+    while not gateway.ended and not limit.is_over:
         time.sleep(0.05)
     has_died = gateway.ended
     gateway.kill()

@@ -15,6 +15,7 @@ import grpc
 from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
 from kgw.backend.seaweedmq.protos import filer_pb2
+from tests import patience
 from tests.campaigns.request_fates import Network, Trap
 from tests.seaweedfs.cluster import GRPC_ABOVE, HOST, Setup, free_ports
 
@@ -61,13 +62,15 @@ class SeaweedfsProxy:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(_CALL_S)
+        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(
+            patience.seconds(_CALL_S)
+        )
         return self
 
     def __exit__(self, *_: object) -> None:
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(2 * _CALL_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_CALL_S)
+        self._thread.join(patience.seconds(_CALL_S))
         self._loop.close()
 
     async def _start(self) -> None:
@@ -113,7 +116,7 @@ class SeaweedfsProxy:
 
         async def send() -> _Answer:
             try:
-                answer: bytes = await pass_on(request, timeout=_CALL_S)
+                answer: bytes = await pass_on(request, timeout=patience.seconds(_CALL_S))
             except grpc.aio.AioRpcError as error:
                 return error
             return answer
@@ -143,7 +146,9 @@ class SeaweedfsProxy:
     ) -> AsyncIterator[bytes]:
         """Pass on a call with many answers, as it is."""
         try:
-            async for answer in self._channel.unary_stream(method)(request, timeout=_CALL_S):
+            async for answer in self._channel.unary_stream(method)(
+                request, timeout=patience.seconds(_CALL_S)
+            ):
                 yield answer
         except grpc.aio.AioRpcError as error:
             await context.abort(error.code(), error.details() or "")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from kgw.client import AdminClient, AsyncClient
 from kgw.errors import ErrorCode
+from tests import patience
 from tests.campaigns.seaweedmq_site import open_filer, partition_places
 from tests.campaigns.transactors import read_topic
 from tests.handlers.support import batch
@@ -88,5 +89,5 @@ def _damage(site: Site, chunk: Chunk, how: str) -> None:
     request = urllib.request.Request(url, method="DELETE")
     if how == "altered":
         request = urllib.request.Request(url, b"?" * chunk.size_bytes, method="PUT")
-    with urllib.request.urlopen(request, timeout=10):  # noqa: S310
+    with urllib.request.urlopen(request, timeout=patience.seconds(10)):  # noqa: S310
         pass

@@ -10,6 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.testing.process import SERVE
+from tests import patience
 from tests.campaigns.request_fates import FAULTS
 from tests.campaigns.seaweedfs_proxy import SeaweedfsProxy
 from tests.campaigns.seaweedmq_load import Load
@@ -149,8 +150,8 @@ def disturb(
 ) -> GatewayProcess:
     """Drop, delay and double requests and answers."""
     (running,) = (gateway for gateway in gateways if gateway.running)
-    deadline = time.monotonic() + 10 * size.faulty_s
-    while proxy.network.counts.total() < size.faults and time.monotonic() < deadline:
+    limit = patience.Limit(10 * size.faulty_s)
+    while proxy.network.counts.total() < size.faults and not limit.is_over:
         proxy.network.rate = random.choice([0.02, 0.1, 0.3])
         time.sleep(size.faulty_s / 10)
         proxy.network.rate = 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +16,7 @@ from confluent_kafka import KafkaException
 
 from kgw.client import AdminClient, AsyncClient, ClientError
 from kgw.errors import ErrorCode
+from tests import patience
 from tests.campaigns.broken_seaweedmq_serve import Bug, command
 from tests.campaigns.request_fates import Fate
 from tests.campaigns.seaweedfs_proxy import SeaweedfsProxy
@@ -134,7 +134,7 @@ class _Rounds:
 
         One that is opened in the background is waited for.
         """
-        deadline = time.monotonic() + OPENED_S
+        limit = patience.Limit(OPENED_S)
         while True:
             try:
                 stored = await asyncio.to_thread(read_topic, gateway.bootstrap, TOPIC, [number])
@@ -142,7 +142,7 @@ class _Rounds:
                 is_awaited = error.args[0].code() == ErrorCode.NOT_LEADER_OR_FOLLOWER
                 if not is_awaited or _is_kept_closed(gateway, number):
                     raise
-                if time.monotonic() > deadline:
+                if limit.is_over:
                     raise
                 await asyncio.sleep(0.2)
             else:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests import patience
 from tests.campaigns import kill_loop, transactors
 from tests.campaigns.history import check_history
 
@@ -44,7 +45,7 @@ class Load:
             )
         ]
         for future in admin.create_topics(topics).values():
-            future.result(20)
+            future.result(patience.seconds(20))
         self.clients = kill_loop.Clients(bootstrap, Random(seed), RECORDS_PER_S)
         self._transactors = [
             transactors.Transactor(bootstrap, f"transactor-{number}", Random(seed + number))
@@ -62,7 +63,7 @@ class Load:
 
     def __exit__(self, *_: object) -> None:
         self._is_over.set()
-        self._stepping.join(60)
+        self._stepping.join(patience.seconds(60))
 
     def _step(self) -> None:
         began_s = time.monotonic()
@@ -82,8 +83,8 @@ class Load:
     def _go_on(self) -> bool:
         """Wait until every transactional producer has committed once more; whether they have."""
         before = {one: one.committed for one in self._transactors}
-        deadline = time.monotonic() + ANSWERED_S
-        while time.monotonic() < deadline:
+        limit = patience.Limit(ANSWERED_S)
+        while not limit.is_over:
             if all(one.committed > before.get(one, 0) for one in self._transactors):
                 return True
             time.sleep(0.05)
@@ -91,12 +92,12 @@ class Load:
 
     def ask_bounds(self) -> None:
         """Have the bounds asked for, again while the gateway does not know whether it leads."""
-        deadline = time.monotonic() + ANSWERED_S
+        limit = patience.Limit(ANSWERED_S)
         while True:
             try:
                 self.clients.ask_bounds()
             except KafkaException:
-                if time.monotonic() > deadline:
+                if limit.is_over:
                     raise
                 time.sleep(0.2)
             else:
@@ -107,7 +108,7 @@ class Load:
         if not self._go_on():
             report.fail("a transactional producer does not go on")
         self._is_over.set()
-        self._stepping.join(60)
+        self._stepping.join(patience.seconds(60))
         report.count("hung_producers", len(self._hung))
         for one in self._transactors:
             one.end()

@@ -15,6 +15,7 @@ from kgw.backend.seaweedmq.channel.options import ChannelOptions
 from kgw.clock import SystemClock
 from kgw.metrics import Metrics
 from kgw.testing.process import SERVE, GatewayProcess
+from tests import patience
 from tests.seaweedfs.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class Site:
 
     def start(self, gateway: GatewayProcess) -> None:
         """Start one, again when the filer had just ended by itself. Raises RuntimeError."""
-        deadline = time.monotonic() + START_S
+        limit = patience.Limit(START_S)
         while True:
             ended = self.report.counts["filer_ended_by_itself"]
             try:
@@ -71,7 +72,7 @@ class Site:
                 # Whoever looks for it may not have seen yet that it has.
                 time.sleep(2 * LOOK_S)
                 has_ended = self.report.counts["filer_ended_by_itself"] > ended
-                if NO_FILER not in last or not has_ended or time.monotonic() > deadline:
+                if NO_FILER not in last or not has_ended or limit.is_over:
                     raise
                 self.report.count("starts_without_filer")
             else:

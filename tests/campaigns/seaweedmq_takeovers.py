@@ -6,10 +6,9 @@ Run as `python -m tests.campaigns.seaweedmq_takeovers --full --seed N`.
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import time
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +17,7 @@ from confluent_kafka import KafkaException
 from kgw.backend.seaweedmq.chain.leader import LEADER, read_leader
 from kgw.client import AdminClient, AsyncClient, ClientError, ServerRefusedError
 from kgw.testing.process import SERVE
+from tests import patience
 from tests.campaigns import broken_seaweedmq_serve
 from tests.campaigns.broken_seaweedmq_serve import Bug
 from tests.campaigns.kill_loop import TOPIC as ROLLED_TOPIC
@@ -27,6 +27,7 @@ from tests.campaigns.support import Report, main
 from tests.campaigns.transactors import read_topic
 from tests.handlers.support import batch
 from tests.seaweedfs.cluster import Setup, free_ports
+from tests.signals import send
 
 if TYPE_CHECKING:
     from kgw.testing.process import GatewayProcess
@@ -65,8 +66,7 @@ async def wake_old_gateways(site: Site, rounds: int, bug: Bug = Bug.DEAF) -> Non
                 await _wake(site, number, old, new, written)
             finally:
                 if old.running:
-                    with suppress(ProcessLookupError):
-                        os.kill(old.pid, signal.SIGCONT)
+                    send(old.pid, signal.SIGCONT)
                     old.kill()
                 old = new
     except (ClientError, KafkaException, RuntimeError) as error:
@@ -84,14 +84,14 @@ async def _wake(
         to_old = await stack.enter_async_context(AsyncClient([(old.host, old.port)]))
         await to_old.topic(TOPIC)
         await _write(to_old, written, f"{number}-before", range(PARTITIONS))
-        os.kill(old.pid, signal.SIGSTOP)
+        send(old.pid, signal.SIGSTOP)
         await asyncio.to_thread(site.start, new)
         report.count("take_overs")
         to_new = await stack.enter_async_context(AsyncClient([(new.host, new.port)]))
         await to_new.topic(TOPIC)
         # In the others the woken one finds everything as it left it but for the epoch.
         await _write(to_new, written, f"{number}-taken", range(0, PARTITIONS, 2))
-        os.kill(old.pid, signal.SIGCONT)
+        send(old.pid, signal.SIGCONT)
         attempts = [
             asyncio.ensure_future(
                 to_old.produce(TOPIC, partition, _one(f"{number}-woken"), retry=False)
@@ -145,9 +145,9 @@ def roll_beside_take_overs(site: Site, seed: int, rolls: int) -> None:
             return
         bootstrap = ",".join(gateway.bootstrap for gateway in gateways)
         with Load(bootstrap, seed, {"segment.bytes": str(SEGMENT_BYTES)}) as load:
-            deadline = time.monotonic() + ROLLING_S
+            limit = patience.Limit(ROLLING_S)
             begun = 0
-            while begun < rolls and time.monotonic() < deadline:
+            while begun < rolls and not limit.is_over:
                 time.sleep(random.uniform(0.2, 1.0))
                 began_ms = time.time_ns() // 1_000_000
                 if not site.restart(new):

@@ -12,6 +12,8 @@ import threading
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
+from tests import patience
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -202,7 +204,7 @@ class Proxy:
         async def run() -> _Result:
             return function()
 
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(_CALL_S)
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(patience.seconds(_CALL_S))
 
     async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -221,14 +223,16 @@ class Proxy:
     def __enter__(self) -> Self:
         self._thread.start()
         listening = asyncio.start_server(self._take, self.host, 0)
-        self._server = asyncio.run_coroutine_threadsafe(listening, self._loop).result(_CALL_S)
+        self._server = asyncio.run_coroutine_threadsafe(listening, self._loop).result(
+            patience.seconds(_CALL_S)
+        )
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(_CALL_S)
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(patience.seconds(_CALL_S))
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_CALL_S)
+        self._thread.join(patience.seconds(_CALL_S))
         self._loop.close()
 
     async def _end(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -47,7 +48,7 @@ async def after(kgw_broker: Broker) -> AsyncIterator[After]:
         await AdminClient(client).create_topic(KEPT, partitions=1)
         group = Group(report, cast("GatewayProcess", address))
         await group.join()
-        cycles = Cycles(report, Random(1), client, Path(), group)
+        cycles = Cycles(report, Random(1), client, Path(), group, refusal_s=math.inf)
         for value in (b"a", b"b", b"c"):
             batch = bytes(make_batch([value]).buffer)
             cycles.kept[(await client.produce(KEPT, 0, batch)).base_offset] = value

@@ -80,5 +80,5 @@ def test_what_clients_saw_is_judged(what: str) -> None:
 def test_a_slow_restart_is_found(starts_s: list[float], said: list[str]) -> None:
     """The longest of all counts."""
     report = Report("kills", 1)
-    judge_starts(report, starts_s)
+    judge_starts(report, starts_s, READY_S)
     assert said == report.failures

@@ -12,6 +12,7 @@ import pytest
 
 from kgw.client import AdminClient, AsyncClient, ClientError
 from kgw.testing.batches import make_batch
+from tests import patience
 from tests.campaigns.mixed_faults import FAULTS, Faults, faults_around
 from tests.campaigns.support import Report
 
@@ -74,7 +75,7 @@ def test_nothing_is_answered_before_it_is_healed(faults: Faults, report: Report,
         except (ClientError, TimeoutError):
             report.count("unanswered")
         faults.heal()
-        produce(faults, PATIENCE_S)
+        produce(faults, patience.seconds(PATIENCE_S))
     report.require("unanswered", 1)
     report.require(f"fault_{kind}", 4)
 
@@ -83,9 +84,9 @@ def test_nothing_is_answered_before_it_is_healed(faults: Faults, report: Report,
 def test_answers_are_late(faults: Faults, report: Report, kind: str, least_s: float) -> None:
     """A slow network and a slow disk delay an answer, and lose none."""
     faults.begin([kind])
-    assert produce(faults, PATIENCE_S) >= least_s
+    assert produce(faults, patience.seconds(PATIENCE_S)) >= least_s
     faults.heal()
-    produce(faults, PATIENCE_S)
+    produce(faults, patience.seconds(PATIENCE_S))
     report.require(f"fault_{kind}", 1)
 
 
@@ -97,7 +98,8 @@ def test_connections_are_reset(faults: Faults, report: Report) -> None:
         async with AsyncClient([(host, int(port))], retry_s=0) as client:
             connection = await client.any_connection()
             await asyncio.to_thread(faults.begin, ["reset"])
-            for _ in range(int(PATIENCE_S / MOMENT_S)):
+            limit = patience.Limit(PATIENCE_S)
+            while not limit.is_over:
                 if not connection.is_open:
                     return True
                 await asyncio.sleep(0.01)
@@ -105,7 +107,7 @@ def test_connections_are_reset(faults: Faults, report: Report) -> None:
 
     assert asyncio.run(hold())
     faults.heal()
-    produce(faults, PATIENCE_S)
+    produce(faults, patience.seconds(PATIENCE_S))
     report.require("fault_reset", 1)
 
 
@@ -115,11 +117,11 @@ def test_a_call_fails_once(faults: Faults, report: Report) -> None:
     for _ in range(6):
         faults.begin(["eio"])
         try:
-            produce(faults, PATIENCE_S)
+            produce(faults, patience.seconds(PATIENCE_S))
         except ClientError:
             report.count("refused")
         faults.heal()
-        produce(faults, PATIENCE_S)
+        produce(faults, patience.seconds(PATIENCE_S))
     report.require("fault_eio", 6)
     report.require("refused", 3)
     report.require("failed_syncs", 1)
@@ -132,7 +134,7 @@ def test_what_strikes_nobody_is_not_counted(faults: Faults, report: Report, kind
     """What was ordered and healed before anybody met it is no fault, and never comes."""
     faults.begin([kind])
     faults.heal()
-    produce(faults, PATIENCE_S)
+    produce(faults, patience.seconds(PATIENCE_S))
     assert 0 == report.counts[f"fault_{kind}"] == report.counts["faults"]
     assert 1 == report.counts[f"idle_{kind}"]
 
@@ -141,7 +143,7 @@ def test_a_call_does_not_fail_once_it_is_healed(faults: Faults, report: Report) 
     """Whether it has struck the gateway's own work or nobody, it is counted as what it was."""
     faults.begin(["eio"])
     faults.heal()
-    produce(faults, PATIENCE_S)
+    produce(faults, patience.seconds(PATIENCE_S))
     assert 1 == report.counts["fault_eio"] + report.counts["idle_eio"]
     assert report.counts["faults"] == report.counts["fault_eio"]
 
@@ -155,7 +157,7 @@ def test_nobody_meets_what_is_wrong_with_a_gateway_that_is_gone(
     with pytest.raises((ClientError, TimeoutError)):
         produce(faults, MOMENT_S)
     faults.heal()
-    produce(faults, PATIENCE_S)
+    produce(faults, patience.seconds(PATIENCE_S))
     assert 0 == report.counts["faults"]
 
 

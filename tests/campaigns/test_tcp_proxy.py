@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import patience
 from tests.campaigns.tcp_proxy import HEALTHY, Proxy, Rule, Way
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ CUT = Way(is_cut=True)
 def server() -> Iterator[socket.socket]:
     """Somebody who listens."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        listening.settimeout(PATIENCE_S)
+        listening.settimeout(patience.seconds(PATIENCE_S))
         yield listening
 
 
@@ -45,13 +46,13 @@ def ends(proxy: Proxy, server: socket.socket) -> Iterator[tuple[socket.socket, s
 
 def connect(proxy: Proxy) -> socket.socket:
     """Connect to the proxy."""
-    return socket.create_connection((proxy.host, proxy.port), PATIENCE_S)
+    return socket.create_connection((proxy.host, proxy.port), patience.seconds(PATIENCE_S))
 
 
 def accept(server: socket.socket) -> socket.socket:
     """Take the proxy's connection."""
     served, _ = server.accept()
-    served.settimeout(PATIENCE_S)
+    served.settimeout(patience.seconds(PATIENCE_S))
     return served
 
 
@@ -73,7 +74,7 @@ def is_silent(end: socket.socket) -> bool:
     except TimeoutError:
         return True
     finally:
-        end.settimeout(PATIENCE_S)
+        end.settimeout(patience.seconds(PATIENCE_S))
     return False
 
 

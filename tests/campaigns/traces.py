@@ -16,6 +16,8 @@ import shutil
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from tests import patience
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
@@ -109,8 +111,8 @@ def traced(command: Sequence[str], trace: Path) -> list[str]:
 def wait_for_end(trace: Path, pid: int) -> None:
     """Return once strace has written that the process has ended. Raises TraceError."""
     ending = re.compile(rb"^%d +[\d.]+ \+\+\+ (?:exited|killed).*\n\Z" % pid, re.MULTILINE)
-    deadline = time.monotonic() + END_S
-    while time.monotonic() < deadline:
+    limit = patience.Limit(END_S)
+    while not limit.is_over:
         with trace.open("rb") as file:
             file.seek(max(0, trace.stat().st_size - 200))
             if ending.search(file.read()):

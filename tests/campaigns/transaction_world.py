@@ -20,6 +20,7 @@ from kgw.testing.clock import ManualClock
 from kgw.testing.gateway import InProcessGateway
 from kgw.transactions.machine import LAST_EPOCH
 from kgw.transactions.rows import decode_row
+from tests import patience
 from tests.campaigns.crash_model import random_options
 from tests.campaigns.retries import KeptState
 from tests.campaigns.transaction_steps import Kill
@@ -204,7 +205,7 @@ class World:
             self.gateway.request(request, version, session=session or Session())
         )
         loop = asyncio.get_running_loop()
-        until_s = loop.time() + ANSWER_S
+        until_s = loop.time() + patience.seconds(ANSWER_S)
         await asyncio.wait([answer], timeout=0.02)
         while not answer.done():
             if self.kill.has_come:

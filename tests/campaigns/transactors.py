@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from tests import patience
 from tests.campaigns.history import (
     NO_OFFSET,
     Commit,
@@ -232,13 +233,13 @@ class Transactor(threading.Thread):
 
     def _insist(self, producer: Producer, call: Callable[[], object]) -> None:
         """Call again what the client says can be called again, for a while."""
-        deadline = time.monotonic() + PATIENCE_S
+        limit = patience.Limit(PATIENCE_S)
         while True:
             self._since_s = time.monotonic()
             try:
                 call()
             except KafkaException as error:
-                if not error.args[0].retriable() or time.monotonic() > deadline:
+                if not error.args[0].retriable() or limit.is_over:
                     raise
                 self.retries.append(str(error))
                 # A client of this library waits in vain for what it is not polled for.
@@ -274,12 +275,14 @@ def read_topic(
     )
     found: dict[int, tuple[int, int, list[tuple[int, bytes]]]] = {}
     for number in partitions:
-        low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=20)
+        low, high = consumer.get_watermark_offsets(
+            TopicPartition(topic, number), timeout=patience.seconds(20)
+        )
         found[number] = (low, high, [])
     consumer.assign([TopicPartition(topic, number, low) for number, (low, *_) in found.items()])
     unread = set(found)
-    deadline = time.monotonic() + READ_S
-    while unread and time.monotonic() < deadline:
+    limit = patience.Limit(READ_S)
+    while unread and not limit.is_over:
         for message in consumer.consume(1_000, 0.2):
             error = message.error()
             if error is None:

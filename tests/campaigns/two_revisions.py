@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from kgw.testing.process import SERVE, GatewayProcess
 from tests.campaigns.history import AnomalyKind
-from tests.campaigns.kill_loop import UNSAFE_SERVE, run_kills
+from tests.campaigns.kill_loop import READY_S, UNSAFE_SERVE, run_kills
 from tests.campaigns.old_data import SETTINGS, Fixture, judge_process
 from tests.campaigns.old_data_fixture import SOON, load
 from tests.campaigns.old_server import old_server
@@ -85,7 +85,13 @@ def run(revision: str, seed: int, rounds: int) -> list[Report]:
         unsafe = run_kills(seed, KILLS, (UNSAFE_SERVE,) * KILLS + (SERVE,))
         report.expect_alarm(unsafe, AnomalyKind.ACKED_LOST.value)
         commands = [old] * (KILLS // 2) + [SERVE] * (KILLS // 2 + 1)
-        return [report, *(run_kills(seed + number, KILLS, commands) for number in range(rounds))]
+        return [
+            report,
+            *(
+                run_kills(seed + number, KILLS, commands, ready_s=READY_S)
+                for number in range(rounds)
+            ),
+        ]
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from kgw.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestA
 from kgw.testing.gateway import InProcessGateway
 from kgw.testing.process import GatewayProcess
 from kgw.transactions import machine
+from tests import patience
 from tests.campaigns.support import Report, checked_directory, main, replaced
 from tests.campaigns.zombie_places import NO_GROUP, InProcess, OverSockets
 from tests.groups.wire import PROTOCOL_TYPE, WireMember, commit_request, errors_of, settle
@@ -50,7 +51,7 @@ REQUESTS = ("heartbeat", "sync", "commit", "leave", "join", "txn commit")
 OLD_EPOCH = "old producer epoch"
 NO_TRANSACTION = "producer without a transaction"
 ATTEMPTS_A_GROUP = 40
-ANSWER_S = 2.0
+ANSWER_S = 4.0
 BAD_OFFSET = 1_000_000
 
 
@@ -324,7 +325,7 @@ class Story:
         group_id = zombie.group_id or self.group_id
         before = await self._place.picture(group_id)
         try:
-            async with asyncio.timeout(ANSWER_S):
+            async with asyncio.timeout(patience.seconds(ANSWER_S)):
                 codes = errors_of(await ask(request, version))
         except TimeoutError:
             codes = []

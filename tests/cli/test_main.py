@@ -11,6 +11,7 @@ import pytest
 from kgw import __version__
 from kgw.cli.errors import ExitCode
 from kgw.cli.main import COMMANDS, main
+from tests import patience
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -222,5 +223,5 @@ def run_without(module: str, *arguments: str) -> subprocess.CompletedProcess[str
     """Run a command where neither the packages of extras nor this module can be imported."""
     return subprocess.run(
         [sys.executable, "-c", WITHOUT_EXTRAS, module, *arguments],
-        capture_output=True, text=True, check=False, timeout=20,
+        capture_output=True, text=True, check=False, timeout=patience.seconds(20),
     )  # fmt: skip

@@ -16,6 +16,7 @@ from kgw.config import Listener
 from kgw.errors import ErrorCode
 from kgw.lag.samples import history_points
 from kgw.offsets.committed import DAMAGED_OFFSET, NO_EXPIRY_MS, CommittedOffset
+from tests import patience
 from tests.cli.conftest import Commands
 from tests.client.serving import ServerThread
 
@@ -39,7 +40,7 @@ class WatchedThread(ServerThread):
 
     def run(self, coroutine: Coroutine[Any, Any, object]) -> None:
         """Run something in the server's loop."""
-        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(patience.seconds(10))
 
     async def _open(self) -> None:
         self._server = AdminServer(self.gateway, 8)
@@ -277,7 +278,7 @@ class TestUsage:
             thread.start()
             address = f"http://127.0.0.1:{other.server_port}/"
             message = kgw.fail(ExitCode.FAILED, "offsets", "lag", "--clients", "--admin", address)
-            thread.join(5)
+            thread.join(patience.seconds(5))
         assert "no admin listener" in message
 
     def test_errors_of_the_admin_side(self, kgw: Commands, server: WatchedThread) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kgw.cli.errors import ExitCode
+from tests import patience
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -193,7 +194,7 @@ def test_ctrl_c_ends_a_command_that_waits(kgw: Commands) -> None:
                 process.stdin.write(b"a\n" * 100_000)
                 process.stdin.flush()
             process.send_signal(signal.SIGINT)
-            assert ExitCode.INTERRUPTED == process.wait(10)
+            assert ExitCode.INTERRUPTED == process.wait(patience.seconds(10))
             assert b"Traceback" not in process.stderr.read()
 
 

@@ -11,13 +11,13 @@ import struct
 import subprocess
 import sys
 import termios
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kgw.cli.errors import ExitCode
 from kgw.testing.process import GatewayProcess
+from tests import patience
 from tests.cli.conftest import Commands
 
 if TYPE_CHECKING:
@@ -115,11 +115,12 @@ class Terminal:
 
     def until(self, text: bytes) -> None:
         """Read until a text is shown, of what came since the last one."""
-        ends_s = time.monotonic() + 10
+        limit = patience.Limit(10)
         while text not in self.shown:
-            ready, _, _ = select.select([self._ours], [], [], ends_s - time.monotonic())
-            assert ready, f"{text!r} is not in {self.shown!r}"
-            self.shown += os.read(self._ours, 65_536)
+            ready, _, _ = select.select([self._ours], [], [], limit.left_s)
+            assert ready or not limit.is_over, f"{text!r} is not in {self.shown!r}"
+            if ready:
+                self.shown += os.read(self._ours, 65_536)
         self.shown = self.shown.partition(text)[2]
 
     def press(self, keys: bytes) -> None:
@@ -129,7 +130,7 @@ class Terminal:
     def end(self) -> int:
         """Return the exit code, when the terminal is as it was before."""
         self.until(RESTORED)
-        code = self.process.wait(10)
+        code = self.process.wait(patience.seconds(10))
         assert self._before == termios.tcgetattr(self._theirs)
         return code
 
@@ -193,6 +194,6 @@ def test_a_terminal_that_nobody_knows(gateway: GatewayProcess) -> None:
     terminal = Terminal("--admin", admin_of(gateway), term="nothing-like-it")
     try:
         terminal.until(b"use --once or --json")
-        assert ExitCode.FAILED == terminal.process.wait(10)
+        assert ExitCode.FAILED == terminal.process.wait(patience.seconds(10))
     finally:
         terminal.close()

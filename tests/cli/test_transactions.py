@@ -43,6 +43,7 @@ from kgw.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from kgw.protocol.request_decoder import RequestDecoder
+from tests import patience
 from tests.cli.conftest import Commands
 from tests.client.test_connection import reply, scripted_server
 
@@ -127,7 +128,7 @@ class ScriptedCluster:
     def start(self) -> threading.Thread:
         thread = threading.Thread(target=self.run, daemon=True)
         thread.start()
-        assert self._started.wait(10)
+        assert self._started.wait(patience.seconds(10))
         return thread
 
     def stop(self) -> None:
@@ -247,7 +248,7 @@ def cluster() -> Iterator[ScriptedCluster]:
     thread = scripted.start()
     yield scripted
     scripted.stop()
-    thread.join(10)
+    thread.join(patience.seconds(10))
 
 
 @pytest.fixture

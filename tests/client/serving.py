@@ -15,6 +15,7 @@ from kgw.gateway import Gateway
 from kgw.handlers.dispatch import Dispatcher
 from kgw.server.limits import limits_from
 from kgw.server.server import Server
+from tests import patience
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -132,12 +133,12 @@ class ServerThread:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._started.wait(10)
+        self._started.wait(patience.seconds(10))
         return self
 
     def __exit__(self, *args: object) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
+        self._thread.join(patience.seconds(10))
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()

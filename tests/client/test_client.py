@@ -24,6 +24,7 @@ from kgw.offsets.seeker import Seek, SeekKind
 from kgw.records.batch import Compression
 from kgw.records.builder import BatchBuilder
 from kgw.types import ZERO_TOPIC_ID
+from tests import patience
 from tests.client.serving import CuttingProxy, ServedGateway, served_client
 from tests.client.test_connection import reply, scripted_server, versions
 
@@ -120,7 +121,7 @@ async def test_a_connection_that_is_being_opened_when_the_client_closes_is_close
         await may_answer.wait()
         return reply(frame, versions(METADATA=(0, 13)), 4)
 
-    async with scripted_server(answer, ended) as port, asyncio.timeout(10):
+    async with scripted_server(answer, ended) as port, asyncio.timeout(patience.seconds(10)):
         client = AsyncClient([("127.0.0.1", port)])
         opening = [asyncio.ensure_future(client.any_connection()) for _ in range(2)]
         await has_asked.wait()

@@ -24,6 +24,7 @@ from kgw.offsets.seeker import Seek, SeekKind
 from kgw.records.batch import Compression
 from kgw.testing.clock import ManualClock
 from kgw.types import ZERO_TOPIC_ID, TopicId
+from tests import patience
 from tests.offsets.stored_reader import StoredLog, StoredReader
 
 if TYPE_CHECKING:
@@ -316,7 +317,7 @@ async def test_a_batch_unpacked_during_a_seek_is_given_up(
     def unpack_slowly(self: SubscribedPartition, *arguments: Any) -> list[ReadRecord]:
         records = unpack(self, *arguments)
         loop.call_soon_threadsafe(has_begun.set)
-        assert may_end.wait(10)
+        assert may_end.wait(patience.seconds(10))
         if is_damaged:
             raise DamagedRangeError(0, 0, 4)
         return records

@@ -6,10 +6,11 @@ import os
 import select
 import signal
 import subprocess
-import time
 from typing import TYPE_CHECKING, Self
 
+from tests import patience
 from tests.docs.pages import prints
+from tests.signals import send_to_group
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,12 +65,10 @@ class Shell:
         # What the page has started is in the group of its shell; servers are given time to stop.
         group = self._bash.pid
         for number in (signal.SIGTERM, signal.SIGKILL):
-            try:
-                os.killpg(group, number)
-            except ProcessLookupError:
+            if not send_to_group(group, number):
                 break
-            deadline = time.monotonic() + 5
-            while self._read(deadline):
+            limit = patience.Limit(5)
+            while self._read(limit.left_s):
                 pass
         self._bash.communicate()
         self._errors.close()
@@ -86,15 +85,15 @@ class Shell:
             text = f"{{\n{text}}} &\n"
         elif "repeat" in block.words:  # it may fail until it succeeds
             text = f"{{\n{text}}} || :\n"
-        deadline = time.monotonic() + self._timeout_s
+        limit = patience.Limit(self._timeout_s)
         printed = self._run(text, block.line)
         while expected is not None and not prints(expected, printed):
-            if time.monotonic() > deadline:
+            if limit.is_over:
                 raise PageFailedError(f"line {block.line} prints:\n{printed}\nnot:\n{expected}")
             if "repeat" in block.words:
                 printed = self._run(text, block.line)
             else:  # what runs in the background may still print it
-                self._read(deadline)
+                self._read(limit.left_s)
                 printed = self._text()
 
     def _run(self, text: str, line: int) -> str:
@@ -105,12 +104,10 @@ class Shell:
         source.write_text(text, encoding="utf-8")
         self._bash.stdin.write(f"source {source} </dev/null\nprintf %s {_END.decode()}\n".encode())
         self._bash.stdin.flush()
-        deadline = time.monotonic() + self._timeout_s
+        limit = patience.Limit(self._timeout_s)
         while _END not in self._printed:
             has_ended = self._bash.poll() is not None
-            if not self._read(min(deadline, time.monotonic() + 0.5)) and (
-                has_ended or time.monotonic() > deadline
-            ):
+            if not self._read(min(limit.left_s, 0.5)) and (has_ended or limit.is_over):
                 errors = (self._notes / "errors").read_text(encoding="utf-8", errors="replace")
                 raise PageFailedError(
                     f"line {line} {'failed' if has_ended else 'does not end'}:\n{text}\n"
@@ -118,11 +115,10 @@ class Shell:
                 )
         return self._text()
 
-    def _read(self, deadline: float) -> bool:
+    def _read(self, within_s: float) -> bool:
         """Take what is printed next; False at the end, or when the time is over."""
         assert self._bash.stdout is not None
-        left_s = max(0.0, deadline - time.monotonic())
-        if not select.select([self._bash.stdout], [], [], left_s)[0]:
+        if not select.select([self._bash.stdout], [], [], within_s)[0]:
             return False
         data = os.read(self._bash.stdout.fileno(), 1 << 16)
         self._printed += data

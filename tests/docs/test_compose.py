@@ -18,6 +18,7 @@ from click.testing import CliRunner
 
 from kgw.admin.probe import admin_address
 from kgw.cli.main import main
+from tests import patience
 from tests.image.dockerfile import parse_stages
 from tests.seaweedfs.binary import VERSION, weed
 from tests.seaweedfs.fixtures import seaweedfs_or_skip
@@ -141,7 +142,11 @@ def test_weed_knows_the_options(arguments: list[str]) -> None:
     with seaweedfs_or_skip():
         program = weed()
     known = subprocess.run(
-        [program, "help", kind], capture_output=True, text=True, check=False, timeout=20
+        [program, "help", kind],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=patience.seconds(20),
     )
     names = set(re.findall(r"^  -([\w.]+)", known.stdout + known.stderr, re.MULTILINE))
     assert [] == [one for one in options if one[1:].partition("=")[0] not in names]

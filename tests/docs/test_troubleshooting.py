@@ -20,6 +20,7 @@ from kgw.cli.main import main
 from kgw.client import AdminClient, AsyncClient, NewRecord, Producer, ServerRefusedError
 from kgw.groups.trace import Cause
 from kgw.testing.process import SERVE, GatewayProcess
+from tests import patience
 from tests.docs.pages import blocks, prints
 
 if TYPE_CHECKING:
@@ -79,8 +80,8 @@ def kgw(bootstrap: str, *arguments: str, data: str = "") -> Result:
 def serve(*arguments: str, **variables: str) -> tuple[int, str]:
     """Start a server that must not start; its exit code and what it says."""
     ended = subprocess.run(
-        [*SERVE, *arguments], capture_output=True, text=True, check=False, timeout=20,
-        env=os.environ | variables,
+        [*SERVE, *arguments], capture_output=True, text=True, check=False,
+        timeout=patience.seconds(20), env=os.environ | variables,
     )  # fmt: skip
     return ended.returncode, ended.stderr
 
@@ -209,7 +210,7 @@ def test_a_missing_package() -> None:
     run = "import sys; sys.modules['numpy'] = None; from kgw.cli.main import main; main()"
     ended = subprocess.run(
         [sys.executable, "-c", run, "pipeline", "lag"],
-        capture_output=True, text=True, check=False, timeout=20,
+        capture_output=True, text=True, check=False, timeout=patience.seconds(20),
     )  # fmt: skip
     assert (1, True) == (ended.returncode, said("extra", ended.stderr))
 

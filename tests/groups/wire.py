@@ -10,6 +10,7 @@ from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.messages.leave_group import LeaveGroupResponse
 from kgw.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kgw.protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
+from tests import patience
 from tests.handlers.support import request_of
 
 if TYPE_CHECKING:
@@ -196,6 +197,6 @@ def is_settled(members: Sequence[WireMember]) -> bool:
 
 async def settle(members: Sequence[WireMember], timeout_s: float = 10.0) -> None:
     """Let members join until all are in one generation. Raises TimeoutError."""
-    async with asyncio.timeout(timeout_s), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(patience.seconds(timeout_s)), asyncio.TaskGroup() as tasks:
         for one in members:
             tasks.create_task(one.live(lambda: is_settled(members)))

@@ -12,6 +12,7 @@ from kgw.errors import ErrorCode, ProtocolError
 from kgw.partitions import partition
 from kgw.records.batch import Compression
 from kgw.records.builder import BatchBuilder
+from tests import patience
 from tests.handlers.support import (
     START_MS,
     batch,
@@ -122,7 +123,9 @@ async def test_order_is_kept_when_the_rules_fall_away_meanwhile(
     """What nobody has to look at any more still enters behind what is being looked at."""
     topic = await create_topic(gateway, cleanup_policy="compact")
     may_pass = Event()
-    monkeypatch.setattr(partition, "prepare_records", lambda *_: may_pass.wait(20))
+    monkeypatch.setattr(
+        partition, "prepare_records", lambda *_: may_pass.wait(patience.seconds(20))
+    )
     large = keyed(*[b"k"] * LARGE, producer_id=7, base_sequence=0)
     small = keyed(b"k", producer_id=7, base_sequence=LARGE)
     pending = [gateway.start(produce_request(large), 9)]

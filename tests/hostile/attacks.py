@@ -83,13 +83,13 @@ def garbage(random: Random) -> bytes:
     )
 
 
-async def send_garbage(address: Address, random: Random, count: int) -> int:
-    """Open connections that begin with garbage; return how many were still open after a second."""
+async def send_garbage(address: Address, random: Random, count: int, within_s: float) -> int:
+    """Open connections that begin with garbage; return how many were still open after a while."""
     left_open = 0
     for _ in range(count):
         async with connected(address) as (reader, writer):
             writer.write(garbage(random))
-            left_open += not await ended(reader, 1.0)
+            left_open += not await ended(reader, within_s)
     return left_open
 
 
@@ -269,14 +269,17 @@ async def never_read(address: Address, requests: bytes) -> float:
     return loop.time() - began
 
 
-async def flood(address: Address, per_second: int, seconds: float) -> int:
-    """Connect at a pace, stay for a moment, go away with a reset; returns how many began."""
+async def flood(address: Address, per_second: int, seconds: float, least: int) -> int:
+    """Connect at a pace, stay for a moment, go away with a reset; returns how many began.
+
+    Goes on until there were the least that are wanted, however slow the machine is.
+    """
     loop = asyncio.get_running_loop()
     began = loop.time()
     opened = 0
     held: list[socket.socket] = []
     reset = struct.pack("ii", 1, 0)
-    while (elapsed_s := loop.time() - began) < seconds:
+    while (elapsed_s := loop.time() - began) < seconds or opened < least:
         for one in held:
             one.close()
         held.clear()

@@ -1,6 +1,6 @@
 """A well-behaved client in a process of its own, which measures how it is served meanwhile.
 
-    python canary.py HOST PORT [stay]
+    python -m tests.hostile.canary HOST PORT [stay]
 
 Asks ApiVersions and Metadata in turn over one connection and, now and then unless it is to stay
 with the one, over a new one. When
@@ -14,6 +14,8 @@ import select
 import socket
 import sys
 import time
+
+from tests import patience
 
 API_VERSIONS_V0 = bytes.fromhex("0000000a00120000") + b"\0\0\0\7\xff\xff"
 METADATA_V1_OF_NOTHING = bytes.fromhex("0000000e00030001") + b"\0\0\0\7\xff\xff\0\0\0\0"
@@ -42,7 +44,9 @@ def main() -> None:
     reconnects = "stay" not in sys.argv[3:]
     latencies: list[float] = []
     errors: list[str] = []
-    connection: socket.socket | None = socket.create_connection(address, timeout=10)
+    connection: socket.socket | None = socket.create_connection(
+        address, timeout=patience.seconds(10)
+    )
     print("ready", flush=True)
     number = 0
     while not select.select([sys.stdin], [], [], INTERVAL_S)[0]:
@@ -51,7 +55,7 @@ def main() -> None:
             if connection is None or (reconnects and number % RECONNECT_EVERY == 0):
                 if connection is not None:
                     connection.close()
-                connection = socket.create_connection(address, timeout=10)
+                connection = socket.create_connection(address, timeout=patience.seconds(10))
             ask(connection, (API_VERSIONS_V0, METADATA_V1_OF_NOTHING)[number % 2])
         except OSError as error:
             errors.append(repr(error))

@@ -7,7 +7,6 @@ import json
 import socket
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kgw.testing.process import SERVE, GatewayProcess
+from tests import patience
 from tests.hostile.canary import API_VERSIONS_V0, ask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-CANARY = Path(__file__).with_name("canary.py")
+CANARY = "tests.hostile.canary"
 
 
 class Attacked:
@@ -33,17 +33,17 @@ class Attacked:
     def descriptors(self) -> int:
         return len(list(Path(f"/proc/{self.gateway.pid}/fd").iterdir()))
 
-    def descriptors_after(self, limit_s: float, enough: int) -> int:
+    def descriptors_after(self, idle_s: float, enough: int) -> int:
         """Give the gateway time to notice who has gone; return how many descriptors it has left.
 
         Asks it something meanwhile, which takes turns of its loop, instead of sleeping.
         """
-        deadline = time.monotonic() + limit_s
-        with socket.create_connection(self.address, timeout=limit_s) as connection:
+        limit = patience.Limit(idle_s)
+        with socket.create_connection(self.address, timeout=patience.seconds(10)) as connection:
             while True:
                 ask(connection, API_VERSIONS_V0)
                 others = self.descriptors() - 1
-                if others <= enough or time.monotonic() > deadline:
+                if others <= enough or limit.is_over:
                     return others
 
     def anonymous_bytes(self) -> int:
@@ -68,7 +68,7 @@ class Attacked:
         It takes a new connection now and then, unless told not to: a full server has none.
         """
         figures: dict[str, Any] = {}
-        command = [sys.executable, str(CANARY), self.gateway.host, str(self.gateway.port)]
+        command = [sys.executable, "-m", CANARY, self.gateway.host, str(self.gateway.port)]
         command += [] if reconnects else ["stay"]
         with subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -78,7 +78,7 @@ class Attacked:
             try:
                 yield figures
             finally:
-                out, _ = process.communicate(timeout=20)
+                out, _ = process.communicate(timeout=patience.seconds(20))
                 figures.update(json.loads(out))
 
 

@@ -12,6 +12,7 @@ from kgw.errors import ErrorCode
 from kgw.protocol.framing import decode_response, request_frame
 from kgw.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kgw.testing.batches import read_stored
+from tests import patience
 from tests.handlers.support import batch, fetch_request, produce_request
 from tests.hostile import attacks
 
@@ -61,8 +62,13 @@ async def read_log(address: attacks.Address) -> dict[int, bytes]:
     return found
 
 
-async def produce_until_closed(address: attacks.Address, value: bytes) -> list[int]:
-    """Keep five one-record requests in flight; return the offsets that were acknowledged."""
+async def produce_until_closed(
+    address: attacks.Address, value: bytes, has_begun: asyncio.Event
+) -> list[int]:
+    """Keep five one-record requests in flight; return the offsets that were acknowledged.
+
+    Says when the first of them was.
+    """
     offsets: list[int] = []
     request = produce_request(batch(value))
     frame = b"".join(request_frame(request, 9, 7, "drain"))
@@ -74,6 +80,7 @@ async def produce_until_closed(address: attacks.Address, value: bytes) -> list[i
                 partition = response.responses[0].partition_responses[0]
                 assert ErrorCode.NONE == partition.error_code
                 offsets.append(partition.base_offset)
+                has_begun.set()
                 streams[1].write(frame)
     return offsets
 
@@ -92,7 +99,7 @@ async def poll_until_closed(address: attacks.Address) -> int:
 
 
 class Drains(NamedTuple):
-    """What came of a number of stops."""
+    """What came of a number of stops; how long one took is for the full size to judge."""
 
     acknowledged: int
     longest_s: float
@@ -112,13 +119,16 @@ async def stop_under_load(gateway: GatewayProcess, stops: int) -> Drains:
         assert await high_watermark(address) > max(acknowledged, default=-1)
         polls = [asyncio.ensure_future(poll_until_closed(address)) for _ in range(POLLS)]
         values = [b"%d of stop %d" % (index, stop) for index in range(PRODUCERS)]
+        begun = [asyncio.Event() for _ in values]
         producers = [
-            asyncio.ensure_future(produce_until_closed(address, value)) for value in values
+            asyncio.ensure_future(produce_until_closed(address, value, has_begun))
+            for value, has_begun in zip(values, begun, strict=True)
         ]
+        await asyncio.gather(*(one.wait() for one in begun))
         await asyncio.sleep(0.3)
         assert not any(one.done() for one in (*polls, *producers))
         began = time.monotonic()
-        assert 0 == await asyncio.to_thread(gateway.stop)
+        assert 0 == await asyncio.to_thread(gateway.stop, patience.seconds(3 * DRAIN_S))
         longest_s = max(longest_s, time.monotonic() - began)
         ended = await asyncio.gather(*polls)
         assert max(ended) <= 1
@@ -130,5 +140,5 @@ async def stop_under_load(gateway: GatewayProcess, stops: int) -> Drains:
     gateway.start()
     found = await read_log((gateway.host, gateway.port))
     assert [] == [offset for offset, value in acknowledged.items() if found.get(offset) != value]
-    assert 0 == await asyncio.to_thread(gateway.stop)
+    assert 0 == await asyncio.to_thread(gateway.stop, patience.seconds(3 * DRAIN_S))
     return Drains(len(acknowledged), longest_s)

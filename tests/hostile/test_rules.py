@@ -21,6 +21,7 @@ from kgw.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kgw.protocol.messages.produce import ProduceRequest
 from kgw.protocol.schema import Struct
 from kgw.testing.process import GatewayProcess
+from tests import patience
 from tests.handlers.support import batch, fetch_request, produce_request
 from tests.hostile import attacks
 from tests.hostile.conftest import Attacked
@@ -48,7 +49,7 @@ async def ask(
     """Return the response to a request; raises IncompleteReadError where it is closed instead."""
     reader, writer = streams
     writer.write(b"".join(request_frame(request, version, 7, "hostile")))
-    async with asyncio.timeout(ANSWER_S):
+    async with asyncio.timeout(patience.seconds(ANSWER_S)):
         size = int.from_bytes(await reader.readexactly(4), "big")
         frame = await reader.readexactly(size)
     correlation_id, response = decode_response(frame, request.api_key, version)
@@ -57,10 +58,10 @@ async def ask(
 
 
 async def is_closed(address: attacks.Address, frame: bytes) -> bool:
-    """Whether a frame ends its connection within a second, unanswered."""
+    """Whether a frame ends its connection unanswered."""
     async with attacks.connected(address) as (reader, writer):
         writer.write(frame)
-        async with asyncio.timeout(1.0):
+        async with asyncio.timeout(patience.seconds(ANSWER_S)):
             try:
                 return await reader.read(1) == b""
             except ConnectionError:
@@ -192,7 +193,7 @@ async def test_names_reach_neither_paths_nor_log_lines(attacked: Attacked) -> No
         frame = b"".join(request_frame(ApiVersionsRequest(), 2, 7, client_id))
         async with attacks.connected(attacked.address) as (reader, writer):
             writer.write(frame + b"\xff" * 8)
-            assert await attacks.ended(reader, 1.0)
+            assert await attacks.ended(reader, patience.seconds(ANSWER_S))
     after = {path for path in attacked.gateway.data_dir.parent.rglob("*") if path.is_dir()}
     assert before == after
     lines = attacked.gateway.log().splitlines()
@@ -213,17 +214,19 @@ async def test_out_of_descriptors(tmp_path: Path) -> None:
             allowed = attacked.descriptors() + 2
             resource.prlimit(gateway.pid, resource.RLIMIT_NOFILE, (allowed, hard))
             flooding = [asyncio.ensure_future(_knock(attacked.address)) for _ in range(50)]
-            cpu_s = gateway.usage().cpu_s
+            cpu_s, began_s = gateway.usage().cpu_s, asyncio.get_running_loop().time()
             for _ in range(20):
                 await ask(streams, ApiVersionsRequest(), 2)
                 await asyncio.sleep(0.05)
-            # One second of a loop that spins would be one second of processor time.
-            assert gateway.usage().cpu_s - cpu_s < 0.5
+            # A second of a loop that spins would be a second of processor time, unless others
+            # take it; those let this second last longer.
+            lasted_s = asyncio.get_running_loop().time() - began_s
+            assert gateway.usage().cpu_s - cpu_s < 0.5 * max(1.0, lasted_s)
             resource.prlimit(gateway.pid, resource.RLIMIT_NOFILE, (hard, hard))
             for one in flooding:
                 one.cancel()
             await asyncio.gather(*flooding, return_exceptions=True)
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(patience.seconds(ANSWER_S)):
                 while not await attacks.answered(attacked.address):
                     pass
             await ask(streams, ApiVersionsRequest(), 2)

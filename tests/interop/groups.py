@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from kgw.client import AsyncClient, GroupClient
+from tests import patience
 from tests.interop.client import DriverError, Topic
 from tests.interop.drivers.loop import Record
 
@@ -66,9 +66,9 @@ class Story:
 
     def poll(self, done: Callable[[], bool], what: str) -> None:
         """Lets all members poll until something has come about."""
-        deadline = time.monotonic() + 40
+        limit = patience.Limit(40)
         while not done():
-            assert time.monotonic() < deadline, f"{what}: {self.assigned}, {len(self.read)} read"
+            assert not limit.is_over, f"{what}: {self.assigned}, {len(self.read)} read"
             found = self.client.poll_members(list(self.assigned))
             for member, (records, assigned) in found.items():
                 self.read += records

@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kgw.pipeline.arrow.decode import decode_batches
 from kgw.records.batch import split_batches
+from tests import patience
 from tests.interop.libraries import EMBEDDED
 from tests.pipeline.arrow.answers import rows
 
@@ -52,7 +53,7 @@ def test_librdkafka(new_gateway: NewGateway, backend: str, tmp_path: Path) -> No
     with new_gateway(data) as process:
         admin = AdminClient({"bootstrap.servers": process.bootstrap}, logger=_SILENT)
         for future in admin.create_topics([NewTopic(TOPIC, 1, 1)]).values():
-            future.result(TIMEOUT_S)
+            future.result(patience.seconds(TIMEOUT_S))
         for codec in CODECS:
             producer = Producer(
                 {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 import warnings
 from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
@@ -12,6 +11,8 @@ from urllib.request import urlopen
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests import patience
 
 with warnings.catch_warnings():
     # It reads its definitions with a deprecated function of the standard library.
@@ -74,7 +75,7 @@ def gateway(
     ) as process:
         admin = AdminClient({"bootstrap.servers": process.bootstrap}, logger=_SILENT)
         for future in admin.create_topics([NewTopic(TOPIC, 1, 1)]).values():
-            future.result(TIMEOUT_S)
+            future.result(patience.seconds(TIMEOUT_S))
         for codec in CODECS:
             producer = Producer(
                 {
@@ -94,15 +95,15 @@ def gateway(
 
 def until_cold(process: GatewayProcess) -> None:
     """Wait until what was written without compression, in gzip, snappy and lz4 has been tried."""
-    deadline_s = time.monotonic() + 60
+    limit = patience.Limit(60)
     while (row := state(process))["recompressed_end"] < 4 * A_CODEC:
-        assert time.monotonic() < deadline_s, row
+        assert not limit.is_over, row
 
 
 def state(process: GatewayProcess) -> dict[str, int]:
     """Return what the admin side says of the partition."""
     url = f"http://127.0.0.1:{process.admin_port}/api/v1/offsets?topic={TOPIC}"
-    with urlopen(url, timeout=TIMEOUT_S) as page:
+    with urlopen(url, timeout=patience.seconds(TIMEOUT_S)) as page:
         (row,) = json.load(page)["partitions"]
     found: dict[str, int] = row
     return found
@@ -115,14 +116,16 @@ def test_what_it_saved_is_shown(gateway: GatewayProcess) -> None:
     assert saved > row["recompressed_bytes_before"] // 3
     # A run is counted when it has come to its end.
     line = f'kgw_cold_bytes_total{{form="before"}} {row["recompressed_bytes_before"]}.0'
-    deadline_s = time.monotonic() + TIMEOUT_S
+    limit = patience.Limit(TIMEOUT_S)
     while line not in (found := metrics(gateway)):
-        assert time.monotonic() < deadline_s, found
+        assert not limit.is_over, found
 
 
 def metrics(gateway: GatewayProcess) -> list[str]:
     """Return the lines about cold segments."""
-    with urlopen(f"http://127.0.0.1:{gateway.admin_port}/metrics", timeout=TIMEOUT_S) as page:
+    with urlopen(
+        f"http://127.0.0.1:{gateway.admin_port}/metrics", timeout=patience.seconds(TIMEOUT_S)
+    ) as page:
         lines = page.read().decode().splitlines()
     return [line for line in lines if line.startswith("kgw_cold_")]
 

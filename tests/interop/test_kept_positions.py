@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests import patience
 from tests.interop.libraries import python
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def tell(clients: Clients, gateway: GatewayProcess, way: str) -> dict[str, Any]:
     clients("kafka-python-3")  # skips, or fails, where its environment is missing
     admin = AdminClient({"bootstrap.servers": gateway.bootstrap}, logger=_SILENT)
     for future in admin.create_topics([NewTopic(TOPIC, 2, 1)]).values():
-        future.result(20)
+        future.result(patience.seconds(20))
     producer = Producer({"bootstrap.servers": gateway.bootstrap}, logger=_SILENT)
     for number in range(2 * RECORDS):
         producer.produce(TOPIC, str(number), partition=number % 2)
@@ -44,7 +45,7 @@ def tell(clients: Clients, gateway: GatewayProcess, way: str) -> dict[str, Any]:
         [*python("kafka-python-3", "kept_positions"), gateway.bootstrap, TOPIC, way],
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=patience.seconds(90),
         check=False,
     )
     assert 0 == done.returncode, done.stderr

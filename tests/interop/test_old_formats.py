@@ -15,6 +15,8 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests import patience
+
 with warnings.catch_warnings():
     # It reads its definitions with a deprecated function of the standard library.
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -71,7 +73,7 @@ def create(gateway: GatewayProcess, topic: str) -> None:
     """Create a topic of one partition."""
     admin = AdminClient({"bootstrap.servers": gateway.bootstrap}, logger=_SILENT)
     for future in admin.create_topics([NewTopic(topic, 1, 1)]).values():
-        future.result(TIMEOUT_S)
+        future.result(patience.seconds(TIMEOUT_S))
 
 
 def write(gateway: GatewayProcess, topic: str, codec: str, settings: dict[str, object]) -> None:
@@ -99,7 +101,9 @@ def write(gateway: GatewayProcess, topic: str, codec: str, settings: dict[str, o
 
 def conversions(gateway: GatewayProcess) -> set[str]:
     """Return how many requests in old formats were counted: a line for each API."""
-    with urlopen(f"http://127.0.0.1:{gateway.admin_port}/metrics", timeout=TIMEOUT_S) as page:
+    with urlopen(
+        f"http://127.0.0.1:{gateway.admin_port}/metrics", timeout=patience.seconds(TIMEOUT_S)
+    ) as page:
         lines = page.read().decode().splitlines()
     return {line for line in lines if line.startswith("kgw_converted_requests_total{")}
 

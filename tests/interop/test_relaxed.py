@@ -7,7 +7,6 @@ are written after their sync, so that none is there for what is cut.
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kgw.backend.embedded.offline.dump import DumpedBatch, dump_segment, segment_paths
 from kgw.testing.process import GatewayProcess
+from tests import patience
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +39,7 @@ def gateway(tmp_path: Path) -> Iterator[GatewayProcess]:
     with GatewayProcess(tmp_path / "data", *settings) as process:
         admin = AdminClient({"bootstrap.servers": process.bootstrap}, logger=_SILENT)
         for future in admin.create_topics([NewTopic(TOPIC, 1, 1)]).values():
-            future.result(TIMEOUT_S)
+            future.result(patience.seconds(TIMEOUT_S))
         yield process
 
 
@@ -58,11 +58,11 @@ def _produce(gateway: GatewayProcess, *values: bytes) -> list[int]:
 def _write(gateway: GatewayProcess) -> None:
     """Write records, all but the first few of which are not durable."""
     assert [0] == _produce(gateway, b"0")
-    deadline_s = time.monotonic() + TIMEOUT_S
+    limit = patience.Limit(TIMEOUT_S)
     partitions = gateway.data_dir / "partitions"
     # The first record asked for the reservation, without which appends are made durable.
     while not list(partitions.glob("*/reserved.json")):
-        assert time.monotonic() < deadline_s
+        assert not limit.is_over
     values = [b"%d" % number for number in range(1, WRITTEN)]
     assert list(range(1, WRITTEN)) == _produce(gateway, *values)
 
@@ -86,8 +86,8 @@ def _consumer(gateway: GatewayProcess, offset: int, reset: str) -> Consumer:
 def _read(consumer: Consumer, count: int) -> list[tuple[int, bytes] | KafkaError]:
     """Return so many records, or what came before an error, and the error."""
     found: list[tuple[int, bytes] | KafkaError] = []
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while len(found) < count and time.monotonic() < deadline_s:
+    limit = patience.Limit(TIMEOUT_S)
+    while len(found) < count and not limit.is_over:
         message = consumer.poll(0.2)
         if message is None:
             continue

@@ -17,6 +17,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kgw.testing.process import GatewayProcess
+from tests import patience
 from tests.seaweedfs.binary import weed
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def test_smq_readers_see_keys_values_and_offsets(
     """Files that `weed filer.cat` prints hold each record of a Kafka client as SeaweedMQ's own."""
     process, topics = gateway
     admin = AdminClient({"bootstrap.servers": process.bootstrap})
-    admin.create_topics([NewTopic(TOPIC, 1)])[TOPIC].result(TIMEOUT_S)
+    admin.create_topics([NewTopic(TOPIC, 1)])[TOPIC].result(patience.seconds(TIMEOUT_S))
     producer = Producer({"bootstrap.servers": process.bootstrap, "compression.type": "zstd"})
     for key, value in RECORDS:
         producer.produce(TOPIC, value, key, headers={"source": b"test"})
@@ -134,7 +135,7 @@ def test_weed_shell_lists_the_topics(
     """`mq.topic.list` of `weed shell`, which asks SeaweedMQ's broker, names Kafka's topics."""
     process, topics = gateway
     admin = AdminClient({"bootstrap.servers": process.bootstrap})
-    admin.create_topics([NewTopic(TOPIC, 2)])[TOPIC].result(TIMEOUT_S)
+    admin.create_topics([NewTopic(TOPIC, 2)])[TOPIC].result(patience.seconds(TIMEOUT_S))
     # Kafka's topics are there, and SeaweedMQ's broker knows them as its own.
     assert f"{TOPIC}\n" in shell(seaweedfs, f"fs.ls {topics}")
     namespace = topics.rpartition("/")[2]

@@ -10,7 +10,6 @@ import json
 import logging
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,6 +21,8 @@ from confluent_kafka.admin import (
     ConfigResource,
     NewTopic,
 )
+
+from tests import patience
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,7 +73,7 @@ def _create_topic(gateway: GatewayProcess) -> None:
     }
     topic = NewTopic(TOPIC, 1, 1, config=config)
     admin = _admin(gateway)
-    admin.create_topics([topic])[TOPIC].result(TIMEOUT_S)
+    admin.create_topics([topic])[TOPIC].result(patience.seconds(TIMEOUT_S))
 
 
 def _produce(gateway: GatewayProcess, first: int, end: int) -> None:
@@ -111,11 +112,11 @@ def _commit(gateway: GatewayProcess) -> None:
 
 def _wait_for_retention(gateway: GatewayProcess) -> None:
     """Return once the record after the committed one is gone."""
-    deadline_s = time.monotonic() + TIMEOUT_S
+    limit = patience.Limit(TIMEOUT_S)
     consumer = _consumer(gateway)
     low = 0
     while low <= READ_UNTIL + 1:
-        assert time.monotonic() < deadline_s, "retention removes nothing"
+        assert not limit.is_over, "retention removes nothing"
         low, _ = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=TIMEOUT_S)
     consumer.close()
 
@@ -127,7 +128,7 @@ def _marks(gateway: GatewayProcess) -> list[str]:
         [sys.executable, "-m", "kgw", "offsets", "lag", "--group", GROUP, "--json", *servers],
         capture_output=True,
         check=True,
-        timeout=TIMEOUT_S,
+        timeout=patience.seconds(TIMEOUT_S),
     )
     (partition,) = json.loads(result.stdout)["groups"][0]["partitions"]
     assert READ_UNTIL + 1 == partition["committed_offset"]
@@ -174,7 +175,7 @@ def test_a_client_is_told_that_retention_has_passed_it_by(gateway: GatewayProces
         ],
     )
     admin = _admin(gateway)
-    admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
+    admin.incremental_alter_configs([resource])[resource].result(patience.seconds(TIMEOUT_S))
     _wait_for_retention(gateway)
     # What is left may be at risk, too, until the next pass removes it.
     assert "committed-below-start" in _marks(gateway)

@@ -18,6 +18,7 @@ from kgw.offsets.committed import DAMAGED_OFFSET, NO_EXPIRY_MS, CommittedOffset
 from kgw.testing.batches import make_batch
 from kgw.testing.clock import ManualClock
 from kgw.testing.gateway import InProcessGateway
+from tests import patience
 from tests.groups.wire import WireMember
 from tests.handlers.support import START_MS, batch, create_topic, fetch_request, produce
 from tests.turns import turns
@@ -479,7 +480,7 @@ class TestSchedule:
 
         monkeypatch.setattr(MemoryPartitionLog, "read_hot", lambda *_: None)
         monkeypatch.setattr(MemoryPartitionLog, "read", read)
-        await asyncio.wait_for(gateway.gateway.sample_metrics(0.01), LIMIT_S)
+        await asyncio.wait_for(gateway.gateway.sample_metrics(0.01), patience.seconds(LIMIT_S))
         assert {} == gateway.gateway.metrics.group_lag
         may_answer.set()
         await gateway.gateway.sample_metrics(LIMIT_S)

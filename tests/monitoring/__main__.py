@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from deploy.monitoring.alerts import ALERTS
+from tests import patience
 from tests.monitoring import binary, load
 from tests.monitoring.grafana import label_query, put_in, queries, rate_interval
 from tests.monitoring.misbehaving import CASES, SEAWEEDFS_CASE, Case, seaweedfs_case
@@ -206,7 +207,7 @@ async def _cause(
     async with slots:
         began_s = time.monotonic()
         try:
-            async with asyncio.timeout(150), case.cause(stage, case.name):
+            async with asyncio.timeout(patience.seconds(150)), case.cause(stage, case.name):
                 fired = await _wait(stage, case)
                 seconds = time.monotonic() - began_s
                 await asyncio.sleep(HOLDS_S)

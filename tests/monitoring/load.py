@@ -19,6 +19,7 @@ from kafka import KafkaProducer
 
 from kgw.client import AdminClient, AsyncClient, ClientError, GroupClient
 from kgw.protocol.messages.describe_cluster import DescribeClusterRequest
+from tests import patience
 from tests.agent.smq_client import AgentClient
 from tests.monitoring.stage import client_of
 
@@ -158,7 +159,7 @@ def _produce_as_of_old(gateway: GatewayProcess, until_s: float) -> None:
     with suppress(ClientLibraryError):
         producer = KafkaProducer(bootstrap_servers=gateway.bootstrap, api_version=(0, 10, 0))
         while time.monotonic() < until_s:
-            producer.send("behind", _ENCODED).get(timeout=10)
+            producer.send("behind", _ENCODED).get(timeout=patience.seconds(10))
             time.sleep(0.5)
         producer.close()
 

@@ -17,6 +17,7 @@ from kgw import __version__
 from kgw.config import Config, ConfigError
 from kgw.otel.exporter import Exporter
 from kgw.testing.gateway import InProcessGateway
+from tests import patience
 from tests.handlers.support import create_topic
 from tests.otel.receiver import Export, Receiver
 
@@ -197,7 +198,7 @@ async def test_a_receiver_that_does_not_answer(
     """It costs one thread at most, and holds nobody: the next export finds the first under way."""
     receiver.may_answer.clear()
     exporter = Exporter(gateway.gateway)
-    await asyncio.wait_for(exporter.export(0.01), LIMIT_S)
+    await asyncio.wait_for(exporter.export(0.01), patience.seconds(LIMIT_S))
     await exporter.export(LIMIT_S)
     assert 2 == gateway.gateway.metrics.otel_export_failures
     ((_, fields),) = told(caplog)

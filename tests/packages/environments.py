@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.loads.frames import API_VERSIONS_V0, connect, exchange
+from tests.signals import send_to_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -142,7 +143,7 @@ class Server:
     def kill(self) -> None:
         """End it, if it runs."""
         if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
+            send_to_group(self.process.pid, signal.SIGKILL)
             self.process.wait()
 
 

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from tests import patience
+
 # In a process of its own: what another test's heap keeps is not ours to measure.
 _SCRIPT = """
 import sys
@@ -25,7 +27,11 @@ print(process_usage(os.getpid()).anonymous_bytes - before)
 
 def _kept_bytes(how: str) -> int:
     done = subprocess.run(
-        [sys.executable, "-c", _SCRIPT, how], capture_output=True, text=True, check=True, timeout=15
+        [sys.executable, "-c", _SCRIPT, how],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=patience.seconds(15),
     )
     return int(done.stdout)
 

@@ -14,6 +14,7 @@ import pytest
 from kgw.client import AdminClient, AsyncClient, NewRecord, Producer, ServerRefusedError
 from kgw.client.values import EARLIEST, LATEST
 from kgw.testing.process import GatewayProcess
+from tests import patience
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,7 +58,9 @@ if sys.orig_argv[-1] == "kgw.backend.embedded.compact.process":
 
 def ask(port: int, path: str) -> str:
     """Return what the admin side answers."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+    with urllib.request.urlopen(
+        f"http://127.0.0.1:{port}{path}", timeout=patience.seconds(10)
+    ) as answer:
         return bytes(answer.read()).decode()
 
 
@@ -117,7 +120,7 @@ def test_what_has_expired_is_gone_for_good(tmp_path: Path) -> None:
             await admin.alter_settings(
                 2, "old", {"retention.ms": "3600000", "file.delete.delay.ms": "0"}
             )
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(patience.seconds(15)):
                 await emptied(client)
 
     async def check(port: int) -> None:

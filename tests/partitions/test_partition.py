@@ -14,6 +14,7 @@ from kgw.partitions.partition import most_grown
 from kgw.partitions.producer_snapshot import decode_snapshot
 from kgw.testing.batches import make_batch
 from kgw.testing.clock import ManualClock
+from tests import patience
 from tests.turns import turns
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ async def test_a_snapshot_of_few_producers_waits_for_nobody() -> None:
     partition = await _partition(MemoryBackend())
     await _append(partition, 0, 1)
     queue = asyncio.Lock()
-    async with queue, asyncio.timeout(10):
+    async with queue, asyncio.timeout(patience.seconds(10)):
         await partition.save_snapshot(queue)
     assert not partition.is_dirty
 

@@ -25,6 +25,7 @@ from dataclasses import asdict, dataclass, field
 from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from tests import patience
 from tests.seaweedfs import namespace
 from tests.seaweedfs.binary import weed
 from tests.seaweedfs.processes import RecordedProcess
@@ -367,12 +368,12 @@ class Cluster:
         self._until(name, is_ready)
 
     def _until(self, name: str, is_ready: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + READY_S
+        limit = patience.Limit(READY_S)
         while not is_ready():
             process = self._processes[name]
             if process.pid is None:
                 raise NotReadyError(f"{name} has ended; it said last:\n{process.words()}")
-            if time.monotonic() > deadline:
+            if limit.is_over:
                 raise NotReadyError(
                     f"{name} was not ready after {READY_S:g} s; it said last:\n{process.words()}"
                 )
@@ -391,7 +392,7 @@ class Cluster:
         with grpc.insecure_channel(self.grpc_address(name)) as channel:
             call = channel.unary_unary(method)
             try:
-                answer: bytes = call(request, timeout=_CALL_S)
+                answer: bytes = call(request, timeout=patience.seconds(_CALL_S))
             except grpc.RpcError:
                 return None
             return answer
@@ -407,7 +408,7 @@ def _listens(port: int) -> bool:
 
 def _get(port: int, path: str) -> bytes | None:
     """Return the body that a server answers with, None when it does not."""
-    connection = HTTPConnection(HOST, port, timeout=_CALL_S)
+    connection = HTTPConnection(HOST, port, timeout=patience.seconds(_CALL_S))
     try:
         connection.request("GET", path, headers={"Accept": "application/json"})
         answer = connection.getresponse()

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests import patience
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -68,7 +70,7 @@ class RecordedProcess:
                     signal.pidfd_send_signal(found[1], one)
                     _has_ended(found[1], STOP_S)
         if self._child is not None:
-            self._child.wait(STOP_S)
+            self._child.wait(patience.seconds(STOP_S))
             self._child = None
         self.record.unlink(missing_ok=True)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import patience
 from tests.app.test_app import API_VERSIONS_V0, Serving
 from tests.cli.conftest import Commands
 from tests.service.test_units import FOLDER, SERVICE
@@ -82,7 +83,9 @@ def serving(tmp_path: Path) -> Iterator[list[Sandboxed]]:
 
 def compactions(port: int) -> float:
     """Return how many runs of compaction the server has counted."""
-    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=15)) as connection:
+    with closing(
+        http.client.HTTPConnection("127.0.0.1", port, timeout=patience.seconds(15))
+    ) as connection:
         connection.request("GET", "/metrics")
         lines = connection.getresponse().read().decode().splitlines()
     named = [line for line in lines if line.startswith('kgw_compactions_total{result="complete"}')]

@@ -19,6 +19,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, ClassVar
 
+from tests import patience
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -84,13 +86,13 @@ class DatabaseServer(ABC):
 
     def start(self, *options: str) -> None:
         """Start the server and wait until it answers."""
-        deadline = time.monotonic() + START_S
+        limit = patience.Limit(START_S)
         process = self._process = self._spawn(options)
         while True:
             try:
                 self.execute("SELECT 1")
             except Exception:  # noqa: BLE001 - whatever the library says while nobody answers
-                if time.monotonic() > deadline:
+                if limit.is_over:
                     raise RuntimeError((self.root / "log").read_text()[-3_000:]) from None
                 if process.poll() is not None:
                     # Children of a server that was killed hold what they share a moment longer.
@@ -119,7 +121,7 @@ class DatabaseServer(ABC):
         process, self._process = self._process, None
         if process is not None:
             process.kill()
-            process.wait(START_S)
+            process.wait(patience.seconds(START_S))
 
     def remove(self) -> None:
         """Stop the server and remove its data."""

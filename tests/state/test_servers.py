@@ -23,6 +23,7 @@ from kgw.state.sql.mysql import MysqlSession
 from kgw.state.sql.postgresql import PostgresqlSession
 from kgw.state.sql.server import Options, ServerSession, SessionLostError
 from kgw.state.sql.stores import server_store
+from tests import patience
 from tests.state import support
 from tests.state.servers import MariadbServer, free_port
 from tests.state.test_databases import ADDED, NEXT
@@ -236,7 +237,9 @@ async def test_an_owner_of_the_meantime_is_noticed(server: DatabaseServer, place
 async def test_a_statement_that_never_ends_is_given_up(server: DatabaseServer, place: str) -> None:
     """It costs the session each time, and its caller gets an error in the end."""
     sleep = "SELECT pg_sleep(20)" if server.kind == "postgresql" else "SELECT SLEEP(20)"
-    async with opened(server, place, QUICK._replace(timeout_s=1)) as store:
+    async with opened(
+        server, place, QUICK._replace(timeout_s=min(patience.seconds(1), 4.0))
+    ) as store:
         with pytest.raises(StorageError):
             await store.fetch(sleep, ())
 
@@ -324,7 +327,9 @@ async def test_no_acknowledged_commit_is_lost_when_the_server_is_killed(
 async def test_a_server_that_stays_away_stops_the_store(mortal_server: DatabaseServer) -> None:
     """After the time limit nothing is written until the store is opened again; nothing is lost."""
     place = mortal_server.new_place()
-    async with opened(mortal_server, place, QUICK._replace(timeout_s=0.5)) as store:
+    async with opened(
+        mortal_server, place, QUICK._replace(timeout_s=patience.seconds(0.5))
+    ) as store:
         await store.apply([Change("topic", "a", b"1")])
         await asyncio.to_thread(mortal_server.kill)
 
@@ -545,7 +550,7 @@ async def test_a_password_is_used(server: DatabaseServer, place: str) -> None:
 
 async def test_connections_are_encrypted_when_asked_for(mysql_server: DatabaseServer) -> None:
     """A certificate that nobody vouches for is taken with sslmode=require alone."""
-    impatient = QUICK._replace(timeout_s=0.2)
+    impatient = QUICK._replace(timeout_s=patience.seconds(0.2))
     place = mysql_server.new_place()
     assert "SSL" in await refusal(f"{mysql_server.url(place)}?sslmode=require", impatient)
 

@@ -25,6 +25,7 @@ from kgw.state.sql import sqlite_file
 from kgw.state.sql.commit_note import CountedConnection
 from kgw.state.sql.migrations import MIGRATIONS, Migration
 from kgw.state.sql.sqlite import SqliteStateStore
+from tests import patience
 from tests.state import support
 from tests.state.support import beside
 
@@ -49,7 +50,7 @@ def test_a_store_that_nobody_closes_keeps_no_process_from_ending(path: Path) -> 
         [sys.executable, "-c", script, path],
         stdout=subprocess.PIPE,
         text=True,
-        timeout=15,
+        timeout=patience.seconds(15),
         check=False,
     )
     assert (0, "open\n") == (ended.returncode, ended.stdout)
@@ -64,7 +65,7 @@ async def test_sets_are_answered_although_the_close_that_waits_for_them_is_given
 
     def slow(connection: CountedConnection) -> None:
         begun.set()
-        assert going_on.wait(10)
+        assert going_on.wait(patience.seconds(10))
         commit(connection)
 
     store = SqliteStateStore(path)
@@ -177,7 +178,7 @@ async def test_sets_that_come_during_a_commit_share_the_next(
         def counted(connection: CountedConnection) -> None:
             nonlocal commits
             commits += 1
-            may_commit.wait(20)
+            may_commit.wait(patience.seconds(20))
             commit(connection)
 
         monkeypatch.setattr(CountedConnection, "commit", counted)

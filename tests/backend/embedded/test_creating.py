@@ -14,6 +14,7 @@ from kgw.errors import DiskFullError, StorageError
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.batches import make_batch
 from kgw.types import PartitionKey, TopicId
+from tests import patience
 from tests.backend.embedded.driver import DIRECT, ROOT, SETTINGS, TOPIC
 from tests.simulated_disk import CrashMode
 from tests.simulated_fs import SimulatedFs
@@ -132,7 +133,7 @@ async def test_appends_go_on_beside_a_creation(disk: Disk, monkeypatch: pytest.M
 
     def slow(fs: SimulatedFs, path: str) -> None:
         loop.call_soon_threadsafe(begun.set)
-        appended.wait(10)
+        appended.wait(patience.seconds(10))
         mkdir(fs, path)
 
     monkeypatch.setattr(SimulatedFs, "mkdir", slow)

@@ -24,6 +24,7 @@ from kgw.errors import DataDirectoryError, StorageError
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.batches import make_batch, read_stored
 from kgw.types import PartitionKey
+from tests import patience
 from tests.backend.embedded.driver import (
     DIRECT,
     KEY,
@@ -281,7 +282,7 @@ async def test_snapshots_of_several_partitions_are_saved_side_by_side(
 ) -> None:
     """Each takes two syncs, and a stop saves one of every partition."""
     both = Barrier(2)
-    monkeypatch.setattr(partition_log, "save_snapshot", lambda *_: both.wait(5))
+    monkeypatch.setattr(partition_log, "save_snapshot", lambda *_: both.wait(patience.seconds(5)))
     async with opened() as backend:
         logs = [await backend.create_partition(key, TOPIC, SETTINGS) for key in (KEY, OTHER_KEY)]
         await asyncio.gather(*(log.save_snapshot(Snapshot(0, b"state")) for log in logs))
@@ -297,7 +298,7 @@ async def test_snapshots_of_one_partition_are_saved_one_after_the_other(
     def save(_: object, snapshot: Snapshot) -> None:
         steps.append(snapshot.data)
         begun.set()
-        go_on.wait(5)
+        go_on.wait(patience.seconds(5))
         steps.append(snapshot.data)
 
     monkeypatch.setattr(partition_log, "save_snapshot", save)

@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 
 NAMESPACE = "kafka"
 DIRECTORY = f"/topics/.kgw/{NAMESPACE}/state"
-OPTIONS = Options(lock_wait_s=5.0, timeout_s=5.0, retry_s=0.02, watch_s=60.0)
+OPTIONS = Options(lock_wait_s=5.0, timeout_s=20.0, retry_s=0.02, watch_s=60.0)
 
 
 @pytest.fixture

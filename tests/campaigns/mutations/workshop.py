@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import resource
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tests.campaigns.mutations.outcomes import HUNG
+from tests.signals import send_to_group
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,8 +80,7 @@ class Workshop:
         except subprocess.TimeoutExpired:
             return f"{HUNG}{len(tests)} tests in {limit_s:.0f} s"
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            send_to_group(process.pid, signal.SIGKILL)
             process.wait()
         if process.returncode == 0:
             return ""

@@ -15,6 +15,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
+from tests import patience
 from tests.interop.drivers.loop import Operation, Record, from_json, serve, to_json
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ async def consume(operation: Operation) -> Operation:
     records: list[Record] = []
     async with assigned(operation) as (consumer, partition):
         consumer.seek(partition, operation["offset"])
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + patience.seconds(30)
         while len(records) < operation["count"] and time.monotonic() < deadline:
             for read in (await consumer.getmany(partition, timeout_ms=1000)).get(partition, []):
                 headers = list(read.headers)

@@ -24,6 +24,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from tests import patience
 from tests.interop.drivers import members, transactions
 from tests.interop.drivers.loop import Operation, Record, from_json, serve, to_json
 
@@ -32,7 +33,7 @@ def create_topic(operation: Operation) -> Operation:
     """Creates a topic through the admin client."""
     admin = AdminClient({"bootstrap.servers": operation["bootstrap"]})
     topic = NewTopic(operation["topic"], operation["partitions"], 1)
-    admin.create_topics([topic])[operation["topic"]].result(timeout=30)
+    admin.create_topics([topic])[operation["topic"]].result(timeout=patience.seconds(30))
     return {}
 
 
@@ -129,7 +130,7 @@ def consume(operation: Operation) -> Operation:
     with closing(consumer_of(operation)) as consumer:
         start = TopicPartition(operation["topic"], operation["partition"], operation["offset"])
         consumer.assign([start])
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + patience.seconds(30)
         while len(records) < operation["count"] and time.monotonic() < deadline:
             for read in consumer.consume(operation["count"] - len(records), timeout=0.2):
                 if read.error() is not None:
@@ -150,7 +151,7 @@ def bounds(operation: Operation) -> Operation:
     def offset_at(spec: Any) -> int:
         partition = TopicPartition(operation["topic"], operation["partition"])
         [future] = admin.list_offsets({partition: spec}, isolation_level=isolation).values()
-        return int(future.result(timeout=30).offset)
+        return int(future.result(timeout=patience.seconds(30)).offset)
 
     return {
         "earliest": offset_at(OffsetSpec.earliest()),
@@ -164,7 +165,7 @@ def offset_for_time(operation: Operation) -> Operation:
         time_of = TopicPartition(
             operation["topic"], operation["partition"], operation["timestamp_ms"]
         )
-        [found] = consumer.offsets_for_times([time_of], timeout=30)
+        [found] = consumer.offsets_for_times([time_of], timeout=patience.seconds(30))
         return {"offset": found.offset if found.offset >= 0 else None}
 
 
@@ -172,14 +173,16 @@ def create_partitions(operation: Operation) -> Operation:
     """Grows a topic to a number of partitions."""
     admin = AdminClient({"bootstrap.servers": operation["bootstrap"]})
     wanted = NewPartitions(operation["topic"], operation["partitions"])
-    admin.create_partitions([wanted])[operation["topic"]].result(timeout=30)
+    admin.create_partitions([wanted])[operation["topic"]].result(timeout=patience.seconds(30))
     return {}
 
 
 def delete_topic(operation: Operation) -> Operation:
     """Deletes a topic."""
     admin = AdminClient({"bootstrap.servers": operation["bootstrap"]})
-    admin.delete_topics([operation["topic"]])[operation["topic"]].result(timeout=30)
+    admin.delete_topics([operation["topic"]])[operation["topic"]].result(
+        timeout=patience.seconds(30)
+    )
     return {}
 
 
@@ -188,14 +191,14 @@ def delete_records(operation: Operation) -> Operation:
     admin = AdminClient({"bootstrap.servers": operation["bootstrap"]})
     before = TopicPartition(operation["topic"], operation["partition"], operation["offset"])
     [future] = admin.delete_records([before]).values()
-    return {"log_start_offset": future.result(timeout=30).low_watermark}
+    return {"log_start_offset": future.result(timeout=patience.seconds(30)).low_watermark}
 
 
 def topic_config(operation: Operation) -> Operation:
     """The value of one setting."""
     admin = AdminClient({"bootstrap.servers": operation["bootstrap"]})
     resource = ConfigResource(ResourceType.TOPIC, operation["topic"])
-    settings = admin.describe_configs([resource])[resource].result(timeout=30)
+    settings = admin.describe_configs([resource])[resource].result(timeout=patience.seconds(30))
     return {"value": settings[operation["name"]].value}
 
 
@@ -212,7 +215,7 @@ def set_topic_config(operation: Operation) -> Operation:
     else:
         resource = ConfigResource(ResourceType.TOPIC, operation["topic"], set_config={name: value})
         futures = admin.alter_configs([resource])
-    futures[resource].result(timeout=30)
+    futures[resource].result(timeout=patience.seconds(30))
     return {}
 
 

@@ -16,6 +16,7 @@ from kafka.admin import (
     NewTopic,
 )
 
+from tests import patience
 from tests.interop.drivers import members, transactions
 from tests.interop.drivers.loop import Operation, Record, from_json, serve, to_json
 
@@ -60,7 +61,7 @@ def sent(producer: KafkaProducer, operation: Operation) -> Operation:
         )
         for record in map(from_json, operation["records"])
     ]
-    return {"offsets": [future.get(timeout=30).offset for future in futures]}
+    return {"offsets": [future.get(timeout=patience.seconds(30)).offset for future in futures]}
 
 
 def open_producer(operation: Operation) -> KafkaProducer:
@@ -103,7 +104,7 @@ def consume(operation: Operation) -> Operation:
     records: list[Record] = []
     with closing(consumer):
         consumer.seek(partition, operation["offset"])
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + patience.seconds(30)
         while len(records) < operation["count"] and time.monotonic() < deadline:
             for read in consumer.poll(timeout_ms=1000).get(partition, []):
                 headers = [(name, value) for name, value in read.headers]

@@ -27,6 +27,8 @@ from kafka import (
 )
 from kafka.admin import MemberToRemove
 
+from tests import patience
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -112,7 +114,7 @@ class Poller:
 
 def wait(until: Callable[[], bool]) -> None:
     """Ask again and again. Raises TimeoutError when it takes too long."""
-    deadline_s = time.monotonic() + PATIENCE_S
+    deadline_s = time.monotonic() + patience.seconds(PATIENCE_S)
     while not until():
         if time.monotonic() > deadline_s:
             raise TimeoutError

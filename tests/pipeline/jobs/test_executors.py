@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kgw.pipeline.jobs.executors import ExecutorsError, aside, check_version, settled
+from tests import patience
 
 
 @pytest.mark.parametrize(
@@ -32,6 +33,6 @@ def test_what_is_done_aside_gives_its_result_or_its_error() -> None:
     def fail() -> None:
         raise OSError("no Java")
 
-    assert 7 == aside(lambda: 7).result(10)
+    assert 7 == aside(lambda: 7).result(patience.seconds(10))
     with pytest.raises(OSError, match="no Java"):
-        aside(fail).result(10)
+        aside(fail).result(patience.seconds(10))

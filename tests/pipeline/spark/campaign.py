@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import queue
 import signal
 import subprocess
 import sys
 import threading
-from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from kgw.client import NewRecord, Producer
 from kgw.pipeline.wire import WireClient
+from tests import patience
+from tests.signals import send_to_group
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,8 +67,7 @@ class Killable:
 
     def interrupt(self) -> None:
         """Press Ctrl-C: program and Java runtime are told."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGINT)
+        send_to_group(self._process.pid, signal.SIGINT)
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
@@ -80,18 +79,17 @@ class Killable:
 
     def wait_for_line(self, timeout_s: float = 90) -> bool:
         """Return when one more line has come; False where the program has ended."""
-        return self._lines.get(timeout=timeout_s)
+        return self._lines.get(timeout=patience.seconds(timeout_s))
 
     def result(self, timeout_s: float) -> int:
         """Return the exit code of a program that ends by itself."""
-        return self._process.wait(timeout_s)
+        return self._process.wait(patience.seconds(timeout_s))
 
     def kill(self) -> None:
         """End driver and Java runtime without a word to anybody."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait(30)
-        self._listener.join(30)
+        send_to_group(self._process.pid, signal.SIGKILL)
+        self._process.wait(patience.seconds(30))
+        self._listener.join(patience.seconds(30))
         assert self._process.stdout is not None
         self._process.stdout.close()
         self._log.close()
@@ -114,7 +112,7 @@ class Producing:
 
     def __exit__(self, *_: object) -> None:
         self._ends.set()
-        self._thread.join(120)
+        self._thread.join(patience.seconds(120))
         if self._failure is not None:
             raise self._failure
 

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Self
 
 from pyspark.find_spark_home import _find_spark_home as find_spark_home
 
+from tests import patience
+from tests.signals import send
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -105,11 +108,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     executors = children_of(process.pid)
     process.terminate()
     try:
-        process.wait(30)
+        process.wait(patience.seconds(30))
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait(30)
+        process.wait(patience.seconds(30))
     # A worker ends its executors, unless it could not.
     for pid in executors:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+        send(pid, signal.SIGKILL)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -14,8 +13,10 @@ import pytest
 from kgw.client import NewRecord
 from kgw.pipeline.ranges import OffsetRange
 from kgw.pipeline.wire import Reading
+from tests import patience
 from tests.pipeline.serving import ServedTopics
 from tests.pipeline.spark.cluster import Cluster, until
+from tests.signals import send, send_to_group
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,7 +76,7 @@ def start(*arguments: str) -> subprocess.Popen[str]:
 
 def ended(process: subprocess.Popen[str]) -> Any:
     """Return what a command has printed as JSON, that must succeed."""
-    out, told = process.communicate(timeout=300)
+    out, told = process.communicate(timeout=patience.seconds(300))
     assert 0 == process.returncode, told
     return json.loads(out)
 
@@ -83,7 +84,7 @@ def ended(process: subprocess.Popen[str]) -> Any:
 def kill_executors(cluster: Cluster) -> None:
     """End executors one after the other with their tasks, without a word to anybody."""
     for victim in cluster.executors():
-        os.kill(victim, signal.SIGKILL)
+        send(victim, signal.SIGKILL)
         until(lambda victim=victim: victim not in cluster.executors(), "the executor is dead")  # type: ignore[misc]
 
 
@@ -151,8 +152,8 @@ def test_ctrl_c_leaves_executors_clean(
     archiving = start(*arguments, "--max-fetch-rate", "1m")
     until(lambda: has_begun(archive), "a task has begun a file")
     # As a terminal does it: to all processes of the command.
-    os.killpg(archiving.pid, signal.SIGINT)
-    _, told = archiving.communicate(timeout=60)
+    assert send_to_group(archiving.pid, signal.SIGINT)
+    _, told = archiving.communicate(timeout=patience.seconds(60))
     assert 130 == archiving.returncode, told
     assert told.endswith(
         "Interrupted. What was committed stays; the next run goes on from there.\n"

@@ -19,6 +19,7 @@ from kgw.pipeline.jobs.archive_plan import Due
 from kgw.pipeline.sql.tables import tables
 from kgw.pipeline.wire import WireClient
 from kgw.testing.process import GatewayProcess
+from tests import patience
 from tests.pipeline.jobs.runners import Backwards
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Repeated:
 
     def __exit__(self, *_: object) -> None:
         self._ends.set()
-        self._thread.join(120)
+        self._thread.join(patience.seconds(120))
         if self._failure is not None:
             raise self._failure
 

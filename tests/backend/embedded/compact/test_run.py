@@ -25,6 +25,7 @@ from kgw.offsets.storage import OffsetStorage
 from kgw.testing.backend_harness import KEY, SMALL_SEGMENTS, TOPIC
 from kgw.testing.batches import make_batch, read_stored
 from kgw.testing.segmented_suite import as_segmented
+from tests import patience
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -308,5 +309,5 @@ def test_the_process_ends_with_its_parent(tmp_path: Path) -> None:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
-    process.communicate(b"", timeout=15)
+    process.communicate(b"", timeout=patience.seconds(15))
     assert process.returncode != 0

@@ -9,6 +9,7 @@ import pytest
 
 from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.files.pool import FilePool, PooledFile
+from tests import patience
 from tests.backend.embedded.driver import ROOT
 from tests.simulated_fs import Fault, FaultKind, SimulatedFile, SimulatedFs
 
@@ -86,12 +87,12 @@ def _begin_opening(
         if path == PATH:
             fs.before_open = None
             began.set()
-            may_open.wait(10)
+            may_open.wait(patience.seconds(10))
 
     fs.before_open = wait
     thread = Thread(target=_acquire, args=(pool, got, create))
     thread.start()
-    assert began.wait(10)
+    assert began.wait(patience.seconds(10))
     return thread, may_open
 
 

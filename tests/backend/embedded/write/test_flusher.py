@@ -12,6 +12,7 @@ import pytest
 from kgw.backend.embedded.write.flusher import ANSWERED_PER_TURN, Flusher
 from kgw.errors import DiskFullError, StorageError
 from kgw.testing.batches import make_batch
+from tests import patience
 from tests.backend.embedded.driver import (
     JOURNALED,
     KEY,
@@ -55,7 +56,7 @@ class Writing:
 
         def wait() -> None:
             loop.call_soon_threadsafe(began.set)
-            go_on.wait(10)
+            go_on.wait(patience.seconds(10))
 
         self.holding = asyncio.ensure_future(self.flusher.run(wait))
         await began.wait()
@@ -144,7 +145,7 @@ async def test_a_large_group_is_answered_in_turns(writing: Writing) -> None:
         ended = Event()
         for job in (int, ended.set):
             writing.flusher.run(job)
-        assert ended.wait(10)
+        assert ended.wait(patience.seconds(10))
 
     appends[0].when_done(end_two_jobs)
     turns: list[int] = []

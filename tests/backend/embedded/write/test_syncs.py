@@ -15,6 +15,7 @@ from kgw.backend.embedded.files.pool import FilePool
 from kgw.backend.embedded.read import lookups
 from kgw.errors import StorageError
 from kgw.testing.batches import make_batch
+from tests import patience
 from tests.backend.embedded.driver import DIRECT, JOURNALED, KEY, OTHER_KEY, ROOT, SETTINGS, Driver
 from tests.simulated_disk import CrashMode
 from tests.simulated_fs import Fault, FaultKind, SimulatedFile, SimulatedFs
@@ -185,13 +186,13 @@ def test_one_thread_syncs_a_file_at_a_time() -> None:
     def operation(call: str, _: str) -> None:
         if call == "fdatasync" and not has_begun.is_set():
             has_begun.set()
-            may_end.wait(10)
+            may_end.wait(patience.seconds(10))
             order.append("first")
 
     fs.on_operation = operation
     first = Thread(target=pool.sync, args=(pooled,))
     first.start()
-    assert has_begun.wait(10)
+    assert has_begun.wait(patience.seconds(10))
     assert {} == pool.sync_together([pooled])
 
     def sync_too() -> None:

@@ -20,6 +20,7 @@ from kgw.backend.seaweedmq.filer import Entry, FilerError, OutcomeUnknownError
 from kgw.clock import SystemClock
 from kgw.metrics import Metrics
 from kgw.testing.filer_suite import FilerSuite
+from tests import patience
 from tests.seaweedfs.binary import weed
 from tests.seaweedfs.cluster import Setup
 
@@ -200,7 +201,7 @@ def _orphans(cluster: Cluster) -> set[str]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=patience.seconds(60),
     ).stdout
     return set(re.findall(r":(\d+,[0-9a-f]+)0{8}$", said, re.MULTILINE))
 
@@ -213,11 +214,11 @@ def _without_cookie(chunk: Chunk) -> str:
 def _wait_until_gone(cluster: Cluster, chunks: Sequence[Chunk]) -> None:
     """Wait until the volume server has none of them any more. Raises TimeoutError."""
     server = HTTPConnection(cluster.address("volume"))
-    deadline = time.monotonic() + GONE_S
+    limit = patience.Limit(GONE_S)
     for chunk in chunks:
         status = 200
         while status != 404:
-            if time.monotonic() > deadline:
+            if limit.is_over:
                 raise TimeoutError(f"chunk {chunk.file_id} is still there: {status}")
             time.sleep(0.05)
             server.request("GET", f"/{chunk.file_id}")

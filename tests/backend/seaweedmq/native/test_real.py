@@ -17,6 +17,7 @@ from kgw.config import load_config
 from kgw.errors import ErrorCode
 from kgw.testing.batches import StoredRecord, read_stored
 from kgw.testing.gateway import InProcessGateway
+from tests import patience
 from tests.handlers.support import batch, create_topic, fetch, fetch_request, produce
 from tests.seaweedfs.cluster import Setup
 
@@ -107,7 +108,7 @@ async def records_of(
 ) -> list[StoredRecord]:
     """Wait for so many records of a partition, and return them."""
     found: list[StoredRecord] = []
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(patience.seconds(DEADLINE_S)):
         while len(found) < count:
             offset = found[-1].offset + 1 if found else 0
             request = fetch_request(offset, name=name, index=index, max_wait_ms=1_000)
@@ -182,7 +183,7 @@ async def test_a_broker_is_killed_in_the_middle_of_it(new_seaweedfs: NewSeaweedf
         await asyncio.sleep(0)
         await asyncio.to_thread(cluster.kill, "broker")
         await asyncio.to_thread(cluster.start, "broker")
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(patience.seconds(90)):
             while len(acknowledged) < 21:
                 await write(100)
         for task in waiting:
@@ -190,7 +191,7 @@ async def test_a_broker_is_killed_in_the_middle_of_it(new_seaweedfs: NewSeaweedf
         await asyncio.gather(*waiting, return_exceptions=True)
         end = max(acknowledged)
         found: dict[int, bytes] = {}
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(patience.seconds(DEADLINE_S)):
             while not found or max(found) < end:
                 found = {
                     one.offset: one.value

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.signals import send
 
 _PROC = Path("/proc")
 _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
@@ -68,11 +69,7 @@ def executor_of(session: int, worker: Process) -> Process | None:
 
 def kill(process: Process) -> bool:
     """Kill a process; False where it has ended already."""
-    try:
-        os.kill(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return False
-    return True
+    return send(process.pid, signal.SIGKILL)
 
 
 def bytes_read(pid: int) -> int:
