@@ -173,6 +173,8 @@ async def test_a_kill_is_no_stop(tmp_path: Path, backend: str) -> None:
         assert not marker.exists()
         broker.start()
         assert first + 1 == await leader_epoch(broker)
+        # Or nothing of this epoch need be known to the next start.
+        broker.produce("orders", ["b"])
         broker.restart(kill=True)
         assert first + 2 == await leader_epoch(broker)
         broker.restart()
