@@ -141,6 +141,23 @@ async def test_what_cannot_be_stored_ends_the_stream(
     assert "KAFKA_STORAGE_ERROR: full" == await publisher.stream.details()
 
 
+async def test_nothing_is_stored_behind_what_could_not_be(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though there is room again: what is sent once more would stand behind it."""
+    topic = await agent.create()
+    publication = Publication(topic, agent.clock, lambda _: None)
+    with monkeypatch.context() as full:
+        log = topic.partitions[0].log
+        full.setattr(log, "append", lambda _: refused_append(DiskFullError("full")))
+        publication.submit(b"k", None)
+        await turns(lambda: publication.failure is not None)
+    publication.submit(b"k", None)
+    await turns(lambda: publication.is_settled)
+    assert (0, {"KAFKA_STORAGE_ERROR": 2}) == (publication.stored, publication.refusals)
+    assert 0 == topic.partitions[0].log.high_watermark
+
+
 async def test_a_topic_that_goes_ends_the_stream(agent: Agent) -> None:
     """With the code that Produce has for it."""
     topic = await agent.create()

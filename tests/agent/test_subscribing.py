@@ -10,6 +10,7 @@ import grpc
 import pytest
 
 from kgw.agent.ring import partition_for_key
+from kgw.errors import DiskFullError
 from kgw.groups.requests import CommitRequest, LeaveRequest, LeavingMember
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
 from tests.agent.conftest import serving_agent
@@ -28,6 +29,7 @@ from tests.agent.smq_client import (
     turns,
 )
 from tests.handlers.support import START_MS, batch, produce
+from tests.handlers.transactions import Transactions
 
 if TYPE_CHECKING:
     from tests.agent.conftest import Agent
@@ -229,6 +231,86 @@ async def test_a_client_that_acknowledges_nothing_gets_everything(
         assert grpc.StatusCode.OK is await subscriber.close()
 
 
+async def test_what_was_just_sent_is_not_committed(agent: Agent) -> None:
+    """A client that acknowledges nothing may not have got it when its stream breaks."""
+    await fill(agent)
+    subscriber = await agent.client.subscribe(consumer_group="g")
+    await subscriber.take(10)
+    subscriber.stream.cancel()
+    await turns(lambda: agent.state("g") == "Empty")
+    assert agent.committed("g") is None
+    assert 0 == await first_offset(agent, consumer_group="g", offset_type=RESUME_OR_EARLIEST)
+
+
+async def test_a_commit_that_was_refused_is_tried_again(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was acknowledged is not taken for committed before it is durable."""
+    await fill(agent)
+    subscriber = await agent.client.subscribe(consumer_group="g", sliding_window_size=1)
+    await subscriber.acknowledge(await subscriber.next())
+    await subscriber.next()
+    refused: list[object] = []
+
+    async def refuse(changes: object) -> None:
+        refused.append(changes)
+        raise DiskFullError("full")
+
+    with monkeypatch.context() as full:
+        full.setattr(agent.gateway.gateway.backend.state, "apply", refuse)
+        await agent.ticks(lambda: refused)
+    assert agent.committed("g") is None
+    ends_s = agent.clock.monotonic_s() + 5
+    await agent.ticks(lambda: agent.clock.monotonic_s() >= ends_s)
+    assert 1 == agent.committed("g")
+
+
+async def test_only_what_was_committed_is_delivered(agent: Agent) -> None:
+    """Of transactions; what is open is waited for, and what was aborted never comes."""
+    await agent.create()
+    transactions = Transactions(agent.gateway)
+    await transactions.write(7, b"aborted")
+    await transactions.end(7, is_commit=False)
+    await transactions.write(8, b"committed")
+    await transactions.end(8, is_commit=True)
+    await transactions.write(9, b"open")
+    await produce(agent.gateway, batch(b"plain"))
+    subscriber = await agent.client.subscribe(offset_type=RESET_TO_EARLIEST)
+    record = await subscriber.next()
+    assert (2, b"committed") == (record.offset, field_of(record.value, "_value"))
+    await transactions.end(9, is_commit=False)
+    record = await subscriber.next()
+    assert (5, b"plain") == (record.offset, field_of(record.value, "_value"))
+
+
+async def test_partitions_that_come_back_go_on_where_the_group_stands(agent: Agent) -> None:
+    """Whatever the stream began with: nothing is read once more because somebody came and went."""
+    await agent.create(partitions=2)
+    init: dict[str, Any] = {"consumer_group": "g", "sliding_window_size": 100}
+    one = await agent.client.subscribe(offset_type=RESET_TO_EARLIEST, **init)
+    publisher = await agent.client.publisher()
+    keys = {partition_for_key(b"%d" % one, 2): b"%d" % one for one in range(100)}
+    for index in range(2):
+        await publisher.send(keys[index], v=index)
+    for record in await one.take(2):
+        await one.acknowledge(record)
+    await agent.ticks(lambda: [1, 1] == [agent.committed("g", index) for index in range(2)])
+    two = await agent.client.subscribe(offset_type=RESUME_OR_EARLIEST, **init)
+    await agent.ticks(lambda: agent.state("g") == "Stable" and len(agent.members("g")) == 2)
+    for number in (20, 30):  # and what went is delivered by nobody else
+        for index in range(2):
+            await publisher.send(keys[index], v=number + index)
+        records = [await one.next(), await two.next()]
+        assert {number, number + 1} == {field_of(record.value) for record in records}
+        await one.acknowledge(records[0])
+        await two.acknowledge(records[1])
+    assert grpc.StatusCode.OK is await two.close()
+    await agent.ticks(lambda: agent.state("g") == "Stable" and len(agent.members("g")) == 1)
+    for index in range(2):
+        await publisher.send(keys[index], v=10 + index)
+    assert {10, 11} == {field_of(record.value) for record in await one.take(2)}
+
+
 async def test_subscribers_of_a_group_share_the_partitions(agent: Agent) -> None:
     """As members of it, beside Kafka's consumers; who leaves gives them back at once."""
     await agent.create(partitions=4)
@@ -305,7 +387,14 @@ async def test_a_member_that_was_thrown_out_comes_back(agent: Agent) -> None:
     (member,) = agent.members("g")
     await groups.ask("g", LeaveRequest((LeavingMember(member.member_id),)))
     await agent.ticks(lambda: agent.state("g") == "Stable")
-    assert [1, 2, 3] == [one.offset for one in await subscriber.take(3)]
+    again = await subscriber.take(3)
+    assert [1, 2, 3] == [one.offset for one in again]
+    # One acknowledgement each is enough, as of records that never came before.
+    for record in again:
+        await subscriber.acknowledge(record)
+    ends_s = agent.clock.monotonic_s() + 5
+    await agent.ticks(lambda: agent.clock.monotonic_s() >= ends_s)
+    assert 4 == agent.committed("g")
 
 
 async def test_an_instance_is_there_once(agent: Agent) -> None:

@@ -11,7 +11,12 @@ from kgw.client import CannotConnectError, ConnectionLostError, ServerRefusedErr
 from kgw.config import SERVER_SETTINGS, ConfigError
 from kgw.config.server_settings import SERVER_ALIASES
 from kgw.errors import KafkaError, ListenError
+from kgw.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from kgw.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kgw.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
 from kgw.protocol.messages.join_group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
@@ -30,6 +35,7 @@ from kgw.protocol.messages.offset_commit import (
 )
 from kgw.protocol.messages.produce import ProduceResponse
 from kgw.testing.asking import Record
+from kgw.testing.batches import make_batch
 from kgw.testing.broker import Broker
 from kgw.testing.loop_thread import LoopThread
 from kgw.testing.options import OWN_SETTINGS
@@ -150,6 +156,38 @@ async def test_a_restart_keeps_records_and_port(tmp_path: Path, backend: str, ki
             broker.topics()
 
 
+@pytest.mark.kgw_topics("orders")
+async def test_records_of_transactions_are_seen_as_consumers_see_them(kgw_broker: Broker) -> None:
+    """All of them, or with read_committed what was committed below the first that is open."""
+    async with connected(kgw_broker) as connection:
+        begin = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=60_000)
+        producer = await connection.ask(begin, InitProducerIdResponse, version=4)
+        producer_id, epoch = producer.producer_id, producer.producer_epoch
+        for value, is_commit in ((b"aborted", False), (b"committed", True), (b"open", None)):
+            request = produce_to(("orders", 0))
+            request.transactional_id = "t"
+            request.topic_data[0].partition_data[0].records = make_batch(
+                [value],
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                base_sequence=0,
+                is_transactional=True,
+            ).buffer
+            await connection.ask(request, ProduceResponse, version=12)
+            if is_commit is not None:
+                end = EndTxnRequest(
+                    transactional_id="t",
+                    producer_id=producer_id,
+                    producer_epoch=epoch,
+                    committed=is_commit,
+                )
+                epoch = (await connection.ask(end, EndTxnResponse, version=5)).producer_epoch
+    kgw_broker.produce("orders", ["plain"])
+    every = [record.value for record in kgw_broker.records("orders")]
+    committed = [record.value for record in kgw_broker.records("orders", read_committed=True)]
+    assert ([b"aborted", b"committed", b"open", b"plain"], [b"committed"]) == (every, committed)
+
+
 async def leader_epoch(broker: Broker) -> int:
     """Return the leader epoch that clients are told of partition 0 of "orders"."""
     request = MetadataRequest(topics=[MetadataRequestTopic(name="orders")])
@@ -173,6 +211,8 @@ async def test_a_kill_is_no_stop(tmp_path: Path, backend: str) -> None:
         assert not marker.exists()
         broker.start()
         assert first + 1 == await leader_epoch(broker)
+        # Or nothing of this epoch need be known to the next start.
+        broker.produce("orders", ["b"])
         broker.restart(kill=True)
         assert first + 2 == await leader_epoch(broker)
         broker.restart()
