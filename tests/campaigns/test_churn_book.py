@@ -38,7 +38,7 @@ def fine(book: GroupBook) -> None:
     """A generation in which everything goes well."""
     book.hear(assigned(1, "a", 0), None)
     book.hear(assigned(1, "b", 1), None)
-    book.hear({"at": "read", "runs": [[0, 0, 9], [1, 0, 9]]}, None)
+    book.hear({"at": "read", "runs": [[0, 0, 4], [0, 5, 9], [1, 0, 9]]}, None)
     book.hear({"at": "committing", "offsets": [(0, 10), (1, 10)]}, None)
     book.hear({"at": "committed", "offsets": [(0, 10), (1, 10)]}, None)
     book.see_generation(1)

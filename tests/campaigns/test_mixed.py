@@ -129,6 +129,7 @@ def test_everything_that_clients_say_is_judged(report: Report) -> None:
         {"at": "commit", "outcome": "ok", "offsets": offsets, "why": "", **times},
         {"at": "commit", "outcome": "fail", "offsets": [(0, 9)], "why": "x", **times},
         {"at": "fetched", "offsets": [(0, 4)], **times},
+        {"at": "trouble", "what": "poll", "why": "KafkaTimeoutError", **times},
     ):
         book.hear(line)
     records = ((3, b"value"), (4, b"next"))
@@ -152,11 +153,30 @@ def test_everything_that_clients_say_is_judged(report: Report) -> None:
         ("commit-offsets", Outcome.OK),
         ("commit-offsets", Outcome.FAIL),
         ("fetch-offsets", Outcome.OK),
+        ("poll", Outcome.INFO),
     ] == [(one.what, one.outcome) for one in book.operations]
-    assert 2 == report.counts["polled"]
+    counts = {
+        "polled": 2,
+        "assignments": 1,
+        "operations": 8,
+        "operations_ok": 5,
+        "operation_poll": 2,
+        "operation_commit-offsets": 2,
+        "transactions_commit_ok": 1,
+    }
+    assert counts == {what: report.counts[what] for what in counts}
     assert not book.has_ended
     book.hear({"at": "ended"})
     assert book.has_ended
+
+
+def test_an_end_that_took_more_than_one_try_did_not_succeed(report: Report) -> None:
+    """However it ended; what is left on purpose is no operation that could."""
+    book = Book(Client("aiokafka", "transactional"), report)
+    book.hear({**ENDED, "how": "commit", "why": "KafkaTimeoutError"})
+    book.hear({**ENDED, "how": "left", "outcome": "fail"})
+    assert [("commit", Outcome.INFO)] == [(one.what, one.outcome) for one in book.operations]
+    assert 0.0 == book.last_ok_s
 
 
 def test_what_a_reader_has_not_read_is_told(report: Report) -> None:

@@ -37,6 +37,11 @@ def held_up_often(_: list[Seen], lags: Lags) -> None:
     lags += [(101.0 + number, LAG_S + 0.001) for number in range(LAGS_FORGIVEN + 1)]
 
 
+def held_up_at_the_edges(_: list[Seen], lags: Lags) -> None:
+    """What is held up as a phase begins or ends is of that phase, too."""
+    lags += [(at_s, LAG_S + 0.001) for at_s in (100.0, 100.5, 119.9, 120.0 + LAG_S / 2)]
+
+
 def held_up_long(_: list[Seen], lags: Lags) -> None:
     """The loop is held up once, for long."""
     lags.append((205.0, 0.5))
@@ -91,6 +96,9 @@ JUDGED: dict[Callable[[list[Seen], Lags], None], list[str]] = {
     held_up_often: [
         "500 ms: the LOOP was held up 4 times, once for 0.051 s; in the quiet phase 0 times"
     ],
+    held_up_at_the_edges: [
+        "500 ms: the LOOP was held up 4 times, once for 0.051 s; in the quiet phase 0 times"
+    ],
     held_up_long: [
         "stall: the LOOP was held up 1 times, once for 0.500 s; in the quiet phase 0 times"
     ],
@@ -120,6 +128,30 @@ def test_what_is_seen_of_a_slow_disk_is_judged(change: Callable[[list[Seen], Lag
     judge(report, seen, said, full=True)
     assert JUDGED[change] == report.failures
     assert 3 == report.counts["slowed: file"]
+
+
+@pytest.mark.parametrize(
+    ("slow_s", "number", "full", "is_fine"),
+    [
+        (0.5, 1, True, True),
+        (0.5, 3, True, False),
+        (0.5, 90, False, True),
+        (0.5, 101, False, False),
+        (0.24, 200, False, True),
+        (0.26, 200, False, False),
+    ],
+)
+def test_one_of_a_hundred_may_wait(
+    slow_s: float, number: int, *, full: bool, is_fine: bool
+) -> None:
+    """In the short form, which has few of them, half of them may, and a little."""
+    seen = phases()
+    seen[1].answers_s["metadata"][:number] = [slow_s] * number
+    report = Report("slow disk", 1)
+    judge(report, seen, {"slowed": {}, "lags": []}, full=full)
+    assert is_fine == ([] == report.failures)
+    assert 200 == report.counts["metadata: 500 ms"]
+    assert 20 == report.counts["produce: 500 ms"]
 
 
 def test_everything_that_is_said_of_a_slow_disk_is_planted() -> None:

@@ -271,6 +271,34 @@ async def test_what_goes_on_for_too_long_hangs(living: World) -> None:
         await living.until_stable(1.0)
 
 
+@pytest.mark.slow
+async def test_offsets_that_are_held_open_for_too_long_hang(living: World) -> None:
+    """A commit of a transaction that goes on is not stable, and its group is named."""
+    answer = await living.call(
+        ApiKey.INIT_PRODUCER_ID, 4, transactional_id="t", transaction_timeout_ms=30_000
+    )
+    who = {
+        "transactional_id": "t",
+        "producer_id": answer.producer_id,
+        "producer_epoch": answer.producer_epoch,
+        "group_id": "group",
+    }
+    await living.call(ApiKey.ADD_OFFSETS_TO_TXN, 3, **who)
+    partitions = [{"partition_index": 1, "committed_offset": 7}]
+    topics = [{"name": TOPIC, "partitions": partitions}]
+    await living.call(ApiKey.TXN_OFFSET_COMMIT, 2, **who, topics=topics)
+    assert {0: -1, 1: -2, 2: -1} == await living.offsets("group")
+    living.transactions = [("group", Transaction("t", (answer.producer_id, 0), is_commit=True))]
+    with pytest.raises(WrongError, match=r"HANGING: .* without \['group'\], after 1 s"):
+        await living.until_stable(1.0)
+
+
+async def test_what_cannot_be_read_is_a_finding(living: World) -> None:
+    """It is not taken for an empty partition."""
+    with pytest.raises(WrongError, match="UNKNOWN_TOPIC_OR_PARTITION for a fetch at 0"):
+        await living.read(99, 0)
+
+
 def test_nobody_is_given_what_another_one_has() -> None:
     """An id with an epoch is told once; the same id with another epoch is another producer."""
     world = world_of_two()
