@@ -11,8 +11,6 @@ there is one more, `NAME-at-FUNCTION`: of a server that was started again and ki
 
 from __future__ import annotations
 
-from tests import patience
-
 import argparse
 import asyncio
 import json
@@ -26,6 +24,7 @@ from kgw.client import AdminClient, AsyncClient, ClientError, Connection, GroupC
 from kgw.records.batch import Compression, split_batches
 from kgw.records.builder import BatchBuilder
 from kgw.testing.process import GatewayProcess
+from tests import patience
 from tests.campaigns.old_server import old_server
 from tests.groups.wire import WireMember, settle
 

@@ -5,13 +5,12 @@ Run as `python -m tests.campaigns.seaweedmq_faults --full --seed N`.
 
 from __future__ import annotations
 
-from tests import patience
-
 import time
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.testing.process import SERVE
+from tests import patience
 from tests.campaigns.request_fates import FAULTS
 from tests.campaigns.seaweedfs_proxy import SeaweedfsProxy
 from tests.campaigns.seaweedmq_load import Load

@@ -7,11 +7,8 @@ after it.
 
 from __future__ import annotations
 
-from tests import patience
-
 import asyncio
 import re
-import time
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +16,7 @@ from confluent_kafka import KafkaException
 
 from kgw.client import AdminClient, AsyncClient, ClientError
 from kgw.errors import ErrorCode
+from tests import patience
 from tests.campaigns.broken_seaweedmq_serve import Bug, command
 from tests.campaigns.request_fates import Fate
 from tests.campaigns.seaweedfs_proxy import SeaweedfsProxy

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from tests import patience
-
 import threading
 import time
 from contextlib import asynccontextmanager, contextmanager
@@ -17,6 +15,7 @@ from kgw.backend.seaweedmq.channel.options import ChannelOptions
 from kgw.clock import SystemClock
 from kgw.metrics import Metrics
 from kgw.testing.process import SERVE, GatewayProcess
+from tests import patience
 from tests.seaweedfs.cluster import Cluster
 
 if TYPE_CHECKING:

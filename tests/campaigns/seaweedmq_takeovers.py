@@ -5,8 +5,6 @@ Run as `python -m tests.campaigns.seaweedmq_takeovers --full --seed N`.
 
 from __future__ import annotations
 
-from tests import patience
-
 import asyncio
 import signal
 import time
@@ -19,6 +17,7 @@ from confluent_kafka import KafkaException
 from kgw.backend.seaweedmq.chain.leader import LEADER, read_leader
 from kgw.client import AdminClient, AsyncClient, ClientError, ServerRefusedError
 from kgw.testing.process import SERVE
+from tests import patience
 from tests.campaigns import broken_seaweedmq_serve
 from tests.campaigns.broken_seaweedmq_serve import Bug
 from tests.campaigns.kill_loop import TOPIC as ROLLED_TOPIC

@@ -10,13 +10,13 @@ call that sends.
 
 from __future__ import annotations
 
-from tests import patience
-
 import codecs
 import re
 import shutil
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tests import patience
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from tests import patience
-
 import os
 import select
 import signal
 import subprocess
-import time
 from typing import TYPE_CHECKING, Self
 
+from tests import patience
 from tests.docs.pages import prints
 from tests.signals import send_to_group
 
@@ -109,9 +107,7 @@ class Shell:
         limit = patience.Limit(self._timeout_s)
         while _END not in self._printed:
             has_ended = self._bash.poll() is not None
-            if not self._read(min(limit.left_s, 0.5)) and (
-                has_ended or limit.is_over
-            ):
+            if not self._read(min(limit.left_s, 0.5)) and (has_ended or limit.is_over):
                 errors = (self._notes / "errors").read_text(encoding="utf-8", errors="replace")
                 raise PageFailedError(
                     f"line {line} {'failed' if has_ended else 'does not end'}:\n{text}\n"

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from tests import patience
-
 import asyncio
 import threading
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from kgw.client import AsyncClient, GroupClient
+from tests import patience
 from tests.interop.client import DriverError, Topic
 from tests.interop.drivers.loop import Record
 
