@@ -16,6 +16,8 @@ def yielding(number: int, *, is_torn: bool) -> Iterator[str]:
     """A judge that yields: one text from two places, and one with one of two words."""
     kind = "TORN" if is_torn else "LOST"
     yield f"{kind}: {number} of them"
+    kind = "BACK" if is_torn else "WRONG"
+    yield f"{kind} by {number}"
     if number:
         yield f"{number} is left"
     yield f"{number} is left"
@@ -38,14 +40,21 @@ class Telling:
 def test_every_text_is_read_with_its_places() -> None:
     """However it is told; what only passes on what another has found is none."""
     found = {(one.text, one.places) for one in findings_of(yielding)}
-    assert {("TORN: … of them", 1), ("LOST: … of them", 1), ("… is left", 2)} == found
+    assert {
+        ("TORN: … of them", 1),
+        ("LOST: … of them", 1),
+        ("BACK by …", 1),
+        ("WRONG by …", 1),
+        ("… is left", 2),
+    } == found
     texts = {one.text for one in findings_of(Telling)}
     assert {"nothing", "… (at all)", "more: …", "number …", "over", "at …"} == texts
 
 
 def test_a_text_without_an_example_is_named() -> None:
     """Each place needs an example of its own, and what one place says is none of another."""
-    examples = ["TORN: 1 of them", "x: LOST: 2 of them", "1 is left", "2 is left"]
+    first = ["BACK by 1", "WRONG by 1", "TORN: 1 of them"]
+    examples = [*first, "x: LOST: 2 of them", "1 is left", "2 is left"]
     assert [] == unplanted([yielding], examples)
-    assert ["LOST: … of them"] == unplanted([yielding], [*examples[:1], *examples[2:]])
-    assert ["… is left"] == unplanted([yielding], examples[:3])
+    assert ["LOST: … of them"] == unplanted([yielding], [*first, *examples[4:]])
+    assert ["… is left"] == unplanted([yielding], examples[:5])

@@ -69,8 +69,9 @@ def test_what_clients_saw_is_judged(what: str) -> None:
     assert said == report.failures
     for failure in said:
         assert report.counts[failure.split(" ")[0]]
-    counted = [report.counts[one] for one in ("sent", "acknowledged", "stored")]
-    assert [3, 2, len(log.records)] == counted
+    counted = [report.counts[one] for one in ("sent", "acknowledged", "stored", "polled")]
+    polled = sum(len(one.records) for one in polls if isinstance(one, Poll))
+    assert [3, 2, len(log.records), polled] == counted
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,16 @@ from tests.campaigns.altered_reads import (
     garbled,
     one_more,
 )
-from tests.campaigns.client_reads import CACHED, HOT, Batch, ClientReads, Clients
+from tests.campaigns.client_reads import (
+    AHEAD,
+    CACHED,
+    DIRECT,
+    DISK,
+    HOT,
+    Batch,
+    ClientReads,
+    Clients,
+)
 from tests.campaigns.findings import findings_of
 from tests.campaigns.stored_logs import (
     Served,
@@ -112,6 +121,17 @@ def a_broken_disk(_: ClientReads, fetch: Fetch, found: list[Batch]) -> list[Batc
     return found
 
 
+def garbled_by(
+    is_garbled: Callable[[ClientReads, Fetch], bool],
+) -> Callable[[ClientReads, Fetch, list[Batch]], list[Batch]]:
+    """Return what garbles what is read in one way."""
+
+    def alter(reads: ClientReads, fetch: Fetch, found: list[Batch]) -> list[Batch]:
+        return garbled(reads, fetch, found) if is_garbled(reads, fetch) else found
+
+    return alter
+
+
 READ = {
     "as it is": (as_it_is, set[str]()),
     "no single batch": (no_single_batch, {"ONE WAY OR THE OTHER: …"}),
@@ -121,6 +141,17 @@ READ = {
     ),
     "past the bound": (past_the_bound, {"ABOVE THE BOUND: … to … of … by …"}),
     "other bytes": (garbled, {"WRONG BYTES at … by …"}),
+    "other bytes singly": (
+        garbled_by(lambda _, fetch: fetch.max_bytes == 1),
+        {"WRONG BYTES at … by …"},
+    ),
+    **{
+        f"other bytes by {way}": (
+            garbled_by(lambda reads, _, way=way: reads.way == way),  # type: ignore[misc]
+            {"WRONG BYTES at … by …"},
+        )
+        for way in (AHEAD, CACHED, DISK, DIRECT)
+    },
     "an error that is none of the data": (a_broken_disk, {"THE WRONG ERROR at …: …"}),
 }
 
@@ -184,6 +215,7 @@ def test_what_is_damaged_later_is_found_later(directory: StoredDirectory) -> Non
     served.read_again()
     assert ([batch], []) == (served.unreadable, served.wrong)
     content[position] ^= 1
+    served.wrong.append("what was wrong before")
     served.read_again()
     assert ([], []) == (served.unreadable, served.wrong)
 
