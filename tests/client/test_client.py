@@ -21,7 +21,8 @@ from kgw.client.values import LATEST
 from kgw.clock import SystemClock
 from kgw.errors import ErrorCode
 from kgw.offsets.seeker import Seek, SeekKind
-from kgw.records.batch import Compression
+from kgw.protocol.api_keys import ApiKey
+from kgw.records.batch import HEADER_BYTES, Compression
 from kgw.records.builder import BatchBuilder
 from kgw.types import ZERO_TOPIC_ID
 from tests import patience
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kgw.offsets.reader import ReadRecord
+    from kgw.testing.broker import Broker
 
 
 def batch(*values: bytes) -> bytearray:
@@ -86,6 +88,69 @@ async def test_refusals_carry_the_code_and_the_reason() -> None:
         damaged[-1] ^= 1
         with pytest.raises(ServerRefusedError, match="CORRUPT_MESSAGE"):
             await client.produce("events", 0, damaged, retry=False)
+
+
+@pytest.mark.kgw_topics("orders", "refunds")
+async def test_a_topic_that_the_server_cannot_tell_is_not_among_all_topics(
+    kgw_broker: Broker,
+) -> None:
+    """Of one that has an error nothing else is known; the others are listed."""
+    kgw_broker.faults.refuse(
+        "Metadata", "TOPIC_AUTHORIZATION_FAILED", topic="orders", must_strike=True
+    )
+    async with AsyncClient([("127.0.0.1", kgw_broker.port)]) as client:
+        assert ["refunds"] == [one.name for one in await client.topics()]
+
+
+@pytest.mark.kgw_topics("orders")
+async def test_a_batch_that_is_refused_for_now_is_sent_again_unless_told_otherwise(
+    kgw_broker: Broker,
+) -> None:
+    """With `retry=False` the refusal is the caller's."""
+    async with AsyncClient([("127.0.0.1", kgw_broker.port)]) as client:
+        for retry in (True, False):
+            kgw_broker.faults.refuse(
+                "Produce", "NOT_ENOUGH_REPLICAS", times=1, topic="orders", must_strike=True
+            )
+            if retry:
+                assert 0 == (await client.produce("orders", 0, batch(b"a"))).base_offset
+            else:
+                with pytest.raises(ServerRefusedError, match="NOT_ENOUGH_REPLICAS"):
+                    await client.produce("orders", 0, batch(b"b"), retry=False)
+    assert [b"a"] == kgw_broker.values("orders")
+
+
+async def test_a_topic_with_numbers_of_its_own_is_created_by_an_old_server() -> None:
+    """Only a number that is left to the server needs one that knows how (KIP-464)."""
+    async with served_client() as client:
+        connection = await client.controller_connection()
+        connection.versions[ApiKey.CREATE_TOPICS] = (2, 3)
+        admin = AdminClient(client)
+        await admin.create_topic("events", partitions=2, replication_factor=1)
+        assert 2 == len((await client.topic("events")).partitions)
+        for partitions, replication_factor in ((2, -1), (-1, 1)):
+            with pytest.raises(UnsupportedApiError, match="CreateTopics in versions 2 to 3"):
+                await admin.create_topic(
+                    "others", partitions=partitions, replication_factor=replication_factor
+                )
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        NewRecord(b"x" * 5000, None, 1000),
+        NewRecord(None, b"x" * 5000, 1000),
+        NewRecord(None, None, 1000, (("x" * 5000, None),)),
+        NewRecord(None, None, 1000, (("h", b"x" * 5000), ("h", b"x" * 5000))),
+    ],
+    ids=["key", "value", "header-key", "header-values"],
+)
+def test_the_size_of_a_record_is_about_what_it_takes_in_a_batch(large: NewRecord) -> None:
+    """Whatever is large in it: by that size records are put together to batches."""
+    alone = BatchBuilder()
+    alone.add(key=large.key, value=large.value, headers=large.headers)
+    taken_bytes = len(alone.build()) - HEADER_BYTES
+    assert taken_bytes <= large.size_bytes <= taken_bytes + 20
 
 
 async def test_a_topic_is_created_only_when_asked() -> None:

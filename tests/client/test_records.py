@@ -161,6 +161,31 @@ async def test_damage_is_told_with_its_end(monkeypatch: pytest.MonkeyPatch) -> N
         assert [5] == [one.offset for one in await subscription.next_page(10)]
 
 
+async def test_the_end_of_damage_is_looked_for_among_so_many_offsets() -> None:
+    """The damaged one among them; behind more than that, where damage ends is not known."""
+
+    class DamagedServer:
+        """Stands in for a client whose server cannot read a few offsets from 7 on."""
+
+        def __init__(self, damaged: int) -> None:
+            self.damaged = damaged
+
+        async def fetch(
+            self, topic: str, offsets: Mapping[int, int], **_: Any
+        ) -> list[FetchedPartition]:
+            is_damaged = 7 <= offsets[0] < 7 + self.damaged
+            error = ErrorCode.CORRUPT_MESSAGE if is_damaged else ErrorCode.NONE
+            return [FetchedPartition(0, 10, 0, memoryview(b""), error)]
+
+    async def end_of(damaged: int) -> int | None:
+        reader = WireReader(DamagedServer(damaged), EVENTS, probes=3)  # type: ignore[arg-type]
+        answer = (await reader.read({0: 7}, max_bytes=1, max_wait_ms=0))[0]
+        assert isinstance(answer, DamagedRangeError)
+        return answer.end_offset
+
+    assert [8, 9, None, None] == [await end_of(damaged) for damaged in (1, 2, 3, 4)]
+
+
 async def test_a_damaged_position_is_not_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is stored of the group cannot be read: an error, and no other position."""
     from kgw.client import GroupOffset

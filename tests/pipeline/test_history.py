@@ -66,6 +66,16 @@ def test_batches_count_at_their_latest_record() -> None:
     )
 
 
+def test_a_time_at_the_end_of_a_window_is_in_the_next_one() -> None:
+    """The beginning is inclusive, and the end exclusive: windows side by side count all once."""
+    data = batches((0, [1000]), (1, [2000]), (2, [3000]))
+    found = [
+        counted(data, 0, 3, Window(1000, since_ms, since_ms + 1000))
+        for since_ms in (1000, 2000, 3000)
+    ]
+    assert [[1000], [2000], [3000]] == [list(one) for one in found]
+
+
 @pytest.mark.parametrize("pieces", [1, 2, 3, 7])
 def test_a_batch_counts_in_one_of_the_ranges_that_cut_it(pieces: int) -> None:
     """However a partition is cut, the sum is the same."""

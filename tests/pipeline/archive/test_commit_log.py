@@ -323,6 +323,13 @@ def test_a_topic_that_could_leave_the_root_is_refused(topic: str) -> None:
         generation_directory("/archive", topic, TOPIC_ID)
 
 
+def test_a_topic_whose_name_is_as_long_as_names_may_be_has_a_directory() -> None:
+    """Kafka takes 249 characters, and so does the archive."""
+    assert f"/archive/{'x' * 249}/{TOPIC_ID}" == str(
+        generation_directory("/archive", "x" * 249, TOPIC_ID)
+    )
+
+
 def test_roots_that_cannot_hold_a_log_are_refused() -> None:
     """They are named."""
     with pytest.raises(ArchiveError, match="s3://"):

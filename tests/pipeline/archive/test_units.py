@@ -234,6 +234,13 @@ def test_offsets_that_are_not_covered_are_refused(tmp_path: Path) -> None:
             list(read_range(tmp_path, coverage, first, end))
 
 
+def test_a_range_between_two_records_has_no_rows(tmp_path: Path) -> None:
+    """No batch comes either: who asks for the offset of its last row finds none."""
+    parts = [part_from(0, [row(0), row(9)], 10)]
+    coverage = commit(tmp_path, write_unit(tmp_path, Unit(TOPIC_ID, 3, 0, 10), parts))
+    assert [] == list(read_range(tmp_path, coverage, 3, 6))
+
+
 def test_a_file_of_large_records_is_not_read_at_once(tmp_path: Path) -> None:
     """A batch holds rows of one row group, as its bytes are bounded."""
     rows = [row(at, value=b"v" * 1000) for at in range(12)]

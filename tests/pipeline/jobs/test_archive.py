@@ -582,6 +582,17 @@ def test_a_group_is_an_archives_own_by_its_mark_or_by_where_it_stands() -> None:
     assert refused("", 8)
 
 
+def test_an_archive_without_a_group_holds_nothing(served: ServedTopics, tmp_path: Path) -> None:
+    """Who follows a topic and gives no group has nothing that the topic could wait for."""
+    served.create("unheld")
+    job(served, tmp_path, group="").hold("unheld")
+    assert {None, ""} >= {
+        one.value
+        for one in served.wire.call(served.admin.describe_settings(TOPIC, "unheld"))
+        if one.name == "kgw.archive.hold"
+    }
+
+
 def test_a_hold_is_added_to_those_that_are_there(served: ServedTopics) -> None:
     """Twice is once, and what others hold stays."""
     served.create("held")

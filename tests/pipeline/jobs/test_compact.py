@@ -168,6 +168,15 @@ def test_tombstones_stay_for_a_time(tmp_path: Path) -> None:
     assert [1] == offsets(life)
 
 
+def test_tombstones_are_counted_apart_from_what_falls_by_its_key(tmp_path: Path) -> None:
+    """One file can lose rows of both kinds; the sum of them is told, too."""
+    life = new_life(tmp_path)
+    append(life, [*keyed("aab"), *keyed("c", 3, value=None, timestamp_ms=100), *keyed("aa", 4)], 6)
+    (done,) = compact(life, tombstones_before_ms=101)
+    assert [2, 5] == offsets(life)
+    assert (4, 1) == (done.fallen, done.tombstones)
+
+
 @pytest.mark.slow
 def test_a_crash_between_commits_leaves_no_record_without_its_tombstone(tmp_path: Path) -> None:
     """Files are committed from the front, in whichever order they are done."""

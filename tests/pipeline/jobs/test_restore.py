@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -289,6 +290,57 @@ def test_records_at_other_offsets_end_the_job(
     monkeypatch.setattr(AsyncClient, "start_produce", start_produce)
     with pytest.raises(ArchiveError, match="offset 0 was stored at 1; the topic was created again"):
         restore_partition(asked, 0)
+
+
+def test_batches_that_are_refused_together_are_told_once(
+    served: ServedTopics,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """By the first refusal; those of the batches behind it are looked at, and not told besides."""
+    for topic in ("many", "many-again"):
+        served.create(topic)
+    for first in range(0, 6, 2):
+        served.number(
+            "many",
+            {0: 2},
+            first=first,
+            record=lambda _, index: NewRecord(None, (b"%d" % index).ljust(400_000), index),
+        )
+    archive(served, tmp_path, "many")
+    described = served.wire.find_topic("many")
+    assert described is not None
+    topic_id = UUID(bytes=bytes(described.topic_id))
+    asked = Restore(
+        served.address,
+        generation_directory(str(tmp_path), "many", topic_id),
+        topic_id,
+        "many-again",
+    )
+    begin(served.wire, asked)
+    sent = 0
+
+    async def refused() -> None:
+        raise ServerRefusedError(ErrorCode.MESSAGE_TOO_LARGE, "a batch is too large")
+
+    async def start_produce(*_: Any, **__: Any) -> Any:
+        nonlocal sent
+        sent += 1
+        return refused()
+
+    monkeypatch.setattr(AsyncClient, "start_produce", start_produce)
+
+    def told() -> str:
+        # In a frame of its own, so that nothing holds the answers when it is over.
+        with pytest.raises(ServerRefusedError) as error:
+            restore_partition(asked, 0)
+        return str(error.value)
+
+    assert "a batch is too large" in told()
+    assert 6 == sent
+    gc.collect()
+    assert [] == [one.message for one in caplog.records if one.name == "asyncio"]
 
 
 def test_an_abandoned_topic_is_open(served: ServedTopics, tmp_path: Path) -> None:

@@ -51,6 +51,30 @@ def test_rows_are_numbered_in_each_partition(tmp_path: Path) -> None:
     assert [(0, b"2", 5), (1, b"3", 5), (2, b"4", 5)] == found
 
 
+@pytest.mark.slow
+def test_rows_that_fill_a_file_go_on_in_the_next(tmp_path: Path) -> None:
+    """Offsets go on where the full file ended; no row is left out, and none comes twice."""
+    batches = []
+    for first in range(0, 10, 2):
+        batch = rows([1, 1], first)
+        large = pa.array([(b"%d" % one).ljust(16 << 20) for one in (first, first + 1)], pa.binary())
+        batches.append(batch.set_column(batch.schema.names.index("value"), "value", large))
+    reports = write_partitions(tmp_path, TOPIC_ID, "t", 4, iter(batches))
+    pieces = [decode_piece(json.loads(one)) for report in reports for one in report[0].to_pylist()]
+
+    assert [(0, 3), (4, 7), (8, 9)] == [(one.first, one.last) for one in pieces]
+    entry = Entry(TOPIC_ID, TOPIC_ID, added=tuple(pieces), starts=dict.fromkeys(range(4), 0))
+    coverage = apply(Coverage(TOPIC_ID), entry).partitions[1]
+    found = [
+        (offset, int(value))
+        for batch in read_range(tmp_path, coverage, 0, 10)
+        for offset, value in zip(
+            batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True
+        )
+    ]
+    assert [(one, one) for one in range(10)] == found
+
+
 @pytest.mark.parametrize("target", [4, -1, None])
 def test_a_partition_that_is_not_there_is_told(tmp_path: Path, target: int | None) -> None:
     """As a report, so that Spark does not try again."""

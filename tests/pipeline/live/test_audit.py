@@ -122,6 +122,21 @@ def test_what_is_not_there_is_found(served: ServedTopics, tmp_path: Path) -> Non
     assert "topic control partition 0: offset 10" in result.stdout
 
 
+def test_an_altered_record_is_told_with_where_its_content_is(
+    served: ServedTopics, tmp_path: Path
+) -> None:
+    """Who looks for the cause knows then whether records came to each other's place."""
+    kgw = Commands(served.address)
+    journal = tmp_path / "journal"
+    produced(kgw, "moved", journal, 3)
+    lines = [json.loads(one) for one in journal.read_text().splitlines()]
+    lines[1]["crc"], lines[2]["crc"] = lines[2]["crc"], lines[1]["crc"]
+    journal.write_text("".join(f"{json.dumps(one)}\n" for one in lines))
+    ((_, found),) = LiveAudit(served.wire, [], [journal], {}).look()
+    assert "altered record" == found.name
+    assert "offsets 1, 2; the content of offset 1 is at 2" in found.text
+
+
 @pytest.mark.slow
 def test_what_was_removed_or_compacted_is_counted(served: ServedTopics, tmp_path: Path) -> None:
     """DeleteRecords and compaction take what they may; markers of transactions are no records."""

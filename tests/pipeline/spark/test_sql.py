@@ -238,6 +238,31 @@ def test_rows_of_a_query_are_written_to_a_topic(
 
 
 @pytest.mark.usefixtures("spark")
+def test_rows_say_their_partition_time_and_headers(
+    served: ServedTopics, root: Path, tmp_path: Path
+) -> None:
+    """Each column of a record can be the query's own."""
+    served.create("given", 2)
+    query = (
+        "select key, value, cast(1 as bigint) as partition, 7000 + _index as timestamp, "
+        "array(struct('h' as name, value as content)) as headers "
+        "from orders where _partition = 0 and _index < 3"
+    )
+    of = ("--archive", str(root), "-t", "orders", "--to", "given", "--sql", query)
+    kgw(served, "backfill", *of, "--staging", str(tmp_path / "staging"))
+    assert [] == records(served, "given", 0)
+    assert [
+        (
+            b"%d" % index,
+            b"0-%d" % index,
+            7000 + index,
+            str([{"key": "h", "value": b"0-%d" % index}]),
+        )
+        for index in range(3)
+    ] == records(served, "given", 1)
+
+
+@pytest.mark.usefixtures("spark")
 def test_columns_that_are_no_record_are_refused(
     served: ServedTopics, root: Path, tmp_path: Path
 ) -> None:
@@ -250,6 +275,18 @@ def test_columns_that_are_no_record_are_refused(
         ("select key, value, 1 as one from orders", "column one is none of a record's"),
         ("select key, max(value) as value from orders group by key", "which partition a row goes"),
         ("select key, value from `_hyphen-and.dot`", "the query does not name topic orders"),
+        (
+            "select key, value, '1' as partition from orders",
+            "column partition is string; it must be a number",
+        ),
+        (
+            "select key, value, array('h') as headers from orders",
+            "column headers is array<string>; it must be array<struct<key:string,value:binary>>",
+        ),
+        (
+            "select key, value, array(struct('h', 1)) as headers from orders",
+            "column headers is array<struct<col1:string,col2:int>>; it must be",
+        ),
     ):
         _, error = kgw(served, "backfill", *of, "--sql", query, exit_code=1)
         assert told in error

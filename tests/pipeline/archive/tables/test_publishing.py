@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -25,7 +27,6 @@ from tests.pipeline.archive.tables.archives import TOPIC_ID, Archived, decoded, 
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from kgw.pipeline.archive.tables.changes import Change
 
@@ -52,6 +53,15 @@ def history(archived: Archived, kind: str) -> list[int]:
             for one in table.metadata.snapshots
             if one.summary is not None
         ]
+
+
+def open_files(directory: Path) -> list[str]:
+    """Return the files below a directory that this process has open."""
+    found = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found.append(str(descriptor.readlink()))
+    return [one for one in found if one.startswith(f"{directory.resolve()}/")]
 
 
 @EACH_KIND
@@ -416,6 +426,18 @@ def test_a_catalog_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     register(other.generation, TableSettings("iceberg", "absent"))
     with pytest.raises(PublishError, match="URI missing"):
         publish(other.generation, TOPIC_ID)
+
+
+@pytest.mark.slow
+def test_an_iceberg_table_that_is_closed_keeps_no_file_open(tmp_path: Path) -> None:
+    """Neither its catalog: a job that follows a topic opens it for each commit."""
+    archived = Archived(tmp_path, "iceberg")
+    archived.append(10, 20)
+    table = Iceberg(archived.generation, TOPIC_ID, None)
+    table.make()
+    assert 1 <= len(open_files(tmp_path))
+    table.close()
+    assert [] == open_files(tmp_path)
 
 
 def test_statistics_of_a_delta_table_are_exact(tmp_path: Path) -> None:

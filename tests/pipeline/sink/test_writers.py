@@ -1,0 +1,74 @@
+"""Writers: which rows can be written, without Spark."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from kgw.pipeline.errors import OptionError
+from kgw.pipeline.options import SinkOptions, read_sink_options
+from kgw.pipeline.sink.writers import check_columns
+
+HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+SOURCE = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": ArrayType(HEADER),
+}
+"""What the source gives."""
+
+
+def schema(columns: dict[str, DataType]) -> StructType:
+    """Return the schema of these columns."""
+    return StructType([StructField(name, of) for name, of in columns.items()])
+
+
+def sink(**given: str) -> SinkOptions:
+    """Return the options of a writer."""
+    return read_sink_options({"kafka.bootstrap.servers": "127.0.0.1:1", **given})
+
+
+def test_what_the_source_gives_can_be_written() -> None:
+    """Offsets and kinds of times are passed over: a record gets them anew."""
+    check_columns(sink(), schema(SOURCE))
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ({"value": BinaryType(), "amount": LongType()}, "there is no column amount in a record"),
+        ({"value": LongType()}, "column value is bigint; it must be binary or string"),
+        ({"value": BinaryType(), "key": LongType()}, "column key is bigint"),
+        ({"value": BinaryType(), "partition": LongType()}, "column partition is bigint"),
+        (
+            {"value": BinaryType(), "headers": ArrayType(StringType())},
+            "column headers must be array<struct<key:string,value:binary>>",
+        ),
+        ({"key": BinaryType()}, "the column value is missing"),
+    ],
+)
+def test_rows_that_are_no_records_are_refused(columns: dict[str, DataType], told: str) -> None:
+    """By the column, before anything is written."""
+    with pytest.raises(OptionError, match=told):
+        check_columns(sink(topic="t"), schema(columns))
+
+
+def test_rows_that_go_nowhere_are_refused() -> None:
+    """Either the options name the topic, or each row does."""
+    with pytest.raises(OptionError, match="neither the option topic nor a column topic"):
+        check_columns(sink(), schema({"value": BinaryType()}))
