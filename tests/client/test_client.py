@@ -13,6 +13,7 @@ from kgw.client import (
     NewRecord,
     Producer,
     ServerRefusedError,
+    TransactionalClient,
     UnsupportedApiError,
     WireReader,
 )
@@ -286,6 +287,35 @@ async def test_a_failure_that_lasts_ends_what_follows() -> None:
             with pytest.raises(ServerRefusedError, match="MESSAGE_TOO_LARGE"):
                 await future
         assert 1 == (await client.list_offsets("events", {0: LATEST}))[0].offset
+
+
+async def test_a_producer_that_is_abandoned_is_over_when_that_returns() -> None:
+    """Nothing of it runs on, in no partition."""
+    async with served_client() as client:
+        await AdminClient(client).create_topic("events", partitions=2)
+        before = asyncio.all_tasks()
+        producer = Producer(client)
+        await producer.open()
+        for partition in (0, 1):
+            await producer.send("events", partition, [record(b"a")])
+        assert 2 == len(asyncio.all_tasks() - before)
+        await producer.abandon()
+        assert set() == asyncio.all_tasks() - before
+
+
+async def test_the_end_for_readers_of_committed_records_is_asked_for_by_itself() -> None:
+    """An open transaction is before the end of the log, and not before theirs."""
+    async with served_client() as client:
+        await client.topic("events", auto_create=True)
+        transactions = TransactionalClient(client)
+        transaction = await transactions.begin("t", timeout_ms=60_000)
+        async with Producer(client, transaction=transaction) as producer:
+            await (await producer.send("events", 0, [record(b"a")]))
+        ends = [
+            (await client.list_offsets("events", {0: LATEST}, read_committed=committed))[0].offset
+            for committed in (False, True)
+        ]
+        assert [1, 0] == ends
 
 
 async def test_nothing_is_awaited_without_acks() -> None:

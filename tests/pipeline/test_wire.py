@@ -107,6 +107,19 @@ def test_an_end_that_never_was_is_named_or_left_out(served: ServedTopics) -> Non
         assert offsets(served, wanted(served, first, 30), lenient) == expected
 
 
+@pytest.mark.slow
+def test_an_end_behind_a_log_that_was_emptied_is_named_or_left_out(served: ServedTopics) -> None:
+    """There is no record at the log's start either: it is not asked for again and again."""
+    served.create("events")
+    served.number("events", {0: 20})
+    served.wire.call(served.admin.delete_records("events", {0: 20}))
+    with pytest.raises(DataLossError, match="offsets 20 to 29 cannot be read"):
+        offsets(served, wanted(served, 20, 30), Reading(patience_s=0.0))
+    lenient = Reading(fail_on_data_loss=False, patience_s=0.0)
+    assert [] == offsets(served, wanted(served, 20, 30), lenient)
+    assert [] == offsets(served, wanted(served, 15, 30), lenient)
+
+
 def test_an_empty_answer_before_a_loss_leaves_nothing_out(
     served: ServedTopics, monkeypatch: pytest.MonkeyPatch
 ) -> None:

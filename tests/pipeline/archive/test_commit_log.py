@@ -134,6 +134,26 @@ def test_old_checkpoints_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert 8 == CommitLog(tmp_path, TOPIC_ID).replay().version
 
 
+def test_an_old_checkpoint_that_another_removes_first_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its version was committed: who heard of an error would commit the same once more."""
+    monkeypatch.setattr(commit_log, "CHECKPOINT_EVERY", 2)
+    log = CommitLog(tmp_path, TOPIC_ID)
+    log.commit(entry(start=0), planned_at=0)
+    for number in range(4):
+        log.commit(entry(Hole(0, number, number, "lost")), planned_at=number + 1)
+    unlink = Path.unlink
+
+    def too_late(path: Path, missing_ok: bool = False) -> None:
+        if path.name == f"{2:020d}.checkpoint.json":
+            unlink(path)
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", too_late)
+    assert 6 == log.commit(entry(Hole(0, 4, 4, "lost")), planned_at=5).version
+
+
 def test_a_checkpoint_of_another_topic_is_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,6 +238,22 @@ def test_a_sweep_believes_the_versions_rather_than_a_checkpoint(
     damaged = CommitLog(tmp_path, TOPIC_ID)
     assert {piece.path} != damaged.read().coverage.files()
     assert [] == sweep(tmp_path, damaged, now_s=1e12, replaced_grace_s=0)
+
+
+def test_a_sweep_needs_no_version_from_before_a_checkpoint(tmp_path: Path) -> None:
+    """Where somebody has removed those, orphans are found all the same, and nothing else is."""
+    log = FilledLog(tmp_path, TOPIC_ID)
+    snapshot = log.commit(entry(start=0), planned_at=0)
+    for number in range(CHECKPOINT_EVERY):
+        snapshot = log.commit(entry(data_file(number, number)), planned_at=snapshot.version)
+    for version in range(1, CHECKPOINT_EVERY):
+        (tmp_path / "_log" / f"{version:020d}.json").unlink()
+    orphan = data_file(0, 9).path
+    (tmp_path / orphan).write_bytes(b"x")
+    assert [orphan] == sweep(tmp_path, log, now_s=1e12)
+    assert snapshot.coverage.files() == {
+        str(path.relative_to(tmp_path)) for path in tmp_path.glob("p=*/*")
+    }
 
 
 def test_a_version_whose_answer_was_lost_is_known_again(

@@ -580,6 +580,10 @@ def test_a_group_is_an_archives_own_by_its_mark_or_by_where_it_stands() -> None:
     # Of an archive before there were marks, or of a consumer.
     assert not refused("")
     assert refused("", 8)
+    for covered, stands in ((coverage, "goes to offset 8"), (Coverage(TOPIC_ID), "has nothing")):
+        why = find_stranger(ours, "t", TOPIC_ID, covered, {("t", 0): GroupOffset(8, -1, "")})
+        assert why is not None
+        assert why.endswith(f"at offset 8 by nobody who is known, and this archive {stands}")
 
 
 def test_an_archive_without_a_group_holds_nothing(served: ServedTopics, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from kgw.client import (
     AsyncClient,
@@ -29,7 +30,7 @@ from kgw.pipeline.sink.exactly_once import (
     decode_decision,
     encode_decision,
 )
-from kgw.pipeline.sink.writers import WrittenOnce, write_once
+from kgw.pipeline.sink.writers import KgwStreamWriter, WrittenOnce, write_once
 from kgw.pipeline.wire import Reading
 from tests.pipeline.serving import ServedTopics
 
@@ -159,6 +160,21 @@ def test_rows_are_there_when_their_batch_is_committed(sink: Sink) -> None:
     sink.commit(1, sink.write(1, 4))
     assert sink.committed() == [1, 2, 3, 4]
     assert sink.open_transactions() == []
+
+
+@pytest.mark.slow
+def test_spark_commits_or_aborts_what_the_tasks_have_written(sink: Sink) -> None:
+    """A task that wrote nothing has a message all the same; one that was lost has none."""
+    writer = KgwStreamWriter(sink.options, StructType([StructField("value", BinaryType())]))
+    empty = sink.write(0, partition=2)
+    writer.commit([sink.write(0, 1, 2), None, sink.write(0, 3, partition=1), empty], 0)
+    assert [1, 2, 3] == sink.committed()
+    writer.abort([None, sink.write(1, 4)], 1)
+    assert ([1, 2, 3], []) == (sink.committed(), sink.open_transactions())
+    writer.commit([None], 2)
+    writer.abort([None], 2)
+    writer.commit([sink.write(1, 4)], 1)
+    assert [1, 2, 3, 4] == sink.committed()
 
 
 def test_a_batch_is_decided_while_the_server_is_started_again(

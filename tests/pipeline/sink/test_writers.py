@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import (
     ArrayType,
@@ -17,7 +18,8 @@ from pyspark.sql.types import (
 
 from kgw.pipeline.errors import OptionError
 from kgw.pipeline.options import SinkOptions, read_sink_options
-from kgw.pipeline.sink.writers import check_columns
+from kgw.pipeline.sink.writers import check_columns, write_rows
+from tests.pipeline.serving import ServedTopics
 
 HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 SOURCE = {
@@ -66,6 +68,20 @@ def test_rows_that_are_no_records_are_refused(columns: dict[str, DataType], told
     """By the column, before anything is written."""
     with pytest.raises(OptionError, match=told):
         check_columns(sink(topic="t"), schema(columns))
+
+
+def test_rows_without_a_key_go_to_another_partition_with_each_batch() -> None:
+    """One task's rows are spread, too; those of one batch stay together."""
+    rows = [
+        pa.RecordBatch.from_pydict({"value": pa.array([b"%d" % at] * 2, pa.binary())})
+        for at in range(4)
+    ]
+    with ServedTopics() as served:
+        served.create("spread", 2)
+        options = sink(topic="spread", **{"kafka.bootstrap.servers": served.address})
+        assert 8 == write_rows(options, iter(rows)).records
+        bounds = served.wire.bounds("spread", [0, 1])
+    assert [4, 4] == [bounds[partition].latest for partition in (0, 1)]
 
 
 def test_rows_that_go_nowhere_are_refused() -> None:
