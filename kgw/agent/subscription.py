@@ -64,9 +64,9 @@ class Subscription:
         client_host: str = "",
         waits_for_acks: bool = True,
     ) -> None:
-        """`send` takes one answer, and as long as the client does for it; once it has, it returns
-        before anything else runs. Cancelled meanwhile, it has not taken it.
+        """`send` takes one answer, and as long as the client does for it.
 
+        When it is cancelled it has not taken it; when it has, it returns before anything else runs.
         Without `waits_for_acks`, and where the client has asked for no window, what was sent counts
         as acknowledged, one tick later.
         """
