@@ -89,7 +89,8 @@ class _Limit:
             return
         signal.setitimer(signal.ITIMER_REAL, 0)
         if not self._is_over:
-            faulthandler.cancel_dump_traceback_later()
+            # Not without an end: who is interrupted may hold what the look waits for.
+            self.end_process_after(self._limit_s)
             self._factor = max(self._factor, patience.measured_beside())
             left_s = self._began_s + self._limit_s - time.monotonic()
             self.end_process_after(max(0.0, left_s))

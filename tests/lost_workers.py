@@ -3,7 +3,8 @@
 With several processes (pytest-xdist) one may end in the middle of a test: killed for memory, or by
 `hung.py`, which on a machine that stands still cannot know what is slow from what hangs. That is
 the run's fault, unless it happens to the same test again: then the test has failed. Without several
-processes the run itself ends, and its exit code is no success.
+processes the run itself ends, and its exit code is no success. Nor is it when so many processes
+were lost that pytest-xdist starts no more, and tests are left that nobody has run.
 """
 
 from __future__ import annotations
@@ -34,6 +35,15 @@ def pytest_configure(config: pytest.Config) -> None:
 class _LostWorkers:
     def __init__(self) -> None:
         self._tests: list[str] = []
+        self._ended: set[str] = set()
+        self._left = 0
+        self._has_lost = False
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, error: object | None) -> None:
+        """Note that a process is lost, be it between two tests."""
+        if error is not None:
+            self._has_lost = True
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(
@@ -44,6 +54,18 @@ class _LostWorkers:
             self._tests.append(crashitem)
             report.outcome = LOST  # type: ignore[assignment]
             sched.mark_test_pending(crashitem)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note which tests are over: those with a teardown, or that have failed with a process."""
+        if report.outcome != LOST and report.when not in {"setup", "call"}:
+            self._ended.add(report.nodeid)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Have the run fail when what is lost has left tests that were not run to their end."""
+        if self._has_lost:
+            self._left = session.testscollected - len(self._ended)
+        if self._left and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_report_teststatus(
         self, report: pytest.TestReport | pytest.CollectReport
@@ -63,3 +85,7 @@ class _LostWorkers:
             )
             for name in self._tests:
                 terminalreporter.write_line(name)
+        if self._left:
+            terminalreporter.write_line(
+                f"Processes were lost, and {self._left} tests were not run to their end.", red=True
+            )

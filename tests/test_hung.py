@@ -84,6 +84,17 @@ def test_takes_longer_than_its_limit():
 """
 
 
+LOOKS_IN_VAIN = """
+import threading
+from tests import patience
+
+patience.measured_beside = threading.Event().wait
+
+def test_waits_and_so_does_the_look():
+    threading.Event().wait()
+"""
+
+
 ENDS_AT_ITS_LIMIT = """
 from tests import patience
 
@@ -181,6 +192,16 @@ def test_a_machine_that_has_become_slow_gets_more_time(tmp_path: Path) -> None:
     output, _ = process.communicate()
     assert 0 == process.returncode, output
     assert "multiplied by 1.0" in output
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_a_look_at_the_machine_that_hangs_ends_the_run(tmp_path: Path) -> None:
+    """It waits in the thread that the test has, for something that the test may hold."""
+    process = start(tmp_path, LOOKS_IN_VAIN, grace_s=2, **{patience.FACTOR: "1"})
+    output, _ = process.communicate()
+    assert 1 == process.returncode, output
+    assert "in test_waits_and_so_does_the_look" in output
 
 
 @pytest.mark.slow

@@ -35,14 +35,14 @@ def test_passes_too():
 """
 
 
-def run(folder: Path, content: str) -> tuple[int, str]:
+def run(folder: Path, content: str, *options: str) -> tuple[int, str]:
     """Run pytest with two processes; return its exit code and what it says."""
     (folder / "test_some.py").write_text(content)
     # In a folder of its own: neither options nor fixtures of this one hold there.
     command = [sys.executable, "-m", "pytest", "-p", "tests.lost_workers", "-q"]
     command += ["--rootdir", str(folder), "-c", "/dev/null", "-p", "no:cacheprovider"]
     command += ["-p", "no:randomly", "--numprocesses", "2", "--dist", "worksteal"]
-    command += [f"--junitxml={folder / 'report.xml'}", str(folder / "test_some.py")]
+    command += [*options, f"--junitxml={folder / 'report.xml'}", str(folder / "test_some.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout
 
@@ -77,3 +77,13 @@ def test_each_test_has_a_second_run_of_its_own(tmp_path: Path) -> None:
     code, output = run(tmp_path, ENDS_ONCE + OTHERS + ENDS_ALWAYS)
     assert 1 == code, output
     assert "1 failed, 3 passed, 2 lost" in output
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_a_run_that_can_start_no_more_processes_has_failed(tmp_path: Path) -> None:
+    """What was to be run again, or had not begun, did not run: that is no success."""
+    code, output = run(tmp_path, ENDS_ONCE + OTHERS, "--max-worker-restart=0")
+    assert 1 == code, output
+    assert "1 lost" in output
+    assert "tests were not run to their end" in output

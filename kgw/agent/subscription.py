@@ -66,6 +66,7 @@ class Subscription:
     ) -> None:
         """`send` takes one answer, and as long as the client does for it.
 
+        When it is cancelled it has not taken it; when it has, it returns before anything else runs.
         Without `waits_for_acks`, and where the client has asked for no window, what was sent counts
         as acknowledged, one tick later.
         """
@@ -214,7 +215,6 @@ class Subscription:
             while not window.admits(key):
                 place.freed.clear()
                 await place.freed.wait()
-            self._acks.expect(window, record.offset, read.ts_ns, key)
         answer = SubscribeRecordResponse(ts_ns=read.ts_ns, offset=record.offset)
         if record.key is not None:
             answer.key = record.key
@@ -222,7 +222,10 @@ class Subscription:
             answer.value = as_record_value(record.value)
         await self._send(answer)
         self.delivered += 1
-        if not self._waits_for_acks:
+        if self._waits_for_acks:
+            # Not before: nobody acknowledges what was not sent as its partition went meanwhile.
+            self._acks.expect(window, record.offset, read.ts_ns, key)
+        else:
             window.next_offset = record.offset + 1
 
     # --- how far the group is --------------------------------------------------------------------

@@ -10,9 +10,12 @@ import grpc
 import pytest
 
 from kgw.agent.ring import partition_for_key
+from kgw.agent.subscription import Subscription
+from kgw.agent.wanted import Wanted
 from kgw.errors import DiskFullError
 from kgw.groups.requests import CommitRequest, LeaveRequest, LeavingMember
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
+from kgw.offsets.seeker import Seek, SeekKind
 from tests.agent.conftest import serving_agent
 from tests.agent.smq_client import (
     EXACT_OFFSET,
@@ -309,6 +312,39 @@ async def test_partitions_that_come_back_go_on_where_the_group_stands(agent: Age
     for index in range(2):
         await publisher.send(keys[index], v=10 + index)
     assert {10, 11} == {field_of(record.value) for record in await one.take(2)}
+
+
+async def test_what_was_not_sent_before_its_partition_went_is_waited_for_by_none(
+    agent: Agent,
+) -> None:
+    """A slow client acknowledges what it gets: that settles the record of the same name."""
+    await agent.create(partitions=2)
+    for index in range(2):
+        await produce(agent.gateway, batch(b"value"), index=index)
+    begun: list[Any] = []
+    sent: list[Any] = []
+    has_room = asyncio.Event()
+
+    async def send(answer: Any) -> None:
+        begun.append(answer)
+        await has_room.wait()
+        sent.append(answer)
+
+    wanted = Wanted("g", None, Seek(SeekKind.RESUME_OR_EARLIEST), {}, 0, 10)
+    subscription = Subscription(agent.gateway.gateway, agent.topic(), wanted, send)
+    running = asyncio.ensure_future(subscription.run())
+    await agent.ticks(lambda: len(begun) == 2)
+    await agent.client.subscribe(consumer_group="g", sliding_window_size=10)
+    await agent.ticks(lambda: len(subscription.partitions) == 1)
+    has_room.set()
+    await turns(lambda: sent)
+    subscription.acknowledge(b"", 0)
+    (kept,) = subscription.partitions
+    ends_s = agent.clock.monotonic_s() + 5
+    await agent.ticks(lambda: agent.clock.monotonic_s() >= ends_s)
+    assert 1 == agent.committed("g", kept)
+    running.cancel()
+    await asyncio.wait([running])
 
 
 async def test_subscribers_of_a_group_share_the_partitions(agent: Agent) -> None:

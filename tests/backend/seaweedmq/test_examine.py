@@ -35,7 +35,7 @@ from tests.backend.seaweedmq.state.test_offset_mirror import row
 from tests.messages import FIELD, messages_of, unsaid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from kgw.backend.seaweedmq.filer import Chunk
     from kgw.backend.seaweedmq.offline.findings import Finding
@@ -216,6 +216,20 @@ class ReadsOtherwise(MemoryFiler):
     ) -> bytes:
         data = await super().read_chunk(chunk, start, size_bytes, deadline_s=deadline_s)
         return data.replace(b"kgw doctor", b"KGW DOCTOR")
+
+
+class RemovesMeanwhile(MemoryFiler):
+    """A filer that is told to remove a partition just before its files are listed."""
+
+    async def list_entries(
+        self, directory: str, *, prefix: str = "", after: str = "", chunks: bool = True
+    ) -> AsyncIterator[Entry]:
+        if chunks and directory.startswith("/topics/kafka/orders/"):
+            place, _, name = directory.rpartition("/")
+            await self.delete(place, name, is_recursive=True)
+        listed = super().list_entries(directory, prefix=prefix, after=after, chunks=chunks)
+        async for entry in listed:
+            yield entry
 
 
 VOLUMES = range(1, 8)
@@ -421,6 +435,14 @@ async def test_a_namespace_with_nothing_wrong_is_found_so() -> None:
     assert {OK} == {one.severity for one in found}
     subjects = [one.subject for one in found]
     assert len(set(subjects)) == len(subjects)
+
+
+async def test_a_partition_that_is_removed_meanwhile_has_lost_nothing() -> None:
+    """A gateway may serve the namespace, and delete a topic."""
+    damaged = Damaged()
+    found = await examined(damaged, Case("", OK, "", filer=RemovesMeanwhile))
+    assert not [path for path in damaged.store.directories if path.endswith("/0000-0031")]
+    assert {OK} == {one.severity for one in found}
 
 
 @pytest.mark.slow

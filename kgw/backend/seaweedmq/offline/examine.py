@@ -329,8 +329,15 @@ async def _topics(
                 else:
                     unnamed.append(entry.name)
             gone = view.expected_names - there
-            if (unnamed or gone) and (again := await LogView.open(filer, directory)) is not None:
-                # A gateway has named them meanwhile, or removed them.
+            if unnamed or gone:
+                # A gateway has named them meanwhile, or removed them, or all of the partition.
+                try:
+                    again = await LogView.open(filer, directory)
+                except CorruptionError as error:
+                    yield Finding("partition", Severity.PROBLEM, f"{error}; see `kgw log check`")
+                    continue
+                if again is None:
+                    continue
                 unnamed = [name for name in unnamed if name not in again.names]
                 gone &= again.expected_names
             for name in sorted(gone):
