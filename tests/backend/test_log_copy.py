@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from kgw.backend import log_copy
+from kgw.backend.embedded import layout
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.offline.log_place import opened_source, opened_target
 from kgw.backend.log_copy import LogPlace, copy_logs
 from kgw.errors import CorruptionError
-from kgw.testing.backend_harness import KEY
+from kgw.testing.backend_harness import KEY, TOPIC
 from kgw.testing.batches import make_batch
 from tests.backend.seaweedmq.damages import CHUNKS, FILES, RECORDS, Damaged
 from tests.backend.seaweedmq.namespaces import Filers, fill, namespace_logs
@@ -276,3 +277,71 @@ async def test_a_damaged_log_is_not_copied_as_a_whole(name: str, tmp_path: Path)
             failure = str(error)
     assert failure is not None
     assert OTHERWISE.get(name, kind.says) in failure
+
+
+# --- a directory that has another partition's files -----------------------------------------------
+
+
+def identity_path(data_dir: Path) -> Path:
+    """Return the file that says whose files the directory of the partition has."""
+    return data_dir / layout.PARTITIONS_DIRECTORY / str(KEY) / layout.PARTITION_NAME
+
+
+def identity_of(partition: int) -> bytes:
+    """Return what it says of a partition of the topic."""
+    key = KEY._replace(partition=partition)
+    return layout.encode_partition(layout.PartitionIdentity(TOPIC, key))
+
+
+@pytest.mark.damages_storage("a directory says that its files are another partition's")
+@pytest.mark.parametrize(
+    ("planted", "says"),
+    [
+        (identity_of(1), f"its files are not those of partition {KEY}, but of partition"),
+        (b"{}", f"{layout.PARTITION_NAME}: the checksum does not match"),
+        (None, f"{layout.PARTITION_NAME}: is missing"),
+    ],
+    ids=["another's", "damaged", "missing"],
+)
+async def test_a_directory_that_is_not_its_partitions_is_not_copied(
+    tmp_path: Path, planted: bytes | None, says: str
+) -> None:
+    """Records of one partition under the name of another would be a copy that nobody notices."""
+    await fill(EmbeddedBackend(str(tmp_path / "data")), COUNT)
+    path = identity_path(tmp_path / "data")
+    assert identity_of(0) == path.read_bytes()
+    async with opened_source(str(tmp_path / "data")) as source:
+        assert [KEY] == [facts.key for facts in await source.logs()]
+        if planted is None:
+            path.unlink()
+        else:
+            path.write_bytes(planted)
+        with pytest.raises(CorruptionError) as refused:
+            await source.logs()
+    assert says in str(refused.value)
+
+
+@pytest.mark.damages_storage("an interrupted copy is left, and says that it is another partition's")
+async def test_nothing_is_copied_over_another_partitions_files(tmp_path: Path) -> None:
+    """They, and what says whose they are, stay as they were."""
+    await fill(EmbeddedBackend(str(tmp_path / "data")), COUNT)
+    async with AsyncExitStack() as stack:
+        source = await stack.enter_async_context(opened_source(str(tmp_path / "data")))
+        target = await stack.enter_async_context(opened_target(str(tmp_path / "copy")))
+        places = Places(source, target)
+        await places.store([renewed(0)])
+        identity_path(tmp_path / "copy").write_bytes(identity_of(1))
+        files = contents_below(tmp_path / "copy")
+        failure = await places.copied()
+        assert failure is not None
+        assert f"not those of partition {KEY}" in failure
+        assert files == contents_below(tmp_path / "copy")
+
+
+def contents_below(directory: Path) -> dict[str, bytes]:
+    """Return every file below a directory."""
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_file()
+    }

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from kgw.client import AdminClient, AsyncClient
 from kgw.errors import ErrorCode
+from kgw.records.errors import RecordError
+from kgw.testing.batches import read_stored
 from tests import patience
+from tests.campaigns.seaweedmq_judges import Answer, difference, unnamed, wrong_answer
 from tests.campaigns.seaweedmq_site import open_filer, partition_places
 from tests.campaigns.transactors import read_topic
 from tests.handlers.support import batch
@@ -19,7 +22,9 @@ if TYPE_CHECKING:
 NAMESPACE: Final = "damaged"
 TOPIC: Final = "damaged"
 PARTITIONS: Final = 3
-RECORDS: Final = 6
+WRITTEN: Final = [b"%d" % number for number in range(6)]
+"""Of each partition, a chunk for each."""
+DAMAGED: Final = len(WRITTEN) // 2
 HOW: Final = ("removed", "altered")
 
 
@@ -33,12 +38,12 @@ async def damage_chunks(site: Site) -> None:
             await AdminClient(client).create_topic(TOPIC, partitions=PARTITIONS)
             await client.topic(TOPIC)
             for partition in range(PARTITIONS):
-                for number in range(RECORDS):
-                    await client.produce(TOPIC, partition, batch(b"%d" % number))
+                for value in WRITTEN:
+                    await client.produce(TOPIC, partition, batch(value))
         gateway.stop()
         files = await _files(site)
         for (_, entry), how in zip(files, HOW, strict=False):
-            _damage(site, entry.chunks[RECORDS // 2], how)
+            _damage(site, entry.chunks[DAMAGED], how)
             site.report.count(f"chunks_{how}")
         # Another gateway, which has nothing in memory.
         gateway.start(60)
@@ -46,12 +51,12 @@ async def damage_chunks(site: Site) -> None:
             await client.topic(TOPIC)
             for partition, ((place, entry), how) in enumerate(zip(files, HOW, strict=False)):
                 await _must_be_refused(site, client, partition, how)
-                if f"{place}/{entry.name}" not in gateway.log():
-                    site.report.fail(f"{how}: nothing names {place}/{entry.name}")
+                for problem in unnamed(f"{place}/{entry.name}", gateway.log()):
+                    site.report.fail(f"{how}: {problem}")
                 await client.produce(TOPIC, partition, batch(b"behind"))
         records = read_topic(gateway.bootstrap, TOPIC, range(PARTITIONS))[PARTITIONS - 1][2]
-        if [value for _, value in records] != [b"%d" % number for number in range(RECORDS)]:
-            site.report.fail(f"the partition beside them has {records}")
+        for problem in difference(records, list(enumerate(WRITTEN))):
+            site.report.fail(f"the partition beside them: {problem}")
         site.report.count("read_beside", len(records))
     finally:
         if gateway.running:
@@ -59,7 +64,7 @@ async def damage_chunks(site: Site) -> None:
 
 
 async def _must_be_refused(site: Site, client: AsyncClient, partition: int, how: str) -> None:
-    for offset in range(RECORDS):
+    for offset in range(len(WRITTEN)):
         # The client would ask again and again.
         (found,) = await client.fetch(
             TOPIC,
@@ -67,10 +72,14 @@ async def _must_be_refused(site: Site, client: AsyncClient, partition: int, how:
             partition_max_bytes=1,
             told=frozenset({ErrorCode.CORRUPT_MESSAGE}),
         )
-        is_told = found.error_code == ErrorCode.CORRUPT_MESSAGE
-        site.report.count(f"{how}_told", is_told)
-        if is_told is not (offset == RECORDS // 2) or not (is_told or found.records):
-            site.report.fail(f"{how}: offset {offset} is answered with {found}")
+        site.report.count(f"{how}_told", found.error_code == ErrorCode.CORRUPT_MESSAGE)
+        try:
+            records = [(one.offset, one.value) for one in read_stored([found.records])]
+        except (AssertionError, RecordError) as error:
+            site.report.fail(f"{how}: offset {offset} is answered with no batch: {error}")
+            continue
+        for problem in wrong_answer(Answer(offset, found.error_code, records), WRITTEN, DAMAGED):
+            site.report.fail(f"{how}: {problem}")
 
 
 async def _files(site: Site) -> list[tuple[str, Entry]]:

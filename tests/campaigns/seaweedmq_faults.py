@@ -13,7 +13,7 @@ from kgw.testing.process import SERVE
 from tests import patience
 from tests.campaigns.request_fates import FAULTS
 from tests.campaigns.seaweedfs_proxy import SeaweedfsProxy
-from tests.campaigns.seaweedmq_load import Load
+from tests.campaigns.seaweedmq_load import RECORDS_PER_S, Load
 from tests.campaigns.seaweedmq_site import LEASE_MS, a_site, killed_in_the_end
 from tests.campaigns.support import Report, main
 
@@ -72,6 +72,7 @@ def run_kills(seed: int, size: Size) -> Report:
                     if not site.restart(gateway):
                         return report
                 load.judge_again(report, final)
+    report.require("read_again", RECORDS_PER_S)
     report.require("gateway_kills", size.gateway_kills)
     report.require("kills_in_start", size.gateway_kills // START_UP_KILLS)
     report.require("starts_after_a_lease", size.gateway_kills // STANDBYS)

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests import patience
 from tests.campaigns import kill_loop, transactors
 from tests.campaigns.history import check_history
+from tests.campaigns.seaweedmq_judges import changed, unread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -131,11 +132,8 @@ class Load:
         except KafkaException as error:
             report.fail(f"the final logs cannot be read: {error}")
             return {}
-        for number, log in final.items():
-            if log.records_end < log.high_watermark:
-                report.fail(
-                    f"partition {number} is read to {log.records_end} of {log.high_watermark}"
-                )
+        for problem in unread(final):
+            report.fail(problem)
         self.clients.drain(final, 60)
         kill_loop.judge(report, self.clients.events(), final)
         events: list[Event] = [
@@ -159,7 +157,6 @@ class Load:
         except KafkaException as error:
             report.fail(f"a later gateway cannot be read: {error}")
             return
-        for number, log in final.items():
-            report.count("read_again", len(log.records))
-            if again[number] != log:
-                report.fail(f"partition {number} is another one when a later gateway serves it")
+        report.count("read_again", sum(len(log.records) for log in final.values()))
+        for problem in changed(final, again):
+            report.fail(problem)

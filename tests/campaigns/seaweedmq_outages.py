@@ -15,6 +15,7 @@ from confluent_kafka import KafkaException
 
 from kgw.client import AdminClient, AsyncClient, ClientError, ServerRefusedError
 from tests.campaigns.seaweedmq_damage import HOW, damage_chunks
+from tests.campaigns.seaweedmq_judges import difference
 from tests.campaigns.seaweedmq_load import Load
 from tests.campaigns.seaweedmq_site import a_site, killed_in_the_end
 from tests.campaigns.support import Report, main
@@ -128,10 +129,8 @@ async def fill_volumes(site: Site, seed: int) -> None:
 
 
 def _compare(report: Report, bootstrap: str, written: list[tuple[int, bytes]], when: str) -> None:
-    found = read_topic(bootstrap, TOPIC, [0])[0][2]
-    if found != written:
-        offsets = [offset for offset, _ in found], [offset for offset, _ in written]
-        report.fail(f"{when}: stored and acknowledged differ: offsets {offsets}")
+    for problem in difference(read_topic(bootstrap, TOPIC, [0])[0][2], written):
+        report.fail(f"{when}: {problem}")
 
 
 def run(seed: int, full: bool) -> Report:

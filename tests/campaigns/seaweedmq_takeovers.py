@@ -21,7 +21,8 @@ from tests import patience
 from tests.campaigns import broken_seaweedmq_serve
 from tests.campaigns.broken_seaweedmq_serve import Bug
 from tests.campaigns.kill_loop import TOPIC as ROLLED_TOPIC
-from tests.campaigns.seaweedmq_load import Load
+from tests.campaigns.seaweedmq_judges import difference
+from tests.campaigns.seaweedmq_load import RECORDS_PER_S, Load
 from tests.campaigns.seaweedmq_site import a_site, killed_in_the_end, open_filer, partition_places
 from tests.campaigns.support import Report, main
 from tests.campaigns.transactors import read_topic
@@ -113,9 +114,8 @@ async def _wake(
     stored = await asyncio.to_thread(read_topic, new.bootstrap, TOPIC, range(PARTITIONS))
     for partition, (_, _, found) in stored.items():
         report.count("woken_read", len(found))
-        if found != written[partition]:
-            expected = written[partition][-5:]
-            report.fail(f"partition {partition} has {found[-5:]}, and {expected} were acknowledged")
+        for problem in difference(found, written[partition]):
+            report.fail(f"partition {partition}: {problem}")
 
 
 def _one(value: str) -> bytearray:
@@ -189,6 +189,7 @@ def run(seed: int, full: bool) -> Report:
         site.report = control = Report(Bug.NO_EPOCH.value, seed)
         asyncio.run(wake_old_gateways(site, 1, Bug.NO_EPOCH))
     report.expect_alarm(control, ACKNOWLEDGED)
+    report.require("read_again", RECORDS_PER_S)
     report.require("rolls_beside_take_overs", rolls)
     report.require("woken_refused", rounds * PARTITIONS)
     return report

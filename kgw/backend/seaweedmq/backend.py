@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from kgw.backend.base import Backend, Health, Leadership
 from kgw.backend.seaweedmq.chain import Chain
+from kgw.backend.seaweedmq.chain.leader import LEADER
 from kgw.backend.seaweedmq.detail import PartitionDetail, decode_detail
 from kgw.backend.seaweedmq.fence import check_fence, check_filers, other_filers
 from kgw.backend.seaweedmq.filer import EntryExistsError, EntryMissingError
@@ -373,6 +374,8 @@ class SeaweedMqBackend(Backend):
             found = decode_detail(chain.detail)
             files = LogFiles(key, chain, found, settings, self._shell)
             log = SeaweedMqPartitionLog(files)
+            if lost := found.lost_end(chain.end_offset):
+                self._shell.report(f"{directory}/{LEADER}: {lost}")
             if found.clean_end != chain.end_offset and chain.end_offset:
                 await log.verify_end()
             # Before anything is stamped with it.

@@ -28,13 +28,26 @@ class PartitionDetail(NamedTuple):
         """Return this as it is when the log is opened: with another leader epoch, if it must be.
 
         An epoch under which nothing was written goes on: nobody can have read anything in it that
-        is not there.
+        is not there. One that has lost its end does not, nor one that began behind what is left.
         """
         last = self.epochs[-1]
-        if end_offset in (self.clean_end, last.start_offset):
+        is_shorter = end_offset < self.clean_end
+        if end_offset == self.clean_end or (end_offset == last.start_offset and not is_shorter):
             return self
         begun = EpochStart(last.leader_epoch + 1, end_offset)
-        return self._replace(epochs=(*self.epochs, begun))
+        kept = [epoch for epoch in self.epochs if epoch.start_offset < end_offset]
+        # A log that has grown to where it once ended in order has not ended there in order.
+        clean_end = -1 if is_shorter else self.clean_end
+        return self._replace(epochs=(*kept, begun), clean_end=clean_end)
+
+    def lost_end(self, end_offset: int) -> str | None:
+        """Return what is to be said of a log that ends there; None when no end of it is lost."""
+        if end_offset >= self.clean_end:
+            return None
+        return (
+            f"the log ends at {end_offset}, before {self.clean_end}, where it ended at an orderly "
+            "stop: what is between them is gone"
+        )
 
     def raised(self, log_start_offset: int) -> PartitionDetail:
         """Return this with a later log start, and without epochs of which nothing is left."""

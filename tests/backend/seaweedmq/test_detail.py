@@ -57,6 +57,35 @@ def test_an_epoch_begins_where_the_last_one_did_not_end_in_order() -> None:
     assert EpochStart(6, 16) == clean.opened(16).epochs[-1]
 
 
+@pytest.mark.parametrize(
+    ("end_offset", "epochs"),
+    [
+        (29, ((0, 0), (1, 20), (2, 29))),
+        (20, ((0, 0), (2, 20))),
+        (15, ((0, 0), (2, 15))),
+        (0, ((2, 0),)),
+    ],
+)
+def test_a_log_that_has_lost_its_end_begins_an_epoch(
+    end_offset: int, epochs: tuple[tuple[int, int], ...]
+) -> None:
+    """Under the one before readers may have seen other records; none begins behind another."""
+    detail = PartitionDetail(epochs=(EpochStart(0, 0), EpochStart(1, 20)), clean_end=30)
+    assert f"the log ends at {end_offset}, before 30" in (detail.lost_end(end_offset) or "")
+    opened = detail.opened(end_offset)
+    assert epochs == opened.epochs
+    assert opened == opened.opened(end_offset)
+    # It grows to where it once ended, and is killed there.
+    assert EpochStart(3, 30) == opened.opened(30).epochs[-1]
+
+
+@pytest.mark.parametrize("end_offset", [30, 31])
+def test_a_log_that_has_its_end_has_lost_nothing(end_offset: int) -> None:
+    """Nor one that has grown since, nor one that never ended in order."""
+    assert PartitionDetail(clean_end=30).lost_end(end_offset) is None
+    assert PartitionDetail().lost_end(0) is None
+
+
 def test_epochs_go_with_their_records() -> None:
     """The one in which the log begins stays, and so does the current one."""
     epochs = (EpochStart(0, 0), EpochStart(1, 10), EpochStart(2, 20))

@@ -88,6 +88,17 @@ def test_what_is_cut_off_is_said() -> None:
             list(walk(whole + whole[:cut]))
 
 
+@pytest.mark.parametrize(
+    "field", ["1a0578", "227f7878", "2901020304050607", "35010203", "08", "1a"]
+)
+def test_a_field_that_its_entry_ends_in_is_no_field(field: str) -> None:
+    """Bytes and numbers of every length: a part of a value is never taken for the value."""
+    body = bytes.fromhex(field)
+    whole = (3).to_bytes(4, "big") + b"\x1a\x01x"
+    with pytest.raises(EntryError, match="cut off"):
+        list(walk(len(body).to_bytes(4, "big") + body + whole))
+
+
 def test_numbers_of_more_than_64_bits_are_none() -> None:
     """However they go on."""
     assert ((1 << 64) - 1, 10) == read_number(b"\xff" * 9 + b"\x01", 0)

@@ -268,6 +268,25 @@ async def test_an_entry_of_somebody_else_is_left_alone() -> None:
         await pair.one.lease.acquire()
 
 
+async def test_a_leader_whose_entry_cannot_be_read_says_so_once(
+    pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It names the entry and what helps, confirms nothing by it, and leads on when it is gone."""
+    pair.store.put(DIRECTORY, Entry("gateway", content=b"mine"))
+    await pair.advance(11)
+    pair.one.expect(UNCONFIRMED)
+    (why,) = (
+        record.__dict__["kgw_fields"]["why"]
+        for record in caplog.records
+        if "cannot be looked after" in record.getMessage()
+    )
+    assert why.startswith(f"{DIRECTORY}: ")
+    assert why.endswith("; removed, it is made anew")
+    pair.store.delete(DIRECTORY, "gateway", is_recursive=False)
+    await pair.advance(2)
+    pair.one.expect(LEADING)
+
+
 async def test_a_standby_without_a_filer_waits(pair: Pair) -> None:
     """And takes nothing over that it has not seen."""
     pair.two.filer.is_away = True

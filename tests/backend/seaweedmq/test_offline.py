@@ -13,8 +13,11 @@ from kgw.backend.embedded.offline.check import check_data_dir
 from kgw.backend.embedded.offline.log_place import opened_source, opened_target
 from kgw.backend.embedded.offline.state_copy import copy_state
 from kgw.backend.log_copy import copy_logs
+from kgw.backend.seaweedmq.chain.leader import LEADER, read_leader
 from kgw.backend.seaweedmq.filer import Entry
 from kgw.backend.seaweedmq.offline.adopt import adopt, find_in
+from kgw.backend.seaweedmq.offline.log_place import NamespaceLogs
+from kgw.backend.seaweedmq.options import SeaweedMqOptions
 from kgw.testing.backend_harness import KEY, SETTINGS
 from kgw.testing.backend_harness import TOPIC as NAME
 from tests.backend.seaweedmq.namespaces import (
@@ -88,6 +91,29 @@ async def test_a_copy_goes_on_where_it_was(tmp_path: Path, stack: AsyncExitStack
         await first.aclose()
         (one,) = await copied(source, await namespace_logs(filers, stack))
     assert (15, 30, None) == (one.copied_from, one.end_offset, one.failure)
+
+
+async def test_a_copy_is_in_files_of_the_size_that_a_gateway_keeps(
+    tmp_path: Path, stack: AsyncExitStack
+) -> None:
+    """Each append of a gateway writes the list of a file's chunks whole: no file grows for ever."""
+    filers = Filers()
+    await fill(EmbeddedBackend(str(tmp_path / "data")), 10)
+    namespace = filers.namespace()
+    await namespace.filer.open()
+    await stack.enter_async_context(aclosing(namespace.filer))
+    async with opened_source(str(tmp_path / "data")) as source:
+        (facts,) = await source.logs()
+        batches = [one async for one in source.batches(KEY, 0)]
+        size_bytes = batches[0].size_bytes
+        options = SeaweedMqOptions(file_bytes=3 * size_bytes + 1)
+        target = NamespaceLogs(namespace, options)
+        await target.begin(facts)
+        for batch in batches:
+            await target.append(KEY, [batch])
+        await target.finish(facts)
+    leader, _ = read_leader(filers.store.directories[filers.partition][LEADER], LEADER)
+    assert [3, 3, 3, 1] == [row.content_bytes // size_bytes for row in leader.rows]
 
 
 async def test_a_file_that_was_begun_and_holds_nothing_yet_is_no_problem(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -438,6 +439,32 @@ async def test_a_damaged_chunk_is_named_by_file_and_offset() -> None:
             await log.find_by_time(0, 0, 4, lambda _: None)
 
 
+async def test_nothing_is_told_from_behind_what_is_damaged() -> None:
+    """A replay would leave a hole in a sequence, and a look-up by time pass the first one by."""
+    async with Cluster(COLD) as cluster:
+        log = await (await cluster.gateway()).create()
+        await log.append([make_batch([b"a"]), make_batch([b"b" * 50]), make_batch([b"c"])])
+        (chunk,) = _chunks(cluster)
+        data = cluster.store.chunks[chunk.file_id]
+        cluster.store.chunks[chunk.file_id] = data.replace(b"b" * 50, b"x" * 50)
+        for start, expected in ((0, [0]), (1, []), (2, [2])):
+            seen: list[int] = []
+            with suppress(CorruptionError):
+                async for batch in log.replay(start):
+                    seen.append(batch.base_offset)  # noqa: PERF401 - also of what raises
+            assert expected == seen
+        looked_at: list[int] = []
+
+        def look(batch: RecordBatch) -> bool | None:
+            looked_at.append(batch.base_offset)
+            return True if batch.base_offset else None
+
+        with pytest.raises(CorruptionError, match="offsets 1 to 1 are damaged"):
+            await log.find_by_time(0, 0, 3, look)
+        assert [0] == looked_at
+        assert await log.find_by_time(0, 2, 3, look)
+
+
 async def test_a_missing_chunk_is_named_by_file_and_offset() -> None:
     """It is an error to whoever reads it, and to nobody else."""
     async with Cluster(COLD) as cluster:
@@ -846,13 +873,16 @@ async def test_a_read_of_many_small_chunks_is_cut() -> None:
         log = await gateway.create()
         await _append(log, [b"v%d" % number for number in range(300)])
         begun = gateway.filer.count(CallKind.READ_CHUNK)
-        counts, next_offset = [], 0
+        counts, fetched, next_offset = [], [], 0
         while next_offset < 300:
             result = await log.read(next_offset, UNBOUNDED_BYTES, 300)
             counts.append((result.batches, result.is_cut))
             next_offset = result.next_offset
+            await turns(500)
+            fetched.append(gateway.filer.count(CallKind.READ_CHUNK) - begun)
         assert [(128, True), (128, True), (44, False)] == counts
-        assert 300 == gateway.filer.count(CallKind.READ_CHUNK) - begun
+        # What a read does not take is not fetched for it: but for four, for a reader that goes on.
+        assert [128, 260, 300] == fetched
 
 
 async def test_retention_may_be_quicker_than_compaction() -> None:

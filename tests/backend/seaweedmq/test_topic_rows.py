@@ -216,3 +216,26 @@ async def test_a_stop_does_not_wait_for_a_filer_that_is_away(
         assert {"topics": 1, "topic_ids": format_uuid(newer.topic_id)} == fields
     async with started(store) as catalog:
         assert [newer] == await catalog.kept()
+
+
+async def test_a_stop_that_was_quick_enough_leaves_no_timer(store: FilerStore) -> None:
+    """What was to end it is called off, whoever else uses the clock."""
+    async with started(store) as catalog:
+        await catalog.create("orders", 1, {})
+        await catalog.settle()
+        newer = catalog.orders.row()._replace(configs={"retention.ms": "7"})
+        before = catalog.clock.pending
+        catalog.filer.hold_next(CallKind.UPDATE)
+        catalog.backend.describe_topic(newer.topic_id, newer.encode())
+        await catalog.settle()
+        closing = asyncio.ensure_future(catalog.backend.aclose())
+        await catalog.settle()
+        assert before < catalog.clock.pending
+        catalog.filer.held[0].answer()
+        await closing
+        assert before == catalog.clock.pending
+        assert [newer] == [
+            TopicRow.decode(entry.extended["kgw-topic-row"])
+            for entry in store.directories["/topics/kafka/orders"].values()
+            if "kgw-topic-row" in entry.extended
+        ]

@@ -90,6 +90,19 @@ async def test_a_topic_is_found_again_by_its_id() -> None:
     assert place == await TopicDirectories(filer, "kafka").find_by_id(ONE)
 
 
+async def test_what_has_been_listed_is_listed_again_when_asked_to() -> None:
+    """Else a listing of all topics looks into those that are new alone."""
+    filer, topics = await _directories()
+    one = await topics.create(ORDERS, ONE, NOW_MS)
+    await topics.list_all()
+    other = await TopicDirectories(filer, "kafka").create(TopicName("new"), OTHER, NOW_MS)
+    for again, looked_into in ((False, ["new"]), (False, []), (True, ["new", "orders"])):
+        filer.calls.clear()
+        assert {ONE: [one], OTHER: [other]} == await topics.list_all(again=again)
+        directories = ["/topics/kafka", *(f"/topics/kafka/{name}" for name in looked_into)]
+        assert directories == [call.directory for call in filer.calls]
+
+
 async def test_a_directory_whose_making_was_not_answered_is_found() -> None:
     """The topic does not get a second one, and what is removed is all of it."""
     filer, directories = await _directories()

@@ -10,13 +10,17 @@ import pytest
 from kgw.backend.base import Leadership
 from kgw.backend.seaweedmq.backend import SeaweedMqBackend, private_directory
 from kgw.backend.seaweedmq.lease import Lease
+from kgw.backend.seaweedmq.state.offset_mirror import INTERVAL_S, OffsetMirror
 from kgw.backend.seaweedmq.state_store import ChainStateStore
+from kgw.backend.seaweedmq.topics import TopicDirectories
 from kgw.config import Config, ConfigError, Listener
 from kgw.errors import ErrorCode
+from kgw.metrics import Metrics
 from kgw.protocol.api_keys import ApiKey
 from kgw.testing.clock import ManualClock
-from kgw.testing.filer import FilerStore, MemoryFiler
+from kgw.testing.filer import CallKind, FilerStore, MemoryFiler
 from kgw.testing.gateway import InProcessGateway
+from tests.groups.wire import WireMember
 from tests.handlers.support import batch, call, create_topic
 from tests.handlers.test_placement import codes_in
 from tests.turns import turns
@@ -38,10 +42,10 @@ class Side:
         self.number = number
         self.filer = MemoryFiler(store, clock)
         directory = private_directory(NAMESPACE)
-        state = ChainStateStore(self.filer, clock, f"{directory}/state")
+        self.state = ChainStateStore(self.filer, clock, f"{directory}/state")
         lease = Lease(self.filer, clock, directory, LEASE_MS)
-        self.backend = SeaweedMqBackend(self.filer, NAMESPACE, state, clock=clock, lease=lease)
-        state.on_lost = lambda _: self.backend.doubt()
+        self.backend = SeaweedMqBackend(self.filer, NAMESPACE, self.state, clock=clock, lease=lease)
+        self.state.on_lost = lambda _: self.backend.doubt()
         config = Config.of(node_id=number, lag_interval_ms=0)
         self.gateway = InProcessGateway(config, self.backend, clock)
         self.starting: asyncio.Task[object] | None = None
@@ -151,6 +155,31 @@ async def test_an_append_that_meets_the_other_writer_asks_for_the_lease_at_once(
     assert {NOT_LEADER} == codes_in(await pair.one.produce(b"late"))
     await turns(200)
     assert pair.one.gateway.gateway.is_replaced
+
+
+async def test_a_replaced_gateway_writes_nothing_beside_the_files_any_more(pair: Pair) -> None:
+    """Neither positions of groups nor settings of topics: those of the other one are newer."""
+    mirror = OffsetMirror(pair.one.filer, pair.clock, Metrics(), pair.one.backend.directory_of)
+    pair.one.state.on_commit = mirror.note
+    pair.one.backend.mirror = mirror
+    member = WireMember("g", pair.one.gateway.request)
+    assert ErrorCode.NONE is await member.commit("orders", {0: 1})
+    directories = TopicDirectories(pair.two.filer, NAMESPACE)
+    pair.two.backend.take_over()
+    await turns(500)
+    assert pair.two.has_started
+    assert {NOT_LEADER} == codes_in(await pair.one.produce(b"late"))
+    await turns(200)
+    assert pair.one.gateway.gateway.is_replaced
+    ((topic_id, (place,)),) = (await directories.list_all()).items()
+    pair.one.backend.describe_topic(topic_id, b"older")
+    pair.one.filer.calls.clear()
+    await pair.advance(2 * INTERVAL_S)
+    await mirror.aclose()
+    changes = {CallKind.CREATE, CallKind.PUT, CallKind.UPDATE, CallKind.DELETE}
+    assert [] == [call for call in pair.one.filer.calls if call.kind in changes]
+    assert {topic_id: [place]} == await directories.list_all(again=True)
+    assert place.row not in (b"", b"older")
 
 
 async def test_a_filer_that_is_away_refuses_and_comes_back(pair: Pair) -> None:

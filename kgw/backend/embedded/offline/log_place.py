@@ -108,7 +108,7 @@ class DirectoryLogs(LogPlace):
             if key is None or format_uuid(key.topic_id) not in self._known:
                 continue
             path = self._path(key)
-            identity = layout.decode_partition(fs.read_bytes(f"{path}/{layout.PARTITION_NAME}"))
+            identity = self._identity(key)
             found = read_log_state(fs, path)
             if found.state is None:
                 raise DataDirectoryError(f"{path}: its state is lost; see `kgw log check`")
@@ -134,6 +134,22 @@ class DirectoryLogs(LogPlace):
                 self._snapshot(path, names, end_offset),
                 tuple((gap.start_offset, gap.end_offset) for gap in state.gaps),
             )
+
+    def _identity(self, key: PartitionKey) -> layout.PartitionIdentity:
+        """Return whose files a partition's directory has. Raises CorruptionError, if another's."""
+        path = f"{self._path(key)}/{layout.PARTITION_NAME}"
+        try:
+            identity = layout.decode_partition(self._fs.read_bytes(path))
+        except FileNotFoundError:
+            raise CorruptionError(f"{path}: is missing") from None
+        except layout.SmallFileError as error:
+            raise CorruptionError(f"{path}: {error}") from error
+        if identity.key != key:
+            raise CorruptionError(
+                f"{self._path(key)}: its files are not those of partition {key}, but of "
+                f"partition {identity.key}"
+            )
+        return identity
 
     def _snapshot(self, path: str, names: list[str], end_offset: int) -> Snapshot | None:
         offsets = (layout.parse_stem(name, layout.SNAPSHOT_SUFFIX) for name in names)
@@ -175,6 +191,8 @@ class DirectoryLogs(LogPlace):
     def _begin(self, facts: LogFacts) -> int | None:
         fs, path = self._fs, self._path(facts.key)
         fs.make_directory_durably(path)
+        if fs.exists(f"{path}/{layout.PARTITION_NAME}"):
+            self._identity(facts.key)
         identity = layout.PartitionIdentity(facts.topic, facts.key)
         fs.replace_durably(f"{path}/{layout.PARTITION_NAME}", layout.encode_partition(identity))
         bases = layout.segment_bases(fs.listdir(path))

@@ -125,12 +125,8 @@ async def check_partition(
                 leader_path,
                 f"the log begins at {view.detail.log_start_offset}, behind its end {end_offset}",
             )
-        if end_offset < view.detail.clean_end:
-            yield Problem(
-                leader_path,
-                f"the log ends at {end_offset}, before {view.detail.clean_end}, where it ended at "
-                "an orderly stop: what is between them is gone",
-            )
+        if lost := view.detail.lost_end(end_offset):
+            yield Problem(leader_path, lost)
     reports: list[str] = []
     await load_snapshot(filer, directory, reports.append)
     for report in reports:

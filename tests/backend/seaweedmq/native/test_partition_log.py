@@ -14,6 +14,7 @@ from kgw.backend.seaweedmq.native.partition_log import FollowOptions, NativePart
 from kgw.backend.seaweedmq.options import SeaweedMqOptions
 from kgw.backend.seaweedmq.shell import Shell
 from kgw.errors import CorruptionError, ErrorCode, StorageError
+from kgw.records.batch import split_batches
 from kgw.testing.batches import make_batch, read_stored
 from kgw.testing.clock import ManualClock
 from kgw.testing.filer import CallKind, FilerStore, MemoryFiler
@@ -128,6 +129,19 @@ async def test_records_are_what_the_broker_has(setup: Setup) -> None:
     ] == [tuple(record) for record in records]
 
 
+async def test_records_that_follow_each_other_share_a_batch(cold: Setup) -> None:
+    """Up to a hole: a reader is not sent a header with each record."""
+    cold.broker.publish(b"a", b"b", b"c")
+    cold.broker.next_offset += 1
+    cold.broker.publish(b"e", b"f")
+    await cold.broker.flush()
+    async with cold.opened() as log:
+        result = await log.read(0, MANY, log.high_watermark)
+        assert [(0, b"a"), (1, b"b"), (2, b"c"), (4, b"e"), (5, b"f")] == await read_all(log)
+    batches = [batch for buffer in result.buffers for batch in split_batches(buffer)]
+    assert [(0, 3), (4, 2)] == [(batch.base_offset, batch.record_count) for batch in batches]
+
+
 async def test_what_is_flushed_is_followed(setup: Setup) -> None:
     """What comes into the files is shown with the next look, and whoever waits is told."""
     setup.broker.publish(b"a")
@@ -227,6 +241,22 @@ async def test_a_window_that_comes_twice_is_dropped(cold: Setup) -> None:
     async with cold.opened() as log:
         assert expected == await read_all(log)
     assert [] == cold.problems
+
+
+async def test_a_window_that_comes_again_after_a_start_is_known(cold: Setup) -> None:
+    """Of the newest file all records are known by their times, not the first one alone."""
+    cold.broker.publish(b"a", b"b", b"c")
+    entries = list(cold.broker.memory)
+    await cold.broker.flush()
+    async with cold.opened() as log:
+        await cold.broker.write(entries)
+        await log.look()
+        cold.broker.publish(b"d")
+        await cold.broker.flush()
+        await log.look()
+        assert [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")] == await read_all(log)
+        assert log.stopped is None
+    assert not any("again" in problem for problem in cold.problems)
 
 
 async def test_an_offset_that_repeats_stops_the_partition(setup: Setup) -> None:

@@ -521,6 +521,23 @@ async def test_closing_does_not_wait_for_ever() -> None:
     assert b"2" == (await reopened(gateway.filer.store))["group"]["a"].value
 
 
+async def test_a_stop_begins_neither_another_file_nor_a_snapshot() -> None:
+    """Though what it still has to store fills a file: the next start goes on from there."""
+    gateway = Gateway(FilerStore(), SMALL._replace(file_bytes=1, snapshot_bytes=1))
+    store = await gateway.open()
+    gateway.filer.hold_next(CallKind.UPLOAD)
+    waiting = asyncio.ensure_future(store.apply([Change("group", "a", b"1")]))
+    await settled()
+    closing = asyncio.ensure_future(gateway.aclose())
+    await settled()
+    gateway.filer.held[0].answer()
+    await closing
+    await waiting
+    assert 1 == len(files_in(gateway.filer.store))
+    assert [] == snapshots_in(gateway.filer.store)
+    assert b"1" == (await reopened(gateway.filer.store))["group"]["a"].value
+
+
 async def test_a_closed_store_refuses() -> None:
     """Reading and writing, before it is open and after it was closed; closing twice is harmless."""
     gateway = Gateway(FilerStore(), SMALL)
