@@ -80,8 +80,8 @@ class _LostWorkers:
         if self._tests:
             terminalreporter.section("lost processes")
             terminalreporter.write_line(
-                "A process of this run ended in the middle of each of these tests. They were run"
-                " again by another one, and only what happened then counts:"
+                "A process of this run ended in the middle of each of these tests. Only what"
+                " happens when another process runs them again counts:"
             )
             for name in self._tests:
                 terminalreporter.write_line(name)
