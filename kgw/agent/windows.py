@@ -114,12 +114,11 @@ class Acknowledgements:
         """Take a record out of flight; return what it was known by."""
         found = []
         for name in _names(record):
-            named = self._named.get(name)
-            if named is not None and record in named.records:
-                named.records.remove(record)
-                if not named.records:
-                    del self._named[name]
-                found.append(named)
+            named = self._named[name]
+            named.records.remove(record)
+            if not named.records:
+                del self._named[name]
+            found.append(named)
         return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from base64 import b64decode
 from typing import TYPE_CHECKING
 
@@ -113,6 +114,20 @@ async def test_the_others_of_a_batch_that_was_refused_keep_their_order(agent: Ag
     assert [0, 1, 2, -1, 3, 4, 5, 6] == [one.offset for one in answers if one is not None]
     assert [*values[:3], *values[4:]] == [record.value for record in await stored(agent)]
     assert ([], 7) == (bugs, publication.stored)
+
+
+async def test_records_of_a_batch_that_was_refused_are_tried_once_more(agent: Agent) -> None:
+    """Each alone: then everybody has an answer, and nothing goes round in a circle."""
+    topic = await agent.create(cleanup_policy="compact")
+    bugs: list[BaseException] = []
+    publication = Publication(topic, agent.clock, bugs.append)
+    for key in (b"", None):
+        publication.submit(key, value_of(v=1).SerializeToString())
+    for _ in range(100):
+        await asyncio.sleep(0)
+    is_settled = publication.is_settled
+    publication.abandon()
+    assert (True, [], 1) == (is_settled, bugs, publication.stored)
 
 
 async def test_a_bad_record_is_answered_though_nothing_else_comes(agent: Agent) -> None:

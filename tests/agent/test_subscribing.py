@@ -93,6 +93,13 @@ async def test_where_a_stream_begins(agent: Agent, init: dict[str, Any], wanted:
     assert wanted == await first_offset(agent, consumer_group="new", **init)
 
 
+@pytest.mark.parametrize("offset_type", [EXACT_OFFSET, RESET_TO_OFFSET])
+async def test_a_partition_without_an_offset_begins_at_0(agent: Agent, offset_type: int) -> None:
+    """The first record of the log is delivered."""
+    await fill(agent, 3)
+    assert 0 == await first_offset(agent, offset_type=offset_type)
+
+
 @pytest.mark.parametrize("offset_type", [RESET_TO_LATEST, RESUME_OR_LATEST])
 async def test_a_stream_begins_at_the_end(agent: Agent, offset_type: int) -> None:
     """What comes from then on is delivered."""

@@ -175,6 +175,19 @@ async def test_of_two_transactions_the_commit_that_comes_last_counts(
     assert (6, 8, set()) == (driver.committed(), driver.committed(1), driver.unstable())
 
 
+async def test_a_transaction_ends_beside_one_that_commits_to_another_topic(
+    driver: GroupDriver,
+) -> None:
+    """Neither of them changes anything of what the other has pending."""
+    assert NONE is await driver.commit_in_transaction(5, producer=1)
+    assert NONE is await driver.commit_in_transaction(6, producer=2, topic_id=OTHER_TOPIC)
+    assert NONE is await driver.end(producer=1)
+    assert (5, None) == (driver.committed(), driver.committed(topic_id=OTHER_TOPIC))
+    assert (set(), {0}) == (driver.unstable(), driver.unstable(OTHER_TOPIC))
+    assert NONE is await driver.end(producer=2)
+    assert (5, 6) == (driver.committed(), driver.committed(topic_id=OTHER_TOPIC))
+
+
 async def test_a_commit_after_a_restart_counts_as_the_later_one(driver: GroupDriver) -> None:
     """Another transaction had committed to the place before the restart, and ends last."""
     assert NONE is await driver.commit_in_transaction(100, producer=1)

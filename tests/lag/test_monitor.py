@@ -523,6 +523,19 @@ class TestSchedule:
             assert 20 < turns
             assert 20 == len(task.result().groups)
 
+    async def test_standings_give_the_loop_back(self) -> None:
+        """Also where a group has committed to one partition of each of many topics."""
+        async with InProcessGateway(clock=RunningClock()) as gateway:
+            for number in range(20):
+                await create_topic(gateway, f"topic-{number}")
+                await commit(gateway, 0, name=f"topic-{number}")
+            task = asyncio.ensure_future(gateway.gateway.lag.standings("group"))
+            turns = 0
+            while not task.done():
+                await asyncio.sleep(0)
+                turns += 1
+            assert (20, True) == (len(task.result()), turns > 20)
+
 
 class RunningClock(ManualClock):
     """Time passes whenever somebody looks."""

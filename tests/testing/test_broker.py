@@ -232,6 +232,15 @@ def test_ports_do_not_run_out() -> None:
     assert 3 == len(set(ports))
 
 
+def test_a_thread_that_has_ended_can_be_closed_again() -> None:
+    """That does nothing; who gives it work is told that it has ended."""
+    thread = LoopThread()
+    thread.close()
+    thread.close()
+    with pytest.raises(RuntimeError, match="the broker's thread has ended"):
+        thread.call(asyncio.sleep, 0)
+
+
 def test_a_broker_does_not_wait_for_itself(kgw_broker: Broker) -> None:
     """What runs in its loop is told that it cannot use methods that wait for the loop."""
 

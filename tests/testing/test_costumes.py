@@ -42,6 +42,13 @@ def test_what_is_known_of_some_releases() -> None:
     assert (False, True) == (new.serves(ApiKey.FETCH, 3), new.serves(ApiKey.FETCH, 4))
 
 
+def test_the_first_version_of_produce_is_listed_from_kafka_4_0_on() -> None:
+    """It is listed and not served: there are clients that look for it (KAFKA-18659)."""
+    costumes = [Costume(one) for one in ("4.0", "4.1")]
+    assert [0, 0] == [one.ranges()[ApiKey.PRODUCE][0] for one in costumes]
+    assert [False, False] == [one.serves(ApiKey.PRODUCE, 0) for one in costumes]
+
+
 @pytest.mark.kgw_costume("2.8")
 async def test_clients_are_told_what_it_serves(kgw_broker: Broker) -> None:
     """Also while it runs: whoever connects anew meets another release, or kgw itself."""

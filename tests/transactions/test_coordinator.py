@@ -107,6 +107,24 @@ async def test_nothing_is_answered_before_it_is_stored(driver: Driver) -> None:
     assert Producer(1, 1) == (await end).producer
 
 
+async def test_what_is_asked_again_waits_for_the_write_that_holds_it(driver: Driver) -> None:
+    """Also when the write before that one has just been stored."""
+    producer = await begun(driver, 0)
+    driver.store.hold()
+    first = driver.ask_add(producer, 1)
+    await settle()
+    second = driver.ask_add(producer, 2)
+    driver.store.release()
+    driver.store.hold()
+    await settle()
+    again = driver.ask_add(producer, 2)
+    await settle()
+    answered = [one.is_done for one in (first, second, again)]
+    driver.store.release()
+    assert [True, False, False] == answered
+    assert ErrorCode.NONE is await second is await again
+
+
 async def test_completion_is_stored_with_what_comes_next(driver: Driver) -> None:
     """It shares the row of the next transaction: a sync less for each."""
     producer = await begun(driver, 0)
@@ -869,6 +887,24 @@ async def test_stop_does_not_wait_for_what_is_tried_again(driver: Driver) -> Non
     await driver.crash()
     await completed(driver)
     assert "CompleteCommit" == await stored_state(driver)
+
+
+async def test_a_marker_that_fails_during_a_stop_is_not_tried_again(driver: Driver) -> None:
+    """Whoever has stopped writes no marker: the next start does, or another node."""
+    producer = await begun(driver, 0)
+    driver.listeners.failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+    driver.listeners.hold()
+    await driver.end(producer)
+    await settle()
+    closing = asyncio.ensure_future(driver.coordinator.aclose())
+    await settle()
+    assert not closing.done()
+    driver.listeners.failure = None
+    driver.listeners.release()
+    await closing
+    driver.clock.advance(LONGEST_WAIT_S)
+    await settle()
+    assert (1, []) == (driver.listeners.attempts, driver.listeners.told)
 
 
 # --- numbers -------------------------------------------------------------------------------------

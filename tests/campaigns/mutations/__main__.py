@@ -22,10 +22,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests import patience
 from tests.campaigns.mutations.changes import Change, changes_of, is_compilable
 from tests.campaigns.mutations.outcomes import Outcome, explain, load, summary
 from tests.campaigns.mutations.planted import PlantedChange, load_planted
-from tests.campaigns.mutations.reached import Reached, read
+from tests.campaigns.mutations.reached import Reached, node_of, read
 from tests.campaigns.mutations.selection import first_to_notice, stages_for
 from tests.campaigns.mutations.workshop import PYTEST, ROOT, SELECTION, Workshop
 
@@ -189,13 +190,14 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def notice(one: PlantedChange, workshop: Workshop) -> str:
-    """Return the test that notices a planted change, or nothing."""
+    """Return the named test that fails with a planted change, or nothing."""
     source = workshop.read(one.path)
     workshop.write(one.path, one.apply(source))
     try:
-        return workshop.run(one.tests, limit_s=300)
+        failed = workshop.run(one.tests, patience.seconds(300))
     finally:
         workshop.write(one.path, source)
+    return failed if node_of(failed) in one.tests else ""
 
 
 def _planted(arguments: argparse.Namespace) -> int:
@@ -207,7 +209,9 @@ def _planted(arguments: argparse.Namespace) -> int:
     unnoticed = 0
     with tempfile.TemporaryDirectory(prefix="kgw-mutations-") as folder:
         workshop = Workshop(Path(folder))
-        failed = workshop.run(sorted({test for one in chosen for test in one.tests}), 1_800)
+        patience.look()
+        named = sorted({test for one in chosen for test in one.tests})
+        failed = workshop.run(named, patience.seconds(1_800))
         if failed:
             print(f"{failed} fails without any change", file=sys.stderr)
             return 1
