@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import AsyncExitStack, aclosing
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from kgw.backend.seaweedmq.filer import Entry
 from kgw.backend.seaweedmq.offline.adopt import adopt, find_in
 from kgw.backend.seaweedmq.offline.log_place import NamespaceLogs
 from kgw.backend.seaweedmq.options import SeaweedMqOptions
+from kgw.backend.seaweedmq.topic_conf import TOPIC_CONF
 from kgw.testing.backend_harness import KEY, SETTINGS
 from kgw.testing.backend_harness import TOPIC as NAME
 from tests.backend.seaweedmq.namespaces import (
@@ -112,6 +114,11 @@ async def test_a_copy_is_in_files_of_the_size_that_a_gateway_keeps(
         for batch in batches:
             await target.append(KEY, [batch])
         await target.finish(facts)
+    topic = filers.partition.rpartition("/")[0].rpartition("/")[0]
+    conf = json.loads(filers.store.directories[topic][TOPIC_CONF].content)
+    assert [31] == [row["partition"]["rangeStop"] for row in conf["brokerPartitionAssignments"]], (
+        "SMQ's tools do not know which partitions there are"
+    )
     leader, _ = read_leader(filers.store.directories[filers.partition][LEADER], LEADER)
     assert [3, 3, 3, 1] == [row.content_bytes // size_bytes for row in leader.rows]
 

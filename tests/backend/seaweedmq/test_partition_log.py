@@ -885,6 +885,21 @@ async def test_a_read_of_many_small_chunks_is_cut() -> None:
         assert [128, 260, 300] == fetched
 
 
+async def test_nothing_is_fetched_from_behind_where_a_read_ends() -> None:
+    """Also by a reader that goes on: it gets no further until that bound moves."""
+    async with Cluster(COLD) as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create()
+        await _append(log, [b"v%d" % number for number in range(9)])
+        begun = gateway.filer.count(CallKind.READ_CHUNK)
+        fetched = []
+        for start, end in ((0, 3), (3, 6), (6, 9)):
+            assert end == (await log.read(start, UNBOUNDED_BYTES, end)).next_offset
+            await turns(100)
+            fetched.append(gateway.filer.count(CallKind.READ_CHUNK) - begun)
+        assert [3, 6, 9] == fetched
+
+
 async def test_retention_may_be_quicker_than_compaction() -> None:
     """What was dropped is not put back, and the rest is compacted all the same."""
     async with Cluster(COLD) as cluster:

@@ -103,6 +103,16 @@ async def test_what_has_been_listed_is_listed_again_when_asked_to() -> None:
         assert directories == [call.directory for call in filer.calls]
 
 
+async def test_a_topic_that_was_moved_away_is_found_when_it_is_back() -> None:
+    """What is remembered of it goes with it, so that nobody makes it anew, empty."""
+    filer, topics = await _directories()
+    place = await topics.create(ORDERS, ONE, NOW_MS)
+    moved = filer.store.directories["/topics/kafka"].pop(ORDERS)
+    assert {} == await topics.list_all(again=True)
+    filer.store.directories["/topics/kafka"][ORDERS] = moved
+    assert place == await topics.find(ORDERS, ONE)
+
+
 async def test_a_directory_whose_making_was_not_answered_is_found() -> None:
     """The topic does not get a second one, and what is removed is all of it."""
     filer, directories = await _directories()

@@ -224,6 +224,27 @@ async def test_a_gap_is_waited_at(setup: Setup) -> None:
     assert [] == setup.problems
 
 
+async def test_nothing_is_read_from_behind_a_gap_that_is_waited_at(cold: Setup) -> None:
+    """Wherever the caller stops: what fills the gap would come behind the reader."""
+    cold.broker.publish(b"a")
+    await cold.broker.flush()
+    async with cold.opened() as log:
+        cold.broker.next_offset += 1
+        cold.broker.publish(b"c")
+        await cold.broker.flush()
+        await log.look()
+        result = await log.read(0, MANY, 3)
+        assert (1, 1, [(0, b"a")]) == (
+            log.high_watermark,
+            result.next_offset,
+            [(one.offset, one.value) for one in read_stored(result.buffers)],
+        )
+        cold.clock.advance(11)
+        await log.look()
+        assert 3 == (await log.read(0, MANY, 3)).next_offset
+        assert 1 == (await log.read(0, MANY, 1)).next_offset
+
+
 async def test_a_window_that_comes_twice_is_dropped(cold: Setup) -> None:
     """An upload that was repeated puts the same entries into the files twice."""
     cold.broker.publish(b"a", b"b")
@@ -345,6 +366,32 @@ async def test_files_that_are_removed_move_the_beginning(setup: Setup) -> None:
         await setup.broker.flush()
         await log.look()
         assert [(3, b"d")] == await read_all(log, 3)
+
+
+async def test_a_file_that_goes_before_it_is_read_is_no_damage(cold: Setup) -> None:
+    """The reader gets nothing, and finds that the log begins behind it: nobody is alarmed."""
+    for value in (b"a", b"b", b"c"):
+        cold.broker.publish(value)
+        await cold.broker.flush()
+    async with cold.opened() as log:
+        for name in sorted(cold.store.directories[cold.broker.directory])[:2]:
+            await cold.filer.delete(cold.broker.directory, name)
+        result = await log.read(1, MANY, 3)
+        assert ([], 1, 2) == (result.buffers, result.next_offset, log.log_start_offset)
+        assert [(2, b"c")] == await read_all(log, 2)
+    assert [] == cold.problems
+
+
+async def test_a_file_is_looked_up_once_for_all_of_its_reads(cold: Setup) -> None:
+    """Its list of chunks is kept."""
+    cold.broker.publish(b"a")
+    await cold.broker.flush()
+    async with cold.opened() as log:
+        await log.read(0, MANY, 1)
+        cold.filer.calls.clear()
+        for _ in range(3):
+            assert 1 == (await log.read(0, MANY, 1)).next_offset
+        assert 0 == cold.filer.count(CallKind.LIST, CallKind.LOOK_UP)
 
 
 async def test_archives_and_positions_are_no_log_files(setup: Setup) -> None:
