@@ -279,6 +279,24 @@ async def test_a_damaged_log_is_not_copied_as_a_whole(name: str, tmp_path: Path)
     assert OTHERWISE.get(name, kind.says) in failure
 
 
+@pytest.mark.damages_storage("the offset of the last batch is another one")
+async def test_a_rotted_batch_does_not_say_where_a_log_ends(tmp_path: Path) -> None:
+    """Its offset is in no checksum of its own: the log ends where what is intact does."""
+    await fill(EmbeddedBackend(str(tmp_path / "data")), COUNT)
+    (path,) = (tmp_path / "data" / layout.PARTITIONS_DIRECTORY / str(KEY)).glob("*.log")
+    data = bytearray(path.read_bytes())
+    data[-(len(data) // COUNT)] ^= 0x40
+    path.write_bytes(data)
+    async with AsyncExitStack() as stack:
+        source = await stack.enter_async_context(opened_source(str(tmp_path / "data")))
+        target = await stack.enter_async_context(opened_target(str(tmp_path / "copy")))
+        (facts,) = await source.logs()
+        assert 3 * (COUNT - 1) == facts.end_offset
+        failure = await Places(source, target).copied()
+    assert failure is not None
+    assert "is damaged" in failure
+
+
 # --- a directory that has another partition's files -----------------------------------------------
 
 

@@ -16,7 +16,7 @@ from kgw.backend.embedded.files.lock import DirectoryLock
 from kgw.backend.embedded.log.log_state import read_log_state, write_log_state
 from kgw.backend.embedded.log.side import ENTRY_BYTES, decode_entry, encode_batches
 from kgw.backend.embedded.log.snapshots import read_snapshot, write_snapshot
-from kgw.backend.embedded.offline.dump import DumpedDamage, dump_segment
+from kgw.backend.embedded.offline.dump import DumpedBatch, DumpedDamage, dump_segment
 from kgw.backend.embedded.offline.opening import opened_state
 from kgw.backend.log_copy import LogFacts, LogPlace
 from kgw.errors import CorruptionError, DataDirectoryError, StorageError
@@ -163,10 +163,10 @@ class DirectoryLogs(LogPlace):
         return f"{self._path(key)}/{layout.segment_stem(base_offset)}{suffix}"
 
     def _last_end(self, key: PartitionKey, base_offset: int) -> int:
-        """Return the offset after a segment's last batch."""
+        """Return the offset after a segment's last batch that is intact."""
         end_offset = base_offset
         for one in dump_segment(self._segment(key, base_offset, layout.LOG_SUFFIX), self._fs):
-            if not isinstance(one, DumpedDamage):
+            if not isinstance(one, DumpedDamage) and _is_intact(one):
                 end_offset = one.batch.next_offset
         return end_offset
 
@@ -179,7 +179,7 @@ class DirectoryLogs(LogPlace):
             for one in dump_segment(path, self._fs):
                 if isinstance(one, DumpedDamage):
                     raise CorruptionError(f"{path}: position {one.position}: {one.detail}")
-                if not one.crc_matches or one.header_matches is False:
+                if not _is_intact(one):
                     raise CorruptionError(
                         f"{path}: the batch at position {one.position} is damaged"
                     )
@@ -275,6 +275,10 @@ def _take(batches: Iterator[RecordBatch]) -> list[RecordBatch]:
         if size_bytes >= _GROUP_BYTES:
             break
     return taken
+
+
+def _is_intact(one: DumpedBatch) -> bool:
+    return one.crc_matches and one.header_matches is not False
 
 
 def _write(fs: FileSystem, path: str, position: int, buffers: Sequence[memoryview | bytes]) -> None:
