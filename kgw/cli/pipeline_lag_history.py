@@ -124,8 +124,8 @@ def _as_json(
 
 
 def _print(rows: list[dict[str, Any]], asked: HistoryOptions) -> None:
-    most = max((row["records"] for row in rows), default=0)
-    bars = [{**row, "bar": "#" * -(-row["records"] * _BAR // max(most, 1))} for row in rows]
+    most = max([1, *(row["records"] for row in rows)])
+    bars = [{**row, "bar": "#" * -(-row["records"] * _BAR // most)} for row in rows]
     columns = ["topic", "from=time_ms", "batches", "records", "records/s=records_per_s", "bytes"]
     if asked.is_by_partition:
         columns.insert(1, "partition")

@@ -15,6 +15,7 @@ from kgw.client import (
     PartitionDescription,
     TopicDescription,
 )
+from kgw.client.connection import Connection
 from kgw.types import ZERO_TOPIC_ID, TopicName
 from tests.client.serving import ServerThread
 from tests.sentences import not_planted, sentences_in
@@ -68,6 +69,16 @@ def test_nothing_there_is_told(offline: Commands) -> None:
     """A closed port and a word that is no address."""
     assert "connection refused" in offline.fail(ExitCode.CANNOT_CONNECT, "doctor", "127.0.0.1:1")
     assert "not a port" in offline.fail(ExitCode.USAGE, "doctor", "127.0.0.1:x")
+
+
+def test_an_api_that_the_client_does_not_know_has_no_versions_of_it(
+    kgw: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a server that is newer: a dash stands for them, and it is no problem."""
+    apis = [*examined(HEALTHY).apis, ApiSupport(900, "Unknown", 0, 1, None, None, None)]
+    monkeypatch.setattr(Connection, "api_support", lambda _: apis)
+    rows = [line.split() for line in kgw.succeed("doctor").splitlines()]
+    assert [["900", "Unknown", "0-1", "-", "-"]] == [row for row in rows if row[:1] == ["900"]]
 
 
 def examined(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
 from click.testing import CliRunner
 
 from kgw.cli.errors import ExitCode
 from kgw.cli.main import main
 
 if TYPE_CHECKING:
+    from tests.seaweedfs.cluster import Cluster
     from tests.seaweedfs.fixtures import NewSeaweedfs
 
 SUBJECTS = {
@@ -44,3 +46,13 @@ def test_everything_is_looked_at(new_seaweedfs: NewSeaweedfs) -> None:
         assert (ExitCode.FAILED if problems else 0) == result.exit_code
         assert subjects == {one["subject"] for one in found}
         assert all(one["detail"] for one in found)
+
+
+@pytest.mark.slow
+def test_a_broker_that_is_there_is_named(seaweedfs_broker: Cluster) -> None:
+    """Where native topics need one, it is no problem, and its address is told."""
+    url = seaweedfs_broker.url(seaweedfs_broker.new_namespace())
+    native = ("--set", "kgw.seaweedmq.native=sensors.*", "--set", "kgw.seaweedmq.acks=broker")
+    result = CliRunner().invoke(main, ["doctor", "--backend", url, "--json", *native])
+    (told,) = (one for one in json.loads(result.stdout)["findings"] if one["subject"] == "broker")
+    assert ("ok", seaweedfs_broker.address("broker")) == (told["severity"], told["detail"])

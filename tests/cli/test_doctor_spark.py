@@ -72,6 +72,12 @@ def test_packages_have_a_least_version_and_one_that_is_too_new(
     assert severity == find_package(name, version).severity
 
 
+def test_a_package_of_a_wrong_version_is_told_with_the_right_ones() -> None:
+    """From the least one on, up to the first one that is too new."""
+    assert "is 4.3.0, not >=4.2,<4.3: " in find_package("pyspark", "4.3.0").detail
+    assert "is 20.0.0, not >=21: " in find_package("pyarrow", "20.0.0").detail
+
+
 @pytest.mark.parametrize("name", NEEDED)
 def test_a_package_that_is_missing_is_a_problem(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says how to install it."""

@@ -64,6 +64,8 @@ def test_an_archive_is_behind_by_what_it_has_not_read_and_not_committed(
         first[key] for key in ("committed", "written", "read_lag", "commit_lag", "mark")
     )
     assert "not-archived" == second["mark"]
+    rows = kgw.succeed("pipeline", "lag", "--archive", str(tmp_path)).splitlines()
+    assert [False, True, False] == [one.endswith("  not-archived") for one in rows[1:]]
     assert 1 == kgw.run("pipeline", "lag", "--archive", str(tmp_path), "--check").exit_code
 
 
@@ -109,10 +111,12 @@ def test_history_counts_what_came_by_time(kgw: Commands) -> None:
     told = kgw.json(*lag, "--bucket", "PT10S", "-g", "of-history")
     assert [10, 0, 0, 0, 0, 0, 0, 1] == [one["records"] for one in told["rows"]]
     assert [0, 0, 0, 0, 0, 0, 0, 1] == [one["unread"] for one in told["rows"]]
-    assert (1_700_000_000_000, 1.0) == (
-        told["rows"][0]["time_ms"],
-        told["rows"][0]["records_per_s"],
-    )
+    first = told["rows"][0]
+    assert (1_700_000_000_000, 1.0) == (first["time_ms"], first["records_per_s"])
+    assert [round(one["bytes"] / 10, 1) for one in told["rows"]] == [
+        one["bytes_per_s"] for one in told["rows"]
+    ]
+    assert first["bytes"] > 0
     assert [{"topic": "history", "partition": 1}] == told["nothing_committed"]
     between = (*lag, "--since", "@1700000002000", "--until", "@1700000005000", "--partitions")
     told = kgw.json(*between, "--bucket", "PT10S")
@@ -164,6 +168,10 @@ def test_options_of_queries_that_do_not_go_together(kgw: Commands, tmp_path: Pat
     for arguments, told in (
         (("backfill", *of, *query), "--sql needs --staging"),
         (("backfill", *of, *staging), "need --sql"),
+        (("backfill", *of, "--keep-staging"), "need --sql"),
+        (("backfill", *of, "--repartition-by-key"), "need --sql"),
+        (("backfill", *of, "--decode", "json"), "need --sql"),
+        (("backfill", *of, "--schema", "a INT"), "need --sql"),
         (("backfill", *of, *query, *staging, "--dry-run"), "--dry-run does not run a query"),
         (("backfill", *of, *query, *staging, "--schema", "a INT"), "say --decode json"),
         (("sql", "select 1", "--schema", "a INT"), "say --decode json"),
@@ -189,6 +197,7 @@ def test_options_of_queries_that_do_not_go_together(kgw: Commands, tmp_path: Pat
             "not a setting of Spark, spark.NAME=VALUE",
         ),
         (("--out", "a", "--target-file", "0"), "not above 0: 0"),
+        (("--out", "a", "--follow", "--dry-run"), "what one run would do, --follow does not end"),
     ],
 )
 def test_what_cannot_be_meant_is_wrong_usage(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -222,6 +223,29 @@ def test_each_thing_that_a_server_has_said_is_looked_for(
     for row in said.rows():
         counts = [row[name] for name in COUNTS]
         assert (counts[0], True) == (sum(counts[1:]), counts[0] > 0)
+
+
+def test_what_was_seen_is_kept_while_an_audit_watches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever is killed between two looks, or finds no server at the next, has seen the first."""
+    state = tmp_path / "state"
+    looked: list[dict[str, Any]] = []
+
+    with ServedTopics() as served:
+        served.create("watched")
+
+        def pause(_: float) -> None:
+            looked.append(json.loads(state.read_text())["topics"]["watched"]["partitions"])
+            if len(looked) == 3:
+                raise KeyboardInterrupt
+            served.number("watched", {0: 5})
+
+        monkeypatch.setattr("kgw.cli.pipeline_audit_live.time", SimpleNamespace(sleep=pause))
+        watch = ("-t", "watched", "--state", str(state), "--watch", "1")
+        result = Commands(served.address).run("pipeline", "audit", "--level", "4", *watch)
+    assert 0 == result.exit_code, result.output
+    assert [{"0": [0, 0]}, {"0": [0, 5]}, {"0": [0, 10]}] == looked
 
 
 def test_everything_that_an_audit_can_name_is_planted() -> None:

@@ -56,7 +56,8 @@ def test_a_sweep_takes_no_file_that_a_table_still_names(tmp_path: Path) -> None:
     assert 3 == len([*archived.generation.glob("p=*/*.parquet")])
 
     newest.write_bytes(content)
-    assert 0 == run(*sweeping).exit_code
+    swept = run(*sweeping)
+    assert (0, "Files that were removed: 2\n") == (swept.exit_code, swept.stderr)
     assert 1 == len([*archived.generation.glob("p=*/*.parquet")])
     assert archived.rows() == table_rows(archived.generation, "delta")
 

@@ -171,6 +171,23 @@ def test_a_person_at_a_terminal(terminal: Terminal) -> None:
     assert 0 == terminal.end()
 
 
+def test_a_page_key_moves_by_the_rows_that_are_shown(terminal: Terminal) -> None:
+    """In a terminal with room for one row, one row down: up again is the first row."""
+    terminal.until(b"readers")
+    terminal.resize(7, 100)
+    terminal.until(b"kgw 0.1.0 at")
+    # The help is shown when the other keys have been taken, and nothing before it is looked at.
+    terminal.press(b"2\x1b[6~\x1bOAh")
+    terminal.until(b"quit")
+    terminal.press(b"h")
+    terminal.until(b"vrequests/s")
+    # Now all of it is drawn anew.
+    terminal.resize(20, 90)
+    terminal.until(b"API_VERSIONS")
+    terminal.press(b"q")
+    assert 0 == terminal.end()
+
+
 @pytest.mark.parametrize(
     ("number", "expected"),
     [(signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGHUP, 128 + signal.SIGHUP)],

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
 
+from kgw.cli.main import main
 from kgw.pipeline.jars import (
     Artifact,
     JarsError,
@@ -138,3 +142,30 @@ def test_what_is_no_repository_is_refused(address: str, told: str, tmp_path: Pat
     """By its address, in a line."""
     with pytest.raises(JarsError, match=told):
         fetch_from(address)(Artifact(*NAMES[1]), tmp_path)
+
+
+def test_the_command_fetches_for_the_installed_spark_from_the_repository_that_it_is_given(
+    repository: tuple[str, Path], tmp_path: Path
+) -> None:
+    """And prints the settings that make a session use the jars."""
+    address, served = repository
+    connector = kafka_connector(version("pyspark"))
+    parent = Artifact(connector.first.group, connector.first.name, connector.first.version, "pom")
+    for artifact in (parent, connector.first, *(Artifact(*one) for one in NAMES)):
+        content = (pom() if artifact.kind == "pom" else artifact.name).encode()
+        file = served / artifact.path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+        checksum = hashlib.sha1(content, usedforsecurity=False).hexdigest()
+        file.with_name(file.name + ".sha1").write_text(checksum)
+
+    directory = tmp_path / "jars"
+    jars = ["pipeline", "jars", "--to", str(directory), "--repository", address, "--json"]
+    result = CliRunner().invoke(main, jars, prog_name="kgw")
+    assert 0 == result.exit_code, result.output
+    told = json.loads(result.stdout)
+    assert version("pyspark") == told["spark"]
+    assert sorted(map(str, directory.iterdir())) == sorted(told["jars"])
+    assert 4 == len(told["settings"]["spark.jars"].split(","))
+    # What other repositories have of the name is no such text.
+    assert b"kafka-clients" == (directory / Artifact(*NAMES[1]).file_name).read_bytes()
