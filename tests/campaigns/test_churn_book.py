@@ -8,8 +8,8 @@ import pytest
 
 from kgw.client.groups import GroupDetails, GroupMember
 from tests.campaigns.churn_book import GroupBook, WrittenRecords, what_lacks
-from tests.campaigns.findings import unplanted
 from tests.campaigns.support import Report
+from tests.findings import unplanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.campaigns.clock_jumps import Answers
-from tests.campaigns.findings import unplanted
+from tests.findings import unplanted
 
 JUDGED: dict[str, tuple[list[int], tuple[int, int], list[str]]] = {
     "fine": ([0, 2, 1], (0, 3), []),

@@ -12,7 +12,7 @@ from kgw.testing.batches import make_batch
 from tests.campaigns.client_reads import Batch, ClientReads, Clients
 from tests.campaigns.crash_model import Contents, Loose, PartitionModel, serve
 from tests.campaigns.crash_states import has_only_left_out
-from tests.campaigns.findings import unplanted
+from tests.findings import unplanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.campaigns.exactly_once import State
-from tests.campaigns.findings import unplanted
+from tests.findings import unplanted
 
 BEFORE = State({"group": {0: 5, 1: 7}}, {"topic": {0: 3}}, {"topic": {0: 4}})
 GONE_ON = State({"group": {0: 6, 1: 8}}, {"topic": {0: 4}}, {"topic": {0: 4}})

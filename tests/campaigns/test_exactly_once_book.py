@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.campaigns.exactly_once_book import PipelineBook
-from tests.campaigns.findings import unplanted
 from tests.campaigns.history import Commit, FetchedOffset, Outcome, Poll, Send, TransactionEnd
 from tests.campaigns.support import Report
+from tests.findings import unplanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

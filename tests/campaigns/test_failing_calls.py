@@ -15,8 +15,8 @@ from tests.campaigns.failing_calls import (
     judge,
     read_strikes,
 )
-from tests.campaigns.findings import unplanted
 from tests.campaigns.support import Report
+from tests.findings import unplanted
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.campaigns.findings import unplanted
 from tests.campaigns.group_kills import wrong_commit, wrong_generation
+from tests.findings import unplanted
 
 LOST = "commit lost: 4 is stored, 5 was acknowledged"
 INVENTED = "commit invented: 8 is stored, 7 was sent"

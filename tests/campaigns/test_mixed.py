@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from tests.campaigns.findings import unplanted
 from tests.campaigns.history import (
     Commit,
     FetchedOffset,
@@ -30,6 +29,7 @@ from tests.campaigns.mixed import (
     reason_of,
 )
 from tests.campaigns.support import Report
+from tests.findings import unplanted
 
 SEND = ["p", 0, "value", "ok", 0, None, 5.0, 5.1]
 ENDED: dict[str, Any] = {

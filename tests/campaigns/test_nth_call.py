@@ -10,9 +10,9 @@ import pytest
 from kgw.errors import CorruptionError, StorageError
 from tests.campaigns import nth_call
 from tests.campaigns.altered_reads import AlteredClients
-from tests.campaigns.findings import findings_of
 from tests.campaigns.nth_call import ALL_BUT_READS, FaultyMachine, ReadFaults, run_script
 from tests.campaigns.support import Report, replaced
+from tests.findings import findings_of
 from tests.simulated_fs import Fault, FaultKind, SimulatedFs
 
 if TYPE_CHECKING:

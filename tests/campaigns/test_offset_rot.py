@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kgw.offsets.committed import DAMAGED_OFFSET
-from tests.campaigns.findings import unplanted
 from tests.campaigns.offset_rot import PartitionView, View, differences
+from tests.findings import unplanted
 
 ONE = PartitionView(1, 4, 5, [2, None], [1, None], {1: b"a", 2: b"b"})
 EXPECTED = View([ONE, ONE], {("group", 0): 3, ("group", 1): None}, [4, 4])

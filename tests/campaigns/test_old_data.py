@@ -9,9 +9,9 @@ import pytest
 
 from kgw.errors import ErrorCode
 from kgw.protocol.messages.fetch import FetchResponse
-from tests.campaigns.findings import findings_of
 from tests.campaigns.old_data import Fixture, Judge, fixtures, opened
 from tests.campaigns.support import Report
+from tests.findings import findings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

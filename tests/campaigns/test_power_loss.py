@@ -30,7 +30,6 @@ from kgw.protocol.messages.produce import (
 from kgw.testing.batches import read_stored
 from kgw.testing.gateway import InProcessGateway
 from tests.campaigns import power_loss, power_loss_judge
-from tests.campaigns.findings import unplanted
 from tests.campaigns.history import FinalLog
 from tests.campaigns.power_loss import Recording, found_by, run_recording
 from tests.campaigns.power_loss_judge import (
@@ -62,6 +61,7 @@ from tests.campaigns.power_loss_work import (
 )
 from tests.campaigns.support import Report
 from tests.campaigns.traces import TraceError
+from tests.findings import unplanted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import pytest
 
-from tests.campaigns.findings import unplanted
 from tests.campaigns.rebalance_time import LARGE, P99, Load, check_round, judge
 from tests.campaigns.support import Report
+from tests.findings import unplanted
 
 if TYPE_CHECKING:
     from bench.loads.groups import GroupLoad

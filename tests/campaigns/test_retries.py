@@ -15,10 +15,10 @@ from kgw.protocol.messages.init_producer_id import InitProducerIdResponse
 from kgw.protocol.messages.produce import ProduceResponse
 from kgw.testing.batches import StoredRecord, make_batch, read_stored
 from kgw.testing.gateway import InProcessGateway
-from tests.campaigns.findings import findings_of, unplanted
 from tests.campaigns.retries import Failpoint, KeptState
 from tests.campaigns.retry_clients import Batch, Clients, Crash, Life
 from tests.campaigns.support import Report
+from tests.findings import findings_of, unplanted
 from tests.simulated_fs import SimulatedFs
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ import pytest
 
 from kgw.errors import ErrorCode
 from tests.campaigns import seaweedmq_judges
-from tests.campaigns.findings import unplanted
 from tests.campaigns.history import FinalLog
 from tests.campaigns.seaweedmq_judges import (
     Answer,
@@ -18,6 +17,7 @@ from tests.campaigns.seaweedmq_judges import (
     unread,
     wrong_answer,
 )
+from tests.findings import unplanted
 
 if TYPE_CHECKING:
     from tests.campaigns.seaweedmq_judges import Records

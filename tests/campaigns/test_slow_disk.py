@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.campaigns.findings import unplanted
 from tests.campaigns.slow_disk import LAG_S, LAGS_FORGIVEN, Phase, Seen, judge
 from tests.campaigns.support import Report
+from tests.findings import unplanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kgw.errors import ErrorCode
-from tests.campaigns.findings import unplanted
 from tests.campaigns.stale_frames import judge
+from tests.findings import unplanted
 
 NONE, FENCED = ErrorCode.NONE, ErrorCode.PRODUCER_FENCED
 UNKNOWN = ErrorCode.INVALID_PRODUCER_ID_MAPPING

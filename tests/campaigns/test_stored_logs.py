@@ -29,7 +29,6 @@ from tests.campaigns.client_reads import (
     ClientReads,
     Clients,
 )
-from tests.campaigns.findings import findings_of
 from tests.campaigns.stored_logs import (
     Served,
     StoredDirectory,
@@ -38,6 +37,7 @@ from tests.campaigns.stored_logs import (
     check_snapshot,
     serve_directory,
 )
+from tests.findings import findings_of
 from tests.simulated_fs import Fault, FaultKind, SimulatedFs
 
 if TYPE_CHECKING:

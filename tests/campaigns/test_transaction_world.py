@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from kgw.protocol.api_keys import ApiKey
-from tests.campaigns.findings import unplanted
 from tests.campaigns.support import Report
 from tests.campaigns.transaction_world import TOPIC, Batch, Transaction, World, WrongError
+from tests.findings import unplanted
 from tests.handlers.support import produce_request
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kgw.errors import ErrorCode
-from tests.campaigns.findings import unplanted
 from tests.campaigns.zombies import Zombie, judge
+from tests.findings import unplanted
 
 ZOMBIE = Zombie("left", "member-1", None, 3)
 NONE, GONE = ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID

@@ -18,7 +18,7 @@ from kgw.client import (
 from kgw.client.connection import Connection
 from kgw.types import ZERO_TOPIC_ID, TopicName
 from tests.client.serving import ServerThread
-from tests.sentences import not_planted, sentences_in
+from tests.findings import findings_of, unplanted
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Commands
@@ -132,9 +132,8 @@ def test_each_mistake_is_named_alone(expected: str) -> None:
 
 def test_each_sentence_of_the_doctor_is_planted() -> None:
     """Who adds a kind of problem adds an examination that has it here."""
-    sentences = sentences_in(find_problems)
-    assert 7 == len(sentences)
-    assert set() == not_planted(sentences, WRONG)
+    assert 7 == len(findings_of(find_problems))
+    assert [] == unplanted([find_problems], WRONG)
 
 
 def test_a_server_on_another_machine_can_be_healthy() -> None:

@@ -8,7 +8,7 @@ from kgw.cli.errors import ExitCode
 from kgw.migrate import verification
 from kgw.migrate.plan import open_topics, read_plan
 from kgw.migrate.sealed_file import write_sealed
-from tests.sentences import not_planted, pattern_of, sentences_in
+from tests.findings import findings_of, pattern_of, unplanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,6 +136,5 @@ def test_each_kind_of_difference_is_named(migration: Migration, name: str) -> No
 @pytest.mark.parametrize(("code", "least"), [(verification, 4), (open_topics, 3)])
 def test_each_sentence_of_the_verification_is_planted(code: Any, least: int) -> None:
     """Who adds a kind of difference adds a way to plant it here."""
-    sentences = sentences_in(code)
-    assert least <= len(sentences)
-    assert set() == not_planted(sentences, (kind.says for kind in KINDS.values()))
+    assert least <= len(findings_of(code))
+    assert [] == unplanted([code], [kind.says for kind in KINDS.values()])

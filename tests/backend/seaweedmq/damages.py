@@ -152,7 +152,7 @@ class Kind(NamedTuple):
     """One kind of damage."""
 
     says: str
-    """Words of what is said of it."""
+    """What is said of it, as a whole: "…" stands for anything."""
     where: str
     """The end of the path that is named."""
     plant: Callable[[Damaged], Any]
@@ -228,104 +228,128 @@ def _entry_of(batch: RecordBatch, like: LogEntry) -> bytes:
 
 CHUNKS: Final = {
     "bytes of a chunk are gone": Kind(
-        "cannot be read: ",
+        "offsets 3 to 5 cannot be read: chunk … is gone",
         "file",
         lambda damaged: damaged.store.chunks.pop(damaged.chunk(damaged.files[0]).file_id),
     ),
     "an entry is missing": Kind(
-        "entries are missing",
+        "offsets 27 to 29 are damaged, at position 116: entries are missing",
         "file",
         of_entries(lambda entries: [again(entries[0]), again(entries[2])]),
     ),
     "the last entries are missing": Kind(
-        "entries are missing", "file", of_entries(lambda entries: [again(entries[0])])
+        "offsets 27 to 32 are damaged, at position 116: entries are missing",
+        "file",
+        of_entries(lambda entries: [again(entries[0])]),
     ),
     "an entry is there twice, in the place of another": Kind(
-        "comes behind",
+        "offsets 27 to 29 are damaged, at position 116: a batch at offset 24 comes behind 26",
         "file",
         of_entries(lambda entries: [again(entries[0]), again(entries[0]), again(entries[2])]),
     ),
     "an entry is another's": Kind(
-        "an entry that kgw has not written",
+        "offsets 24 to 26 are damaged, at position 0: an entry that kgw has not written",
         "file",
         with_first(lambda entry: again(entry, key=memoryview(b"key"))),
     ),
     "an entry has another mark": Kind(
-        "an entry that kgw has not written",
+        "offsets 24 to 26 are damaged, at position 0: an entry that kgw has not written",
         "file",
         with_first(lambda entry: again(entry, key=memoryview(flipped(entry.key, 1)))),
     ),
     "the header of a batch": Kind(
-        "the header of the batch fails its checksum",
+        "offsets 24 to 26 are damaged, at position 0: the header of the batch fails its checksum",
         "file",
         # The leader epoch, which Kafka's own checksum leaves out.
         with_first(lambda entry: again(entry, data=memoryview(flipped(entry.data, 15)))),
     ),
     "the records of a batch": Kind(
-        "the batch fails its checksum",
+        "offsets 24 to 26 are damaged, at position 0: the batch fails its checksum",
         "file",
         with_first(lambda entry: again(entry, data=memoryview(flipped(entry.data, -1)))),
     ),
     "an entry at another offset": Kind(
-        "the entry's length or offset is not that of its batch",
+        "offsets 24 to 26 are damaged, at position 0: the entry's length or offset is not that "
+        "of its batch",
         "file",
         with_first(lambda entry: again(entry, offset=entry.offset + 1)),
     ),
-    "the end of a chunk is cut off": Kind("claims", "file", of_bytes(lambda data: data[:-5])),
+    "the end of a chunk is cut off": Kind(
+        "offsets 30 to 32 are damaged, at position 116: an entry at byte 232 claims 112 bytes "
+        "where 107 are left",
+        "file",
+        of_bytes(lambda data: data[:-5]),
+    ),
     "a length is cut off": Kind(
-        "a length is cut off",
+        "offsets 30 to 32 are damaged, at position 116: a length is cut off at byte 232",
         "file",
         of_bytes(lambda data: data[: [*walk(data)][-1].position + 2]),
     ),
     "a number that is cut off": Kind(
-        "a number is cut off", "file", with_first(lambda _: raw(b"\x08"))
+        "offsets 24 to 32 are damaged, at position 0: a number is cut off",
+        "file",
+        with_first(lambda _: raw(b"\x08")),
     ),
     "a number that is too long": Kind(
-        "has more than", "file", with_first(lambda _: raw(b"\x08" + b"\xff" * 11))
+        "offsets 24 to 32 are damaged, at position 0: a number at byte 11 has more than 64 bits",
+        "file",
+        with_first(lambda _: raw(b"\x08" + b"\xff" * 11)),
     ),
-    "a field of no type": Kind("has a field of type", "file", with_first(lambda _: raw(b"\x0b"))),
-    "a field that is cut off": Kind("is cut off", "file", with_first(lambda _: raw(b"\x1a\x7f"))),
-    "a batch that lies": Kind("is not what its header says", "file", lying),
+    "a field of no type": Kind(
+        "offsets 24 to 32 are damaged, at position 0: the entry at byte 0 has a field of type 3",
+        "file",
+        with_first(lambda _: raw(b"\x0b")),
+    ),
+    "a field that is cut off": Kind(
+        "offsets 24 to 32 are damaged, at position 0: a field of the entry at byte 0 is cut off",
+        "file",
+        with_first(lambda _: raw(b"\x1a\x7f")),
+    ),
+    "a batch that lies": Kind(
+        "the batch at offset 24 is not what its header says: …", "file", lying
+    ),
 }
 
 _RECORDS: Final = {
     "the last record of a batch is missing": Kind(
-        "records of a batch are missing",
+        "offsets 24 to 26 are damaged, at position 134: records of a batch are missing",
         "file",
         of_entries(lambda entries: map(again, [*entries[:2], *entries[3:]])),
     ),
     "a batch comes behind half of one": Kind(
-        "records of a batch are missing",
+        "offsets 24 to 32 are damaged, at position 134: records of a batch are missing",
         "file",
         of_entries(lambda entries: [*map(again, entries[:2]), _entry_of(_batch(27), entries[3])]),
     ),
     "the first record of a batch is missing": Kind(
-        "a record without the beginning of its batch",
+        "offsets 24 to 26 are damaged, at position 0: a record without the beginning of its batch",
         "file",
         of_entries(lambda entries: map(again, entries[1:])),
     ),
     "a record at another offset": Kind(
-        "stands in the batch",
+        "offsets 24 to 26 are damaged, at position 0: a record at offset 124 stands in the batch "
+        "of offsets 24 to 26",
         "file",
         with_first(lambda entry: again(entry, offset=entry.offset + 100)),
     ),
     "a record with another value": Kind(
+        "offsets 24 to 26 are damaged, at position 134: the records of the batch at offset 24 "
         "are not those that its checksum was taken over",
         "file",
         with_first(lambda entry: again(entry, data=memoryview(b"z"))),
     ),
     "the header of a batch of records": Kind(
-        "the header of a batch of records is damaged",
+        "offsets 24 to 26 are damaged, at position 0: the header of a batch of records is damaged",
         "file",
         with_first(lambda entry: again(entry, extension=memoryview(flipped(entry.extension, -9)))),
     ),
     "our field of a record has another part": Kind(
-        "our field of a record has a part",
+        "offsets 24 to 26 are damaged, at position 0: our field of a record has a part 9",
         "file",
         with_first(lambda entry: again(entry, extension=memoryview(b"\x09"))),
     ),
     "our field of a record is cut off": Kind(
-        "our field of a record is cut off",
+        "offsets 24 to 26 are damaged, at position 0: our field of a record is cut off",
         "file",
         with_first(lambda entry: again(entry, extension=memoryview(b"\x1a\x7f"))),
     ),
@@ -440,16 +464,22 @@ def of_snapshot(change: Callable[[bytes], bytes]) -> Callable[[Damaged], None]:
 FILES: Final = {
     "all is gone": Kind("is missing: nothing says which files there are", LEADER, all_gone),
     "the leader entry is gone": Kind(
-        "it is gone, and nothing but it", LEADER, lambda damaged: damaged.remove(LEADER)
+        "it is gone, and nothing but it says which of the 5 log files there belong to the log, "
+        "and where it begins. Bring it back, from a backup of the filer's metadata (fs.meta.load "
+        "in weed shell)",
+        LEADER,
+        lambda damaged: damaged.remove(LEADER),
     ),
-    "the leader entry is another's": Kind("is that of ", LEADER, of_another),
+    "the leader entry is another's": Kind("is that of other-1", LEADER, of_another),
     "the leader entry has no marks": Kind(
-        "not written by kgw, or damaged",
+        "not written by kgw, or damaged: KeyError('kgw.epoch')",
         LEADER,
         lambda damaged: damaged.mark(LEADER, **{EPOCH: None}),
     ),
     "the leader entry is of another version": Kind(
-        "and this kgw knows", LEADER, of_leader(lambda body: body.update(version=2))
+        "version 2, and this kgw knows 1 only",
+        LEADER,
+        of_leader(lambda body: body.update(version=2)),
     ),
     "the leader entry fails its checksum": Kind(
         "its checksum is wrong", LEADER, of_leader(lambda body: body.update(last_name="x"))
@@ -459,27 +489,36 @@ FILES: Final = {
         LEADER,
         lambda damaged: damaged.mark(LEADER, **{EPOCH: NUMBER.pack(77)}),
     ),
-    "the leader entry is no JSON": Kind("cannot be understood", LEADER, of_leader(lambda _: b"{")),
+    "the leader entry is no JSON": Kind(
+        "cannot be understood: …", LEADER, of_leader(lambda _: b"{")
+    ),
     "the detail is of another version": Kind(
-        "a partition's detail is of version",
+        "a partition's detail is of version 9, this kgw knows 1",
         LEADER,
         of_detail(lambda fields: fields.update(version=9)),
     ),
     "the detail has no epoch": Kind(
-        "has no leader epoch", LEADER, of_detail(lambda fields: fields.update(epochs=[]))
+        "a partition's detail has no leader epoch",
+        LEADER,
+        of_detail(lambda fields: fields.update(epochs=[])),
     ),
     "the detail lacks a field": Kind(
-        "a partition's detail cannot be understood",
+        "a partition's detail cannot be understood: 'epochs'",
         LEADER,
         of_detail(lambda fields: fields.pop("epochs")),
     ),
     "the log begins behind its end": Kind(
-        "behind its end", LEADER, of_detail(lambda fields: fields.update(log_start_offset=99))
+        "the log begins at 99, behind its end 33",
+        LEADER,
+        of_detail(lambda fields: fields.update(log_start_offset=99)),
     ),
     "the log ends before its end": Kind(
-        "where it ended at an orderly stop", LEADER, without_last_chunk
+        "the log ends at 24, before 33, where it ended at an orderly stop: what is between them "
+        "is gone",
+        LEADER,
+        without_last_chunk,
     ),
-    "a file is not listed": Kind("was expected", "file", without_a_file),
+    "a file is not listed": Kind("begins at 12, where 6 was expected", "file", without_a_file),
     "a sealed file is gone": Kind(
         "it is gone", "file", lambda damaged: damaged.remove(damaged.files[0])
     ),
@@ -492,36 +531,51 @@ FILES: Final = {
         lambda damaged: damaged.mark(damaged.files[1], **{IDENTITY: b"other-1"}),
     ),
     "a file has no marks": Kind(
-        "not written by kgw, or damaged",
+        "not written by kgw, or damaged: KeyError('kgw.identity')",
         "file",
         lambda damaged: damaged.mark(damaged.files[1], **{IDENTITY: None}),
     ),
     "a file has no notes": Kind(
-        "its attributes are damaged",
+        "its attributes are damaged: KeyError('kgw.notes')",
         "file",
         lambda damaged: damaged.mark(damaged.files[1], **{NOTES: None}),
     ),
-    "a file has too many notes": Kind("are described", "file", noted_twice),
-    "a hole between chunks": Kind("does not follow the one before it", "file", moved),
+    "a file has too many notes": Kind("1 chunks, but 2 are described", "file", noted_twice),
+    "a hole between chunks": Kind("chunk 0 does not follow the one before it", "file", moved),
     "a sealed file lacks its end": Kind(
-        "bytes to offset", "file", lambda damaged: without_last_chunk(damaged, 0)
+        "114 bytes to offset 3, but the leader entry has 230 to 6",
+        "file",
+        lambda damaged: without_last_chunk(damaged, 0),
     ),
-    "a sealed file is shorter": Kind("bytes to offset", "file", shortened),
+    "a sealed file is shorter": Kind(
+        "229 bytes to offset 6, but the leader entry has 230 to 6", "file", shortened
+    ),
     "a file that no list names": Kind(
-        "is named by no list, and not read",
+        "is named by no list, and not read: has SMQ's broker written to this topic?",
         "2026-01-01-00-00-00",
         lambda damaged: damaged.put(Entry("2026-01-01-00-00-00", content=b"x")),
     ),
-    "a copy of the topic": Kind("have one topic id", "/topics/kafka", copy_of_the_topic),
-    "a snapshot is cut off": Kind("it is cut off", SNAPSHOT, of_snapshot(lambda data: data[:9])),
+    "a copy of the topic": Kind(
+        "… and … have one topic id, …: one is a copy; move it out of the namespace (fs.mv in "
+        "weed shell)",
+        "/topics/kafka",
+        copy_of_the_topic,
+    ),
+    "a snapshot is cut off": Kind(
+        "it is cut off; it is not used", SNAPSHOT, of_snapshot(lambda data: data[:9])
+    ),
     "a snapshot fails its checksum": Kind(
-        "it fails its checksum", SNAPSHOT, of_snapshot(lambda data: flipped(data, -1))
+        "it fails its checksum; it is not used",
+        SNAPSHOT,
+        of_snapshot(lambda data: flipped(data, -1)),
     ),
     "a snapshot of another format": Kind(
-        "it fails its checksum", SNAPSHOT, of_snapshot(lambda data: flipped(data, 0))
+        "it fails its checksum; it is not used",
+        SNAPSHOT,
+        of_snapshot(lambda data: flipped(data, 0)),
     ),
     "a snapshot's bytes are gone": Kind(
-        "is gone; it is not used",
+        "chunk … is gone; it is not used",
         SNAPSHOT,
         lambda damaged: damaged.store.chunks.pop(damaged.chunk(SNAPSHOT).file_id),
     ),
@@ -609,93 +663,113 @@ def in_snapshot(change: Callable[[bytes], bytes]) -> Callable[[Damaged], None]:
     )
 
 
-_DAMAGED_SNAPSHOT: Final = "a snapshot of the state is damaged, what came before it was read"
-
-
 STATE_KINDS: Final = {
     "there is no state": Kind(
-        "there is no state",
+        "there is no state: see `kgw log adopt`",
         "state",
         lambda damaged: damaged.store.delete("/topics/.kgw", "kafka", is_recursive=True),
     ),
     "the state's leader entry is of another version": Kind(
-        "the state's leader entry has version",
+        "the state's leader entry has version 9; this program reads 1",
         "state",
         of_state_detail(b'{"version": 9, "snapshots": []}'),
     ),
     "the state's leader entry cannot be read": Kind(
-        "the state's leader entry cannot be read", "state", of_state_detail(b"{")
+        "the state's leader entry cannot be read: …", "state", of_state_detail(b"{")
     ),
     "the state's leader entry names no snapshot": Kind(
         "the state's leader entry names no snapshot", "state", of_state_detail(encode_detail([]))
     ),
-    "the last commit is missing": Kind("ends at commit", "state", of_commit(lambda _: b"")),
+    "the last commit is missing": Kind(
+        "… ends at commit 60, where 61 were stored", "state", of_commit(lambda _: b"")
+    ),
     "a commit's checksum": Kind(
-        "the checksum is wrong", "state", of_payload(lambda data: flipped(data, -1))
+        "…/… at position 73: the checksum is wrong",
+        "state",
+        of_payload(lambda data: flipped(data, -1)),
     ),
     "a commit that is too short": Kind(
-        "are too few for a payload", "state", of_payload(lambda data: data[:5])
+        "…/… at position 73: 5 bytes are too few for a payload",
+        "state",
+        of_payload(lambda data: data[:5]),
     ),
     "a commit of another place": Kind(
-        "it belongs at", "state", recommitted(lambda items: items, offset=1)
+        "…/… at position 73: it belongs at (1, 61, 0), not at (1, 60, 0) (sort, offset, part)",
+        "state",
+        recommitted(lambda items: items, offset=1),
     ),
     "a commit of another format": Kind(
-        "its format is", "state", recommitted(lambda items: items, form=9)
+        "…/… at position 73: its format is 9, this program reads 1",
+        "state",
+        recommitted(lambda items: items, form=9),
     ),
     "a commit with an unknown item": Kind(
-        "which this program does not know",
+        "…/… at position 73: an item has the tag 99, which this program does not know",
         "state",
         recommitted(lambda items: b"\x63" + items[1:]),
     ),
     "a commit with an item that is cut off": Kind(
-        "an item is cut off", "state", recommitted(lambda items: items[:-1])
+        "…/… at position 73: an item is cut off", "state", recommitted(lambda items: items[:-1])
     ),
     "a commit with half an item": Kind(
-        "an item cannot be read", "state", recommitted(lambda items: items + b"\x01")
+        "…/… at position 73: an item cannot be read: …",
+        "state",
+        recommitted(lambda items: items + b"\x01"),
     ),
     "a commit's bytes are gone": Kind(
-        "is gone",
+        "…/… at position 73: …/…: chunk 1, from offset 60: chunk … is gone",
         "state",
         lambda damaged: damaged.store.chunks.pop(
             damaged.chunk(damaged.leader(STATE)[0].rows[-1].name, -1, STATE).file_id
         ),
     ),
     "a file of commits is gone": Kind(
-        "it is gone",
+        "…: it is gone, and may have held records",
         "state",
         lambda damaged: damaged.remove(damaged.leader(STATE)[0].rows[-1].name, STATE),
     ),
     "a topic's row is gone": Kind(
-        "has files, and the state does not know it",
+        "topic orders (…) has files, and the state does not know it; see `kgw log adopt`",
         "state",
         lambda damaged: damaged.commit(Change(TOPIC, ROW.key, None)),
     ),
     "a topic's row cannot be read": Kind(
-        "cannot be read: ", "state", lambda damaged: damaged.commit(Change(TOPIC, ROW.key, b"{"))
+        "the row of topic … cannot be read: …",
+        "state",
+        lambda damaged: damaged.commit(Change(TOPIC, ROW.key, b"{")),
     ),
     "a topic's directory is gone": Kind(
-        "are gone, and the state knows them",
+        "partitions 0 are gone, and the state knows them: the next start makes them anew, empty",
         "/topics/kafka/orders",
         lambda damaged: damaged.store.delete("/topics/kafka", "orders", is_recursive=True),
     ),
     "a partition's directory is gone": Kind(
-        "are gone, and the state knows them",
+        "partitions 0 are gone, and the state knows them: the next start makes them anew, empty",
         "/topics/kafka/orders",
         lambda damaged: damaged.store.delete(*damaged.partition.rsplit("/", 1), is_recursive=True),
     ),
     "the newest snapshot is gone": Kind(
-        _DAMAGED_SNAPSHOT,
+        "a snapshot of the state is damaged, what came before it was read: … is gone",
         "state",
         of_newest_snapshot(lambda damaged, name: damaged.remove(name, SNAPSHOTS)),
     ),
     "the newest snapshot lacks a part": Kind(
-        "were written", "state", of_newest_snapshot(_lost_part)
+        "a snapshot of the state is damaged, what came before it was read: … has 2 parts and 332 "
+        "bytes, where 3 and 609 were written",
+        "state",
+        of_newest_snapshot(_lost_part),
     ),
     "a part of a snapshot is two": Kind(
-        "log entries, not one", "state", in_snapshot(_of_two_entries)
+        "a snapshot of the state is damaged, what came before it was read: … at position 0: "
+        "there are 2 log entries, not one",
+        "state",
+        in_snapshot(_of_two_entries),
     ),
     "a part of a snapshot fails its checksum": Kind(
-        _DAMAGED_SNAPSHOT, "state", in_snapshot(lambda data: flipped(data, len(data) // 2))
+        "a snapshot of the state is damaged, what came before it was read: … at position 0: the "
+        "checksum is wrong",
+        "state",
+        in_snapshot(lambda data: flipped(data, len(data) // 2)),
     ),
 }
 

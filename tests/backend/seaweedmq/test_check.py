@@ -20,35 +20,28 @@ from kgw.backend.seaweedmq.offline import check, views
 from kgw.backend.seaweedmq.state import items
 from kgw.backend.seaweedmq.state import snapshots as state_snapshots
 from tests.backend.seaweedmq.damages import KINDS, Damaged, Kind
-from tests.messages import messages_of, unsaid
+from tests.findings import findings_of, pattern_of, unplanted
 
 if TYPE_CHECKING:
     from types import ModuleType
 
 SAID_BY: Final = (
     (check, ("Problem",)),
-    (views, ("CorruptionError", "DamagedStateError")),
+    (views, ("CorruptionError",)),
     (leader, ("CorruptionError",)),
     (marks, ("CorruptionError",)),
     (detail, ("CorruptionError",)),
     (snapshots, ("CorruptionError",)),
-    (layouts, ("EntryError", "_damaged_at", "end", "_note_damage")),
+    (layouts, ("EntryError", "end", "_note_damage")),
     (record_entries, ("EntryError",)),
     (entries, ("EntryError",)),
     (items, ("ItemError",)),
     (state_snapshots, ("DamagedStateError",)),
     (state_store, ("DamagedStateError",)),
 )
-"""Where words of a check come from."""
-ELSEWHERE: Final = (
-    # Said by who writes a snapshot.
-    "was not stored",
-    # Said by who becomes a chain's writer.
-    "is made and removed by others",
-    # Where a damaged commit is, and which: what is wrong with it follows.
-    "at position {}: {}",
-    "{}/{}: {}",
-)
+"""Where what a check says comes from."""
+ELSEWHERE: Final = ("chunk … was not stored as it was sent", "…/… was not stored")
+"""Said by who writes a snapshot."""
 
 
 @pytest.mark.parametrize("layout", Layout)
@@ -65,16 +58,15 @@ async def test_each_kind_of_damage_is_named(kind: Kind) -> None:
     """Once, by what is damaged and how; nothing else is named for it."""
     damaged = Damaged()
     await damaged.plant(kind)
-    problems = await damaged.problems()
-    assert [True] == [kind.says in one for one in problems], problems
-    path = problems[0].partition(": ")[0]
+    (problem,) = await damaged.problems()
+    path, _, said = problem.partition(": ")
+    assert pattern_of(kind.says).fullmatch(said), said
     assert path.endswith({"file": ".kgw"}.get(kind.where, kind.where))
 
 
 @pytest.mark.parametrize(("module", "callees"), SAID_BY)
 def test_each_message_of_a_check_is_tried(module: ModuleType, callees: tuple[str, ...]) -> None:
     """A message that nothing plants would be one that nobody has seen."""
-    messages = messages_of(module, *callees)
-    assert messages
-    known = [kind.says for kind in KINDS.values()]
-    assert [] == unsaid(messages, [*known, *ELSEWHERE])
+    planted = [f"{kind.where}: {kind.says}" for kind in KINDS.values()]
+    assert findings_of(module, makers=callees)
+    assert [] == unplanted([module], [*planted, *ELSEWHERE], makers=callees)

@@ -28,7 +28,7 @@ from kgw.testing.batches import make_batch
 from kgw.types import format_uuid
 from tests.backend.embedded.driver import DIRECT, JOURNALED, KEY, OTHER_KEY, ROOT, TOPIC, Driver
 from tests.backend.embedded.driver import SMALL_SEGMENTS as SEGMENTS
-from tests.sentences import not_planted, pattern_of, sentences_in
+from tests.findings import findings_of, pattern_of, unplanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -669,7 +669,7 @@ async def test_what_is_wrong_with_the_database_is_found_by_its_name(
 )
 def test_each_sentence_of_the_check_is_planted(module: ModuleType, least: int) -> None:
     """Who adds a kind of damage adds a way to plant it here."""
-    sentences = sentences_in(module, "Problem", "SmallFileError", "DataDirectoryError")
-    assert least <= len(sentences)
+    makers = ["Problem", "SmallFileError", "DataDirectoryError", "append", "add"]
+    assert least <= len(findings_of(module, makers=makers))
     planted = [*STATEMENTS, *(detail for kind in KINDS for detail in kind.details)]
-    assert set() == not_planted(sentences, planted)
+    assert [] == unplanted([module], planted, makers=makers)
