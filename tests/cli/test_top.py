@@ -94,9 +94,9 @@ def test_no_admin_side(offline: Commands) -> None:
 class Terminal:
     """`kgw top` in a terminal of its own."""
 
-    def __init__(self, *arguments: str, term: str = "xterm", height: int = 30) -> None:
+    def __init__(self, *arguments: str, term: str = "xterm") -> None:
         self._ours, self._theirs = pty.openpty()
-        self.resize(height, 100)
+        self.resize(30, 100)
         self._before = termios.tcgetattr(self._theirs)
         self.process = subprocess.Popen(
             [sys.executable, "-c", IN_TERMINAL, "-m", "kgw", "top", *arguments],
@@ -169,25 +169,6 @@ def test_a_person_at_a_terminal(terminal: Terminal) -> None:
     terminal.until(b"kgw 0.1.0 at")
     terminal.press(b"q")
     assert 0 == terminal.end()
-
-
-def test_a_page_key_moves_by_the_rows_that_are_shown(gateway: GatewayProcess) -> None:
-    """In a terminal with room for one row, one row down: up again is the first row."""
-    terminal = Terminal("--admin", admin_of(gateway), "--interval", "0.2", height=7)
-    try:
-        terminal.until(b"kgw 0.1.0 at")
-        # The help is shown when the other keys have been taken, and nothing before it is looked at.
-        terminal.press(b"2\x1b[6~\x1bOAh")
-        terminal.until(b"quit")
-        terminal.press(b"h")
-        terminal.until(b"vrequests/s")
-        # Now all of it is drawn anew.
-        terminal.resize(20, 90)
-        terminal.until(b"API_VERSIONS")
-        terminal.press(b"q")
-        assert 0 == terminal.end()
-    finally:
-        terminal.close()
 
 
 @pytest.mark.parametrize(
