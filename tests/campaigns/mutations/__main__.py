@@ -154,7 +154,7 @@ def _again(arguments: argparse.Namespace) -> int:
         change = find_again(outcome)
         if change is None:
             print(f"gone: {outcome.path}:{outcome.line}: {outcome.text}", flush=True)
-        elif change.path.startswith(tuple(arguments.under)) and not (
+        elif any(map(Path(change.path).is_relative_to, arguments.under)) and not (
             arguments.survivors and outcome.noticed_by
         ):
             chosen.append((change, outcome.noticed_by, outcome.explanation))
