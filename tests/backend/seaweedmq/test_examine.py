@@ -31,6 +31,7 @@ from kgw.config import Listener, Node
 from kgw.errors import StorageError
 from kgw.testing.filer import CallKind, MemoryFiler
 from tests.backend.seaweedmq.damages import FILES, STATE_KINDS, Damaged
+from tests.backend.seaweedmq.old_filers import WithoutConditions, WithoutExclusion
 from tests.backend.seaweedmq.state.test_offset_mirror import row
 from tests.findings import pattern_of, unplanted
 
@@ -173,29 +174,6 @@ async def test_a_volume_that_is_made_meanwhile_is_not_lost() -> None:
 
 
 # --- each kind of finding -------------------------------------------------------------------------
-
-
-class IgnoresConditions(MemoryFiler):
-    """A filer that is too old to know of conditions."""
-
-    async def update(
-        self,
-        directory: str,
-        entry: Entry,
-        expected: Mapping[str, bytes],
-        *,
-        deadline_s: float | None = None,
-    ) -> None:
-        await super().update(directory, entry, {}, deadline_s=deadline_s)
-
-
-class MakesTwice(MemoryFiler):
-    """A filer that makes what is there already."""
-
-    async def create(
-        self, directory: str, entry: Entry, *, deadline_s: float | None = None
-    ) -> None:
-        await self.put(directory, entry, deadline_s=deadline_s)
 
 
 class KeepsNoAttributes(MemoryFiler):
@@ -346,14 +324,14 @@ CASES = {
         PROBLEM,
         "the filer has changed …/… under a condition that was false: two gateways could write to "
         "one partition. kgw needs SeaweedFS 4.48 or later",
-        filer=IgnoresConditions,
+        filer=WithoutConditions,
     ),
     "an entry is made twice": Case(
         "fence",
         PROBLEM,
         "the filer has made …/… twice, exclusively both times: two gateways could write to one "
         "partition. kgw needs SeaweedFS 4.48 or later",
-        filer=MakesTwice,
+        filer=WithoutExclusion,
     ),
     "attributes are not kept": Case(
         "fence",

@@ -10,32 +10,10 @@ from kgw.errors import DataDirectoryError
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.clock import ManualClock
 from kgw.testing.filer import CallKind, MemoryFiler
+from tests.backend.seaweedmq.old_filers import WithoutConditions, WithoutExclusion
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from kgw.backend.seaweedmq.filer import Entry
-
-
-class _WithoutConditions(MemoryFiler):
-    """A filer as SeaweedFS had them before it knew conditions: it ignores what it is told."""
-
-    async def update(
-        self,
-        directory: str,
-        entry: Entry,
-        expected: Mapping[str, bytes],
-        *,
-        deadline_s: float | None = None,
-    ) -> None:
-        await self.put(directory, entry)
-
-
-class _WithoutExclusion(MemoryFiler):
-    async def create(
-        self, directory: str, entry: Entry, *, deadline_s: float | None = None
-    ) -> None:
-        await self.put(directory, entry)
 
 
 class _WithoutAttributes(MemoryFiler):
@@ -58,8 +36,8 @@ async def test_a_filer_that_refuses_is_relied_on() -> None:
 @pytest.mark.parametrize(
     ("filer", "complaint"),
     [
-        (_WithoutConditions(), "under a condition that was false"),
-        (_WithoutExclusion(), "exclusively both times"),
+        (WithoutConditions(), "under a condition that was false"),
+        (WithoutExclusion(), "exclusively both times"),
         (_WithoutAttributes(), "has not kept the attributes"),
     ],
 )
