@@ -71,9 +71,9 @@ def extra_runs(extra: str, built: Built, folder: Path) -> str:
 
 
 def _keeps_to_this_kgw(environment: Environment, extra: str) -> None:
-    """Do what messages tell of a missing extra: the index has another project called kgw."""
+    """Do what messages tell of a missing extra: pip keeps the kgw that is installed."""
     before = environment.run("kgw", "--version")
-    environment.install(f"kgw[{extra}]")
+    environment.install(f"kgw-broker[{extra}]")
     assert before == environment.run("kgw", "--version")
 
 

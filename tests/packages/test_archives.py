@@ -95,13 +95,13 @@ def test_what_does_not_belong_is_named(tmp_path: Path) -> None:
     wheel = wheel_of(tmp_path / "a.whl", tests__test_x_dot_py="", kgw__x_dot_pyc="")
     sdist = tmp_path / "a.tar.gz"
     with tarfile.open(sdist, "w:gz") as archive:
-        archive.addfile(tarfile.TarInfo("kgw-1/.venv-clients/x_pb2.py"), io.BytesIO())
+        archive.addfile(tarfile.TarInfo("kgw_broker-1/.venv-clients/x_pb2.py"), io.BytesIO())
 
     found = archives.faults_of_wheel(wheel)
     assert "does not belong there: tests/test_x.py" in found
     assert "does not belong there: kgw/x.pyc" in found
     assert r"is not there: kgw/py\.typed" in found
-    assert "left behind by something: kgw-1/.venv-clients/x_pb2.py" in archives.faults_of_sdist(
+    assert "left behind by something: kgw_broker-1/.venv-clients/x_pb2.py" in archives.faults_of_sdist(
         sdist
     )
 
@@ -120,7 +120,7 @@ def test_differences_are_named(tmp_path: Path) -> None:
 def test_all_has_every_extra_of_users() -> None:
     """Whoever asks for [all] gets all of what runs."""
     (everything,) = extras.declared()["all"]
-    named = everything.removeprefix("kgw[").removesuffix("]").split(",")
+    named = everything.removeprefix("kgw-broker[").removesuffix("]").split(",")
 
     assert set(extras.of_users()) - {"all"} == set(named)
 
