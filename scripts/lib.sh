@@ -30,10 +30,10 @@ install_lock() {
     if [[ -t 2 ]]; then counted='\r\033[K  %d: %s'; else counted='  %d: %s\n'; fi
     "$folder/bin/python" -m pip --disable-pip-version-check install --progress-bar off \
         --require-hashes --requirement "requirements/$lock.txt" |
-        counted="$counted" awk '
-            /^Collecting / { printf ENVIRON["counted"], ++found, $2; fflush() }
-            /^Installing / { printf ENVIRON["counted"], found, "installing them"; fflush() }
-            END { if (found && ENVIRON["counted"] !~ /\n$/) print "" }' >&2
+        awk -v counted="$counted" '
+            /^Collecting / { printf counted, ++found, $2; fflush() }
+            /^Installing / { printf counted, found, "installing them"; fflush() }
+            END { if (found && counted !~ /\n$/) print "" }' >&2
 }
 
 # ensure_environment FOLDER LOCK...: a virtual environment holding exactly what the lock files pin.
