@@ -101,8 +101,9 @@ def test_what_does_not_belong_is_named(tmp_path: Path) -> None:
     assert "does not belong there: tests/test_x.py" in found
     assert "does not belong there: kgw/x.pyc" in found
     assert r"is not there: kgw/py\.typed" in found
-    assert "left behind by something: kgw_broker-1/.venv-clients/x_pb2.py" in archives.faults_of_sdist(
-        sdist
+    assert (
+        "left behind by something: kgw_broker-1/.venv-clients/x_pb2.py"
+        in archives.faults_of_sdist(sdist)
     )
 
 
