@@ -15,6 +15,7 @@ from packaging.utils import canonicalize_name
 from tests.packages.environments import Environment
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 KGW = "kgw-broker"
@@ -28,21 +29,22 @@ run()
 
 
 class LinkedEnvironment(Environment):
-    """A virtual environment in which an extra of kgw was installed, and nothing else."""
+    """A virtual environment with some packages, and no others."""
 
-    def __init__(self, folder: Path, extra: str, *, path: str = "") -> None:
-        """Make it. PackageNotFoundError where the extra asks for what is not installed here."""
+    def __init__(self, folder: Path, installed: Iterable[Distribution], *, path: str = "") -> None:
+        """Make it. The command `kgw` is there where kgw is."""
         super().__init__(folder, path=path, has_pip=False)
         (packages,) = folder.glob("lib/python*/site-packages")
-        for one in needed(KGW, extra):
+        for one in installed:
             _link(one, packages)
-        command = folder / "bin" / "kgw"
-        command.write_text(_COMMAND.format(folder=folder))
-        command.chmod(0o755)
+            if one.name == KGW:
+                command = folder / "bin" / "kgw"
+                command.write_text(_COMMAND.format(folder=folder))
+                command.chmod(0o755)
 
 
-def needed(name: str, extra: str) -> list[Distribution]:
-    """Return what `pip install 'NAME[EXTRA]'` would bring, `name` itself among it.
+def needed(name: str, extra: str = "") -> list[Distribution]:
+    """Return what `pip install 'NAME[EXTRA]'` would bring, NAME itself among it.
 
     PackageNotFoundError where some of it is not installed here.
     """

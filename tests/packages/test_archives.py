@@ -15,7 +15,8 @@ from zipfile import ZipFile
 import pytest
 
 from kgw import __version__
-from tests.packages import archives, building, checks, extras
+from tests.packages import archives, building, checks, extras, linked, local_index
+from tests.packages.environments import run_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,6 +69,26 @@ def test_what_is_unpacked_says_its_commit(built: Built, tmp_path: Path) -> None:
     assert [f"kgw {__version__} ({commit})", "['kgw', 'kgw.version']"] == (
         f"kgw {said}".splitlines()
     )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_an_index_can_serve_it(built: Built, tmp_path: Path) -> None:
+    """`pip install kgw-broker` takes it from there; it serves, and its plugin of pytest works."""
+    installed = {
+        one.name: one
+        for name in (linked.KGW, "pytest", "kafka-python")
+        for one in linked.needed(name)
+        if one.name != linked.KGW
+    }
+    environment = linked.LinkedEnvironment(tmp_path / "env", installed.values())
+    pip = [sys.executable, "-m", "pip", "--python", str(tmp_path / "env")]
+    with local_index.index_of([built.wheel], tmp_path) as address:
+        install = [*pip, "install", "--quiet", "--index-url", address, "kgw-broker"]
+        run_command(install, environment.variables)
+
+    assert "kgw 0.1.0 (" in environment.run("kgw", "--version")
+    local_index.use(environment, tmp_path)
 
 
 @pytest.mark.slow

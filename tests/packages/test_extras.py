@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError
 from typing import TYPE_CHECKING
 
+import click
 import pytest
 
 from kgw.cli.main import main
@@ -23,7 +24,9 @@ WITHOUT_SPARK = {"publish", "jars"}
 @pytest.mark.parametrize("extra", EXTRAS)
 def test_an_extra_brings_what_it_promises(extra: str, tmp_path: Path) -> None:
     """Nothing that another extra, or a test, has installed is there."""
-    environment = linked.LinkedEnvironment(tmp_path / "env", extra, path=extras.path_of(extra))
+    installed = linked.needed(linked.KGW, extra)
+    path = extras.path_of(extra)
+    environment = linked.LinkedEnvironment(tmp_path / "env", installed, path=path)
 
     assert extras.use(extra, environment, tmp_path / "data", is_small=True)
 
@@ -39,12 +42,13 @@ def test_an_environment_has_what_is_needed_and_nothing_else() -> None:
 def test_an_extra_that_is_not_installed_here_is_told() -> None:
     """It would be tested without its packages otherwise."""
     with pytest.raises(PackageNotFoundError):
-        linked.needed("no-such-package", "")
+        linked.needed("no-such-package")
 
 
 def test_every_command_of_the_pipeline_is_run() -> None:
     """scripts/package knows each, with the extra that it needs."""
-    pipeline = main.get_command(None, "pipeline")
-    commands = pipeline.list_commands(None)  # type: ignore[union-attr, arg-type]
+    pipeline = main.get_command(click.Context(main), "pipeline")
+    assert isinstance(pipeline, click.Group)
+    commands = {*pipeline.list_commands(click.Context(pipeline))}
 
-    assert {*commands} - WITHOUT_SPARK == {name.split()[0] for name in extras.PIPELINE}
+    assert commands - WITHOUT_SPARK == {name.split()[0] for name in extras.PIPELINE}
