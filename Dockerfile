@@ -26,7 +26,7 @@ ENV KGW_COMMIT=${KGW_COMMIT}
 RUN ["/build/bin/pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index", \
      "--wheel-dir", "/src/dist", "/src"]
 RUN ["/build/bin/pip", "--python", "/opt/kgw/bin/python", "install", \
-     "--no-deps", "--no-index", "--find-links", "/src/dist", "kgw"]
+     "--no-deps", "--no-index", "--find-links", "/src/dist", "kgw-broker"]
 COPY scripts/image_root.py /src/
 RUN ["python", "/src/image_root.py", "/opt/kgw", "/root-of-image"]
 # A folder of the right owner: a new volume takes its owner from it.

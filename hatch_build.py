@@ -6,6 +6,7 @@ checkout, so it has none.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -34,9 +35,12 @@ class Additions(BuildHookInterface[Any]):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Make the Python of `.proto` files; into all but editable installs, put the commit."""
-        make_protos(self.root)
         if version == "editable":
+            # scripts/run installs no compiler of messages for a server that has no use of them.
+            if importlib.util.find_spec("grpc_tools") is not None:
+                make_protos(self.root)
             return
+        make_protos(self.root)
         record = Path(self.root, SDIST_RECORD)
         if not record.exists():
             self.made = record = Path(tempfile.mkdtemp(), SDIST_RECORD)

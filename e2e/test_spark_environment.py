@@ -44,7 +44,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     build = ("--no-deps", "--no-build-isolation", "--wheel-dir", "wheels")
     run(sys.executable, "-m", "pip", "wheel", "--quiet", *build, str(ROOT))
-    (wheel,) = made.glob("wheels/kgw-*.whl")
+    (wheel,) = made.glob("wheels/kgw_broker-*.whl")
     packages = [f"{name}=={version(name)}" for name in ("numpy", "pyarrow")]
     run(sys.executable, "-m", "venv", "env")
     run("env/bin/pip", "install", "--quiet", str(wheel), *packages, "venv-pack")

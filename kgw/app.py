@@ -14,6 +14,7 @@ from kgw import logs
 from kgw.backend.base import Leadership
 from kgw.clock import SystemClock
 from kgw.errors import DataDirectoryError, KgwError, ListenError, ReplacedError, StorageError
+from kgw.system import HAS_THREAD_CLOCKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -289,7 +290,8 @@ class _Process:
                 from kgw.server.offenders import StackWatch, WatchedDispatcher
 
                 dispatcher = WatchedDispatcher(gateway, self._offenders)
-                StackWatch(self._offenders).start()
+                if HAS_THREAD_CLOCKS:
+                    StackWatch(self._offenders).start()
                 gc.callbacks.append(self._offenders.collected)
             server = Server(dispatcher, limits_from(config), clock, gateway.metrics)
             bound = self._bound = await server.open(config.bound_listeners, self._given)
@@ -419,11 +421,8 @@ class _Process:
     def _catch_signals(self, backend: Backend) -> None:
         loop = asyncio.get_running_loop()
         for one in (signal.SIGTERM, signal.SIGINT):
-            try:
-                loop.add_signal_handler(one, self._on_signal)
-            except NotImplementedError:  # Windows: the loop cannot, the interpreter can
-                signal.signal(one, lambda *_: loop.call_soon_threadsafe(self._on_signal))
-        if backend.is_shared and hasattr(signal, "SIGUSR1"):
+            loop.add_signal_handler(one, self._on_signal)
+        if backend.is_shared:
             loop.add_signal_handler(signal.SIGUSR1, backend.take_over)
 
     def _on_signal(self) -> None:

@@ -118,5 +118,8 @@ class RunningClock(Clock):
 
 
 def thread_cpu_s(thread: int) -> float:
-    """Return the processor time that another thread has used, given its identifier (Linux)."""
+    """Return the processor time that another thread has used, given its identifier.
+
+    AttributeError where `system.HAS_THREAD_CLOCKS` is false.
+    """
     return time.clock_gettime(time.pthread_getcpuclockid(thread))

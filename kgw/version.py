@@ -35,7 +35,7 @@ def full_version() -> str:
 def install_command(extra: str) -> str:
     """Return the command that adds an extra to the kgw that runs.
 
-    It names this Python: on the package index `kgw` is another project's name, which the pip of an
-    environment without kgw would install.
+    It names this Python: the first pip on PATH may be another environment's. The distribution is
+    called `kgw-broker`, as `kgw` is another project's name on the package index.
     """
-    return f"{quote(sys.executable or 'python')} -m pip install 'kgw[{extra}]'"
+    return f"{quote(sys.executable or 'python')} -m pip install 'kgw-broker[{extra}]'"

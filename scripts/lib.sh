@@ -21,6 +21,21 @@ find_python() {
     return 1
 }
 
+# install_lock FOLDER LOCK: what a lock file pins, with a line that counts the packages: pip itself
+# would say nothing for minutes where the network is slow.
+install_lock() {
+    local folder="$1" lock="$2" total counted
+    total="$(grep -c '==' "requirements/$lock.txt")"
+    say "Installing requirements/$lock.txt: $total packages at most"
+    if [[ -t 2 ]]; then counted='\r\033[K  %d: %s'; else counted='  %d: %s\n'; fi
+    "$folder/bin/python" -m pip --disable-pip-version-check install --progress-bar off \
+        --require-hashes --requirement "requirements/$lock.txt" |
+        awk -v counted="$counted" '
+            /^Collecting / { printf counted, ++found, $2; fflush() }
+            /^Installing / { printf counted, found, "installing them"; fflush() }
+            END { if (found && counted !~ /\n$/) print "" }' >&2
+}
+
 # ensure_environment FOLDER LOCK...: a virtual environment holding exactly what the lock files pin.
 # Installs only when a lock file has changed since the last time.
 ensure_environment() {
@@ -35,9 +50,7 @@ ensure_environment() {
         stamp="$folder/.installed-$lock"
         wanted="$(cksum <"requirements/$lock.txt")"
         if [[ ! -f "$stamp" || "$(cat "$stamp")" != "$wanted" ]]; then
-            say "Installing requirements/$lock.txt"
-            "$folder/bin/python" -m pip --disable-pip-version-check --quiet install \
-                --require-hashes --requirement "requirements/$lock.txt" >&2
+            install_lock "$folder" "$lock"
             printf '%s\n' "$wanted" >"$stamp"
         fi
     done
@@ -47,9 +60,14 @@ ensure_environment() {
 ensure_kgw() {
     local stamp=.venv/.installed-kgw wanted
     ensure_environment .venv "$1"
-    # The installation also makes Python of the .proto files.
+    # The installation also makes Python of the .proto files, where their compiler is there.
     wanted="$(cat pyproject.toml hatch_build.py kgw/backend/seaweedmq/protos/*.proto | cksum)"
+    wanted+=" $(compgen -G '.venv/lib/python*/site-packages/grpc_tools' || true)"
     if [[ ! -f "$stamp" || "$(cat "$stamp")" != "$wanted" ]]; then
+        # Until it was called kgw-broker; both would bring the plugin of pytest.
+        if compgen -G '.venv/lib/python*/site-packages/kgw-*.dist-info' >/dev/null; then
+            .venv/bin/python -m pip --disable-pip-version-check --quiet uninstall --yes kgw >&2
+        fi
         .venv/bin/python -m pip --disable-pip-version-check --quiet install \
             --no-deps --no-build-isolation --no-index --editable . >&2
         printf '%s\n' "$wanted" >"$stamp"

@@ -72,7 +72,7 @@ def completed(
         message = f"not installed, so not in the SBOM: {', '.join(sorted(missing))}"
         raise ValueError(message)
     kgw = bom["metadata"]["component"]
-    kgw["purl"] = f"pkg:pypi/kgw@{kgw['version']}"
+    kgw["purl"] = f"pkg:pypi/kgw-broker@{kgw['version']}"
     return bom
 
 

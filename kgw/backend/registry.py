@@ -7,7 +7,6 @@ scheme, that is called with the configuration and a clock and returns a Backend.
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.errors import DataDirectoryError
@@ -115,20 +114,17 @@ def file_limits() -> FileLimits:
     descriptors half may be files with unsynced bytes, which stay open.
     """
     fewest_open, fewest_unsynced, fewest_dirty = 512, 256, 128
-    if sys.platform == "win32":
-        share = 0
-    else:
-        import resource
+    import resource
 
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if soft == resource.RLIM_INFINITY:
-            share = _MOST_UNSYNCED
-        else:
-            share = soft // _DESCRIPTOR_SHARE
-            # The others are for what is opened for a moment, a process for compaction say.
-            fewest_open = min(fewest_open, soft // 2)
-            fewest_unsynced = min(fewest_unsynced, soft // 4)
-            fewest_dirty = min(fewest_dirty, soft // 8)
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        share = _MOST_UNSYNCED
+    else:
+        share = soft // _DESCRIPTOR_SHARE
+        # The others are for what is opened for a moment, a process for compaction say.
+        fewest_open = min(fewest_open, soft // 2)
+        fewest_unsynced = min(fewest_unsynced, soft // 4)
+        fewest_dirty = min(fewest_dirty, soft // 8)
     share = min(share, _MOST_UNSYNCED)
     return FileLimits(
         max(share, fewest_unsynced), max(share, fewest_dirty), max(2 * share, fewest_open)

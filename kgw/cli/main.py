@@ -156,7 +156,7 @@ def _without_extra(name: str, error: ModuleNotFoundError) -> click.Command:
     return click.Command(
         name,
         callback=fail,
-        short_help=f"Needs kgw[{_extra_of(error)}].",
+        short_help=f"Needs kgw-broker[{_extra_of(error)}].",
         add_help_option=False,
         context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
     )

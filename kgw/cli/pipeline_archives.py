@@ -83,7 +83,7 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
         multiple=True,
         type=click.Choice(KINDS),
         help="Publish a table of this kind over the files, from now on; the archive remembers it. "
-        "Needs kgw[delta] or kgw[iceberg].",
+        "Needs the extra delta or iceberg.",
     )(with_catalog)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -27,6 +26,7 @@ from kgw.pipeline.jobs.loading import settings_of
 from kgw.pipeline.live.ends import LEVEL as LIVE_LEVEL
 from kgw.pipeline.ranges import OffsetRange
 from kgw.pipeline.wire import Reading, WireClient
+from kgw.system import processors
 from kgw.types import TopicId
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _audit_archive(
     root: Path, topics: tuple[str, ...], level: int, address: str, *, allow_gaps: bool
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[KgwError]]:
     """Return rows of what an archive has, of what is wrong with it, and why the rest is unknown."""
-    threads = len(os.sched_getaffinity(0))
+    threads = processors()
     rows: list[dict[str, Any]] = []
     findings: list[dict[str, Any]] = []
     failures: list[KgwError] = []

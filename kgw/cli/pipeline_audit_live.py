@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,6 +11,7 @@ from kgw.cli.output import is_terminal, note
 from kgw.pipeline.errors import PipelineError
 from kgw.pipeline.live.audit import LiveAudit
 from kgw.pipeline.live.ends import from_json, to_json
+from kgw.system import sync
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,7 +88,7 @@ def _keep(path: Path | None, seen: Seen) -> None:
         with temporary.open("w") as file:
             json.dump(to_json(seen), file, indent=1)
             file.flush()
-            os.fsync(file.fileno())
+            sync(file.fileno())
         temporary.replace(path)
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror}") from None

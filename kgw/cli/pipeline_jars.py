@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from kgw.cli.errors import CommandError
-from kgw.cli.output import print_json
+from kgw.cli.output import note, print_json
 from kgw.cli.settings import json_option
 from kgw.pipeline.jars import (
     MAVEN_CENTRAL,
@@ -16,11 +17,15 @@ from kgw.pipeline.jars import (
     fetch_by_maven,
     fetch_from,
     fetch_jars,
+    fetch_nearest,
     has_maven,
     kafka_connector,
     spark_jars,
 )
 from kgw.version import install_command
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @click.command(short_help='Fetch the jars for format("kafka") or format("delta").')
@@ -36,7 +41,8 @@ from kgw.version import install_command
     "--spark",
     "spark_version",
     metavar="VERSION",
-    help="The version of Spark that they are for. Default: that of PySpark.",
+    help="The version of Spark that they are for. Default: that of PySpark, or the nearest patch "
+    "before it of which there is a connector.",
 )
 @click.option(
     "--repository",
@@ -61,29 +67,40 @@ def jars(
     With --delta the two jars of Delta tables. Prints the settings that a session needs for
     format("kafka") or format("delta"). format("kgw") needs no jar.
     """
-    if spark_version is None:
-        try:
-            spark_version = version("pyspark")
-        except PackageNotFoundError:
-            raise CommandError(
-                f"PySpark is not installed: {install_command('spark')}, or name a version with "
-                "--spark"
-            ) from None
+    installed = None if spark_version else _installed_spark()
     fetch = (
         fetch_by_maven
         if repository is None and has_maven()
         else fetch_from(repository or MAVEN_CENTRAL)
     )
-    wanted = delta_tables(spark_version) if is_delta else kafka_connector(spark_version)
+    more: Mapping[str, str] = {}
+    fetched_for = spark_version or installed or ""
     try:
-        found = fetch_jars(directory, wanted, fetch)
+        if is_delta:
+            wanted = delta_tables(fetched_for)
+            found, more = fetch_jars(directory, wanted, fetch), wanted.settings
+        elif installed:
+            fetched_for, found = fetch_nearest(directory, installed, fetch)
+        else:
+            found = fetch_jars(directory, kafka_connector(fetched_for), fetch)
     except OSError as error:
         raise CommandError(f"cannot write to {directory}: {error}") from None
-    settings = {"spark.jars": spark_jars(found), **wanted.settings}
+    if installed and fetched_for != installed:
+        note(f"no connector of Spark {installed} is there; these are the jars of {fetched_for}")
+    settings = {"spark.jars": spark_jars(found), **more}
     if is_json:
         print_json(
-            {"spark": spark_version, "jars": [str(one) for one in found], "settings": settings}
+            {"spark": fetched_for, "jars": [str(one) for one in found], "settings": settings}
         )
     else:
         for name, value in settings.items():
             click.echo(f"{name}={value}")
+
+
+def _installed_spark() -> str:
+    try:
+        return version("pyspark")
+    except PackageNotFoundError:
+        raise CommandError(
+            f"PySpark is not installed: {install_command('spark')}, or name a version with --spark"
+        ) from None

@@ -68,7 +68,8 @@ OTEL_SETTINGS = (
         "kgw.otel.endpoint",
         "",
         "Where metrics are sent over OTLP (HTTP, protobuf), as in `http://127.0.0.1:4318`; "
-        "`/v1/metrics` is added. Nowhere unless set. Needs `kgw[otel]` (docs/opentelemetry.md).",
+        "`/v1/metrics` is added. Nowhere unless set. Needs the extra `otel` "
+        "(docs/opentelemetry.md).",
         check=_check_endpoint,
     ),
     Setting(

@@ -479,7 +479,7 @@ _SMQ_AGENT = (
         "kgw.smq.agent.listener",
         "",
         "Where the agent's API of SeaweedMQ is served over gRPC, as HOST:PORT; nowhere unless set. "
-        "Also `--smq-agent`. Needs `kgw[seaweedmq]` (docs/smq-agent.md).",
+        "Also `--smq-agent`. Needs the extra `seaweedmq` (docs/smq-agent.md).",
         check=check_agent_listener,
     ),
     Setting(

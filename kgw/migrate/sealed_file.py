@@ -8,6 +8,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from kgw.migrate.errors import MigrationError
+from kgw.system import sync
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,11 +29,11 @@ def write_sealed(path: Path, document: Mapping[str, object]) -> None:
         with temporary.open("w") as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            sync(file.fileno())
         temporary.replace(path)
         folder = os.open(path.parent, os.O_RDONLY)
         try:
-            os.fsync(folder)
+            sync(folder)
         finally:
             os.close(folder)
     except OSError as error:

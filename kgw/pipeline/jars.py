@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.error import HTTPError
@@ -27,11 +28,20 @@ _DELTA: Final = {"4.2": "4.4.0"}
 """Which Delta is for a Spark."""
 _TIMEOUT_S: Final = 30.0
 _MAVEN_TIMEOUT_S: Final = 300.0
+_MAVEN_MISSES: Final = (
+    "Could not find artifact",
+    "was not found in",
+    "is absent, but was requested",
+)
 _NAMESPACE: Final = "{http://maven.apache.org/POM/4.0.0}"
 
 
 class JarsError(PipelineError):
     """A jar that cannot be fetched, or is not what its repository says it is."""
+
+
+class NoSuchArtifactError(JarsError):
+    """A repository answers, and does not have it."""
 
 
 class Artifact(NamedTuple):
@@ -70,6 +80,17 @@ def kafka_connector(spark_version: str) -> JarSet:
         Artifact("org.apache.spark", "spark-sql-kafka-0-10_2.13", spark_version),
         ("spark-token-provider-kafka-0-10_2.13", "kafka-clients", "commons-pool2"),
     )
+
+
+def versions_down(spark_version: str) -> list[str]:
+    """Return a version and those before it in its minor line, the nearest first. Pure.
+
+    PySpark may be released before its connector is: a connector of an earlier patch fits, too.
+    """
+    minor, _, patch = spark_version.rpartition(".")
+    if not patch.isdecimal():
+        return [spark_version]
+    return [f"{minor}.{number}" for number in range(int(patch), -1, -1)]
 
 
 def delta_tables(spark_version: str) -> JarSet:
@@ -130,6 +151,23 @@ def fetch_jars(
         ]
 
 
+def fetch_nearest(
+    directory: Path, spark_version: str, fetch: Callable[[Artifact, Path], None]
+) -> tuple[str, list[Path]]:
+    """Put the Kafka connector of a Spark, or of the nearest patch before it, into a directory.
+
+    Returns the version that was found, and the jars. Raises JarsError, OSError.
+    """
+    versions = versions_down(spark_version)
+    for one in versions:
+        try:
+            return one, fetch_jars(directory, kafka_connector(one), fetch)
+        except NoSuchArtifactError:
+            if one == versions[-1]:
+                raise
+    raise AssertionError(versions)
+
+
 def fetch_from(repository: str) -> Callable[[Artifact, Path], None]:
     """Return what fetches from a repository over HTTP, and compares with its SHA-1 file."""
 
@@ -159,7 +197,9 @@ def fetch_by_maven(artifact: Artifact, directory: Path) -> None:
         # Between escapes for colours, and after lines that are empty.
         lines = (line.partition("[ERROR] ")[2].strip() for line in done.stdout.splitlines())
         told = next(filter(None, lines), done.stderr[-500:])
-        raise JarsError(f"mvn cannot get {artifact}: {told}")
+        is_missing = any(words in told for words in _MAVEN_MISSES)
+        kind = NoSuchArtifactError if is_missing else JarsError
+        raise kind(f"mvn cannot get {artifact}: {told}")
 
 
 def has_maven() -> bool:
@@ -179,7 +219,8 @@ def _get(url: str) -> bytes:
         with urlopen(url, timeout=_TIMEOUT_S) as answer:  # noqa: S310 - checked above
             data: bytes = answer.read()
     except HTTPError as error:
-        raise JarsError(f"{url}: {error.code} {error.reason}") from None
+        kind = NoSuchArtifactError if error.code == HTTPStatus.NOT_FOUND else JarsError
+        raise kind(f"{url}: {error.code} {error.reason}") from None
     except OSError as error:
         raise JarsError(f"{url} cannot be fetched: {error}") from None
     return data

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kgw.config.listeners import Listener, format_address
 from kgw.config.paths import absolute_path
 from kgw.logs import EventLogger
+from kgw.system import lacking
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,6 +50,8 @@ def announce(
         data=gateway.config.backend_url,
         cluster_id=gateway.placement.cluster_id,
     )
+    if lacking():
+        _log.warning("kgw does without parts of Linux on this system", lacking=", ".join(lacking()))
     if sys.stderr.isatty():
         first = next(iter(here))
         address = format_address(first.host or "127.0.0.1", first.port)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.config.memory import DEFAULT_MEMORY_BYTES, request_memory_bytes
@@ -18,6 +17,8 @@ if TYPE_CHECKING:
 RESERVED_DESCRIPTORS = 1024
 SEGMENTS_SHARE = 3 / 16
 _UNLIMITED = 1 << 60
+_OPEN_MAX = 10_240
+"""OPEN_MAX in macOS's limits.h: what setrlimit(2) takes there where the hard limit is none."""
 
 
 class Limits(NamedTuple):
@@ -68,14 +69,14 @@ def connections_below(descriptors: int) -> int:
 
 def raise_descriptor_limit() -> int:
     """Raise the soft limit of open files to the hard one and return what holds now."""
-    if sys.platform == "win32":
-        return _UNLIMITED
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        # Some systems name a hard limit that they then refuse; what was allowed stays allowed.
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-            soft = hard
+        # Some systems name a hard limit that they then refuse. What was allowed stays allowed.
+        for limit in (hard, max(soft, _OPEN_MAX)):
+            with contextlib.suppress(OSError, ValueError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+                soft = limit
+                break
     return _UNLIMITED if soft == resource.RLIM_INFINITY else soft

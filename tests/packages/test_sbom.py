@@ -23,7 +23,7 @@ protobuf==2.0 ; python_version >= "3" \\
 def bom_of_two() -> dict[str, Any]:
     """What cyclonedx-py would say of these two."""
     return {
-        "metadata": {"component": {"name": "kgw", "version": "1"}},
+        "metadata": {"component": {"name": "kgw-broker", "version": "1"}},
         "components": [
             {"name": "one_package", "version": "1.0", "licenses": [{"license": {"id": "MIT"}}]},
             {"name": "protobuf", "version": "2.0"},
@@ -59,7 +59,7 @@ def test_it_tells_what_is_for_what() -> None:
 
     expected = {"click": "required", "grpcio": "optional", "hatchling": "excluded"}
     assert expected == {name: scopes[name] for name in expected}
-    assert f"pkg:pypi/kgw@{__version__}" == document["metadata"]["component"]["purl"]
+    assert f"pkg:pypi/kgw-broker@{__version__}" == document["metadata"]["component"]["purl"]
 
 
 def test_it_is_the_same_each_time() -> None:

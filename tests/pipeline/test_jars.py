@@ -15,12 +15,15 @@ from kgw.cli.main import main
 from kgw.pipeline.jars import (
     Artifact,
     JarsError,
+    NoSuchArtifactError,
     delta_tables,
     fetch_from,
     fetch_jars,
+    fetch_nearest,
     jars_of,
     kafka_connector,
     spark_jars,
+    versions_down,
 )
 
 if TYPE_CHECKING:
@@ -84,6 +87,39 @@ def test_all_jars_are_put_into_the_directory_or_none(tmp_path: Path) -> None:
     assert 4 == len(spark_jars(found).split(","))
 
 
+def test_the_nearest_connector_before_is_taken(tmp_path: Path) -> None:
+    """PySpark 4.2.2 may be there before its connector is; one of another minor never fits."""
+    asked = []
+
+    def fetch(artifact: Artifact, directory: Path) -> None:
+        asked.append(artifact.version)
+        if artifact.version in {"4.2.2", "4.2.1"}:
+            raise NoSuchArtifactError("404")
+        text = pom() if artifact.kind == "pom" else artifact.name
+        (directory / artifact.file_name).write_text(text)
+
+    found, jars = fetch_nearest(tmp_path, "4.2.2", fetch)
+    assert ("4.2.0", 4) == (found, len(jars))
+    assert ["4.2.2", "4.2.1", "4.2.0"] == asked[:3]
+    assert ["4.2.2", "4.2.1", "4.2.0"] == versions_down("4.2.2")
+    assert ["4.3.0.dev1"] == versions_down("4.3.0.dev1")
+
+
+@pytest.mark.parametrize("error", [NoSuchArtifactError("404"), JarsError("no network")])
+def test_no_connector_at_all_is_told(tmp_path: Path, error: JarsError) -> None:
+    """What cannot be asked is not taken for what is not there."""
+    asked = []
+
+    def fetch(artifact: Artifact, _: Path) -> None:
+        asked.append(artifact.version)
+        raise error
+
+    with pytest.raises(JarsError, match=str(error)):
+        fetch_nearest(tmp_path, "4.2.1", fetch)
+    expected = ["4.2.1", "4.2.0"] if isinstance(error, NoSuchArtifactError) else ["4.2.1"]
+    assert expected == asked
+
+
 def test_delta_is_fetched_for_the_spark_that_it_is_for() -> None:
     """The jar has the version of Spark in its name; another one has no Delta that is known."""
     told = str(delta_tables("4.2.0").first)
@@ -118,7 +154,7 @@ def test_what_a_repository_has_is_compared_with_its_checksum(
     address, served = repository
     artifact = Artifact(*NAMES[1])
     fetch = fetch_from(address)
-    with pytest.raises(JarsError, match=r"kafka-clients-3\.9\.2\.jar\.sha1: 404"):
+    with pytest.raises(NoSuchArtifactError, match=r"kafka-clients-3\.9\.2\.jar\.sha1: 404"):
         fetch(artifact, tmp_path)
 
     file = served / artifact.path

@@ -1,4 +1,4 @@
-"""From configuration to a seaweedmq backend: what needs the packages of `kgw[seaweedmq]`."""
+"""From configuration to a seaweedmq backend: what needs the packages of `kgw-broker[seaweedmq]`."""
 
 from __future__ import annotations
 

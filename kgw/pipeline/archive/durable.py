@@ -6,6 +6,8 @@ import os
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from kgw import system
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -25,7 +27,7 @@ def sync(path: Path) -> None:
     """Make what is known of a directory, or the content of a file, durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        system.sync(descriptor)
     finally:
         os.close(descriptor)
 
@@ -41,7 +43,7 @@ def create(path: Path, data: bytes) -> None:
         with temporary.open("xb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            system.sync(file.fileno())
         os.link(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from kgw.pipeline.ranges import (
     find_loss,
 )
 from kgw.pipeline.wire import Reading, WireClient
+from kgw.system import processors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -61,7 +61,7 @@ def cut(options: SourceOptions, ranges: Iterable[OffsetRange]) -> list[OffsetRan
         )
     return cut_ranges(
         ranges,
-        pieces=len(os.sched_getaffinity(0)),
+        pieces=processors(),
         least=LEAST_PIECE,
         most=options.max_records_per_partition,
     )

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from kgw.records.crc import crc32c
 from kgw.state.sql.small_files import read_if_there, remove_if_there
+from kgw.system import sync_data
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -65,7 +66,7 @@ class CountedConnection(sqlite3.Connection):
         descriptor = os.open(new_path, flags, 0o600)
         try:
             os.pwrite(descriptor, encode_note(count), 0)
-            os.fdatasync(descriptor)
+            sync_data(descriptor)
             os.rename(new_path, path)  # noqa: PTH104 - as in small_files
         except OSError:
             os.close(descriptor)

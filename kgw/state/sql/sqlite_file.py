@@ -26,6 +26,7 @@ from kgw.state.sql.migrations import (
 )
 from kgw.state.sql.small_files import exists, read_if_there, remove_if_there
 from kgw.state.sql.write_ahead_log import find_damage
+from kgw.system import sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,6 +43,9 @@ WRITE_AHEAD_LOG_BYTES: Final = 16 << 20
 _PRAGMAS: Final = (
     "locking_mode = EXCLUSIVE",
     "synchronous = FULL",
+    # On macOS, where fsync alone leaves bytes in the memory of the disk.
+    "fullfsync = ON",
+    "checkpoint_fullfsync = ON",
     "trusted_schema = OFF",
     "cell_size_check = ON",
     "mmap_size = 0",
@@ -177,7 +181,7 @@ def _write_new(path: str, content: bytes) -> None:
 def _sync(path: str, flags: int) -> None:
     descriptor = os.open(path, flags | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
+        sync(descriptor)
     finally:
         os.close(descriptor)
 

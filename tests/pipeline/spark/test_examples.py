@@ -18,6 +18,7 @@ from kgw.pipeline.ranges import OffsetRange
 from kgw.pipeline.wire import Reading
 from tests.pipeline.serving import ServedTopics
 from tests.pipeline.spark.campaign import Killable
+from tests.pipeline.spark.streams import run_to_the_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,7 +112,7 @@ def test_flights_are_named(spark: SparkSession, served: ServedTopics, tmp_path: 
         once=True,
     )
     airlines = spark.createDataFrame([*AIRLINES.items()], "carrier string, name string")
-    enrich.start(spark, arguments, airlines).awaitTermination(100)
+    run_to_the_end(lambda: enrich.start(spark, arguments, airlines))
 
     found = committed(served, "flights-named")
     assert [b"not JSON", None] == found[0][9:]

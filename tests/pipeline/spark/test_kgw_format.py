@@ -11,6 +11,7 @@ from kgw.client import NewRecord
 from kgw.client.partitioner import partition_for_key
 from kgw.records.batch import Compression
 from tests.pipeline.serving import numbered
+from tests.pipeline.spark.streams import run_to_the_end
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +39,7 @@ def run_stream(
     spark: SparkSession, served: ServedTopics, topic: str, place: Path, **options: str
 ) -> StreamingQuery:
     """Append what there is of a topic to Parquet files, from where the checkpoint stands."""
-    query = (
+    writer = (
         spark.readStream.format("kgw")
         .option("kafka.bootstrap.servers", served.address)
         .option("subscribe", topic)
@@ -49,10 +50,8 @@ def run_stream(
         .option("checkpointLocation", str(place / "checkpoint"))
         .option("path", str(place / "rows"))
         .trigger(availableNow=True)
-        .start()
     )
-    query.awaitTermination(100)
-    return query
+    return run_to_the_end(writer.start)
 
 
 def streamed(spark: SparkSession, place: Path) -> list[tuple[int, int, bytes]]:
@@ -267,7 +266,7 @@ def test_a_batch_that_spark_writes_again_is_there_once(
     served.create("once", 2)
     for run in range(3):
         served.number("source", {0: 20, 1: 20}, first=20 * run)
-        query = (
+        writer = (
             spark.readStream.format("kgw")
             .option("kafka.bootstrap.servers", served.address)
             .option("subscribe", "source")
@@ -281,9 +280,8 @@ def test_a_batch_that_spark_writes_again_is_there_once(
             .option("kafka.transactional.id", "spark-once")
             .option("checkpointLocation", str(tmp_path))
             .trigger(availableNow=True)
-            .start()
         )
-        query.awaitTermination(100)
+        run_to_the_end(writer.start)
         for noted in (tmp_path / "commits").glob(f"*{run}*"):
             noted.unlink()
     options = {"kafka.isolation.level": "read_committed"}
@@ -299,7 +297,7 @@ def test_a_stream_is_written(spark: SparkSession, served: ServedTopics, tmp_path
     served.create("to", 2)
     for run in range(2):
         served.number("from", {0: 20, 1: 20}, first=20 * run)
-        query = (
+        writer = (
             spark.readStream.format("kgw")
             .option("kafka.bootstrap.servers", served.address)
             .option("subscribe", "from")
@@ -311,9 +309,8 @@ def test_a_stream_is_written(spark: SparkSession, served: ServedTopics, tmp_path
             .option("topic", "to")
             .option("checkpointLocation", str(tmp_path))
             .trigger(availableNow=True)
-            .start()
         )
-        query.awaitTermination(100)
+        run_to_the_end(writer.start)
     rows = read(spark, served, "to").collect()
     found = sorted((row.partition, row.offset, bytes(row.value)) for row in rows)
     assert found == numbers({0: 40, 1: 40})

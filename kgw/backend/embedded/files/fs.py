@@ -20,6 +20,8 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
+from kgw.system import sync, sync_data
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -339,7 +341,7 @@ class RealFile(File):
         return os.pwritev(self._descriptor, buffers, position)
 
     def fdatasync(self) -> None:
-        os.fdatasync(self._descriptor)
+        sync_data(self._descriptor)
 
     def begin_write_back(self, position: int, size: int) -> None:
         # With ctypes: nothing that a start should wait for.
@@ -450,7 +452,7 @@ class RealFs(FileSystem):
 
     def sync_directory(self, path: str) -> None:
         with _open_directory(path) as descriptor:
-            os.fsync(descriptor)
+            sync(descriptor)
 
     def free_bytes(self, path: str) -> int:
         figures = os.statvfs(path)

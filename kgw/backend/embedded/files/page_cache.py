@@ -11,6 +11,8 @@ import ctypes
 from mmap import PAGESIZE
 from typing import Final
 
+from kgw.system import IS_LINUX
+
 _CACHESTAT: Final = 451
 """Of Linux 6.5 and later; the same number everywhere but on alpha."""
 # PyDLL: it never waits, so that the interpreter need not be given up for it.
@@ -21,6 +23,8 @@ _RANGE_WRITE: Final = 2
 
 def cached_bytes(descriptor: int, position: int, size_bytes: int) -> int | None:
     """Return how much of a range is in memory, in whole pages; None where nothing tells."""
+    if not IS_LINUX:
+        return None
     span = (ctypes.c_uint64 * 2)(position, size_bytes)
     figures = (ctypes.c_uint64 * 5)()
     if _SYSTEM_CALL(_CACHESTAT, descriptor, span, figures, 0):

@@ -14,7 +14,6 @@ that nobody opens it a second time, and that whoever removes it meanwhile finds 
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
 from itertools import islice
 from threading import Lock
@@ -35,8 +34,6 @@ LEAST_DESCRIPTORS: Final = 256
 
 def check_descriptors() -> None:
     """Raise DataDirectoryError where this process may not open enough files."""
-    if sys.platform == "win32":
-        return
     import resource
 
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

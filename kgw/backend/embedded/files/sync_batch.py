@@ -18,6 +18,8 @@ import platform
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kgw.system import IS_LINUX
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -49,7 +51,7 @@ class SyncBatch:
 
     def __init__(self) -> None:
         """Raises OSError where the system has nothing of the kind."""
-        numbers = _NUMBERS.get(platform.machine())
+        numbers = _NUMBERS.get(platform.machine()) if IS_LINUX else None
         if numbers is None:
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
         self.is_broken = False

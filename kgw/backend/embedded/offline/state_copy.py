@@ -62,7 +62,7 @@ class CopyReport(NamedTuple):
 
 
 def _open_namespace(url: str) -> AbstractAsyncContextManager[StateStore]:
-    # Imported only for an address that asks for it: it needs the packages of `kgw[seaweedmq]`.
+    # Imported only for an address that asks for it: it needs the extra `seaweedmq`.
     from kgw.backend.seaweedmq.offline.opening import opened_state as opened_namespace
 
     return opened_namespace(url)

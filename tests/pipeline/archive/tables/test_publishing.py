@@ -298,7 +298,7 @@ def test_a_library_that_is_missing(
     monkeypatch.delitem(sys.modules, f"kgw.pipeline.archive.tables.{kind}")
     with pytest.raises(PublishError) as raised:
         publish(archived.generation, TOPIC_ID)
-    assert f"-m pip install 'kgw[{kind}]', then `kgw pipeline publish`" in str(raised.value)
+    assert f"-m pip install 'kgw-broker[{kind}]', then `kgw pipeline publish`" in str(raised.value)
     assert 1 == len(str(raised.value).splitlines())
     assert [(1, "damaged table")] == found(archived)
 

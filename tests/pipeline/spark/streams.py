@@ -1,0 +1,35 @@
+"""Streams of tests, on machines that may be busy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.errors import StreamingQueryException
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql.streaming.query import StreamingQuery
+
+LATE_WORKER: Final = "Python worker failed to connect back"
+_ATTEMPTS: Final = 5
+_LIMIT_S: Final = 100
+
+
+def run_to_the_end(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """Start a stream that ends by itself, and return it when it has ended.
+
+    Spark gives the process that plans a stream ten seconds to answer, whatever the machine does
+    beside (docs/troubleshooting.md): a stream for which it was late is started again.
+    """
+    attempts = _ATTEMPTS
+    while True:
+        attempts -= 1
+        query = start()
+        try:
+            assert query.awaitTermination(_LIMIT_S), query.status
+        except StreamingQueryException as error:
+            if not attempts or LATE_WORKER not in str(error):
+                raise
+        else:
+            return query
