@@ -142,6 +142,14 @@ class Metrics:
         "api",
         "error",
     )
+    answer_errors: dict[tuple[str, ...], int] = _counter(
+        "kgw_answer_errors_total",
+        "Error codes in answers, by API and code: one for each partition, topic, group, member or "
+        "transactional id that was refused, and for each answer that is an error as a whole "
+        "(Kafka's ErrorsPerSec, without NONE).",
+        "api",
+        "error",
+    )
     request_times: dict[str, Histogram] = _histogram(
         "kgw_request_seconds",
         "From when a request is started until its answer is made, by API. What it waits for is "

@@ -138,7 +138,19 @@ ROWS = (
                 "waits for other members.",
             ),
             Panel(
-                "Errors",
+                "Errors in answers",
+                "ops",
+                (
+                    Query(
+                        _or_zero(_rate("kgw_answer_errors_total", "api", "error")),
+                        "{{instance}} {{api}} {{error}}",
+                    ),
+                ),
+                "Codes of partitions, topics, groups and members, and of answers as a whole. Some "
+                "are a part of normal work, as REBALANCE_IN_PROGRESS in answers to Heartbeat.",
+            ),
+            Panel(
+                "Requests refused as a whole",
                 "ops",
                 (
                     Query(
@@ -146,7 +158,7 @@ ROWS = (
                         "{{instance}} {{api}} {{error}}",
                     ),
                 ),
-                "Requests that were refused as a whole.",
+                "Once for each request, whatever its answer says of its parts.",
             ),
             _now("Fetches that wait for records", "kgw_waiting_fetches"),
             _per_second("Old record formats", "kgw_converted_requests_total", "api"),
