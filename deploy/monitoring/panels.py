@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from kgw.metrics import METRICS
+
 
 class Query(NamedTuple):
     """One expression and what its series are called."""
@@ -36,8 +38,18 @@ class Row(NamedTuple):
     """Whether it is unfolded at first."""
 
 
+_BY_LABELS = "none without kgw.metrics.labels, and perhaps thousands with it"
+
 NOT_SHOWN = {
     "kgw_compaction_last_failure_timestamp_seconds": "the rate of failures by reason is shown",
+    "kgw_metrics_labels_left_out": "only with kgw.metrics.labels",
+    **{
+        metric.name: _BY_LABELS
+        for metric in METRICS
+        if metric.name.startswith(
+            ("kgw_topic_", "kgw_partition_", "kgw_group_topic_", "kgw_group_partition_")
+        )
+    },
 }
 
 _RANGE = "[$__rate_interval]"
