@@ -251,6 +251,20 @@ async def test_sum_of_the_others_never_goes_back() -> None:
         assert {(_OTHER, _OTHER): 3} == found["kgw_partition_appended_records_total"]
 
 
+async def test_partition_of_a_deleted_topic_makes_room() -> None:
+    """A partition that is new takes the series of one that is gone."""
+    async with with_labels("partition", series=PARTITION_SERIES) as gateway:
+        for name in ("first", "second"):
+            await create_topic(gateway, name)
+            assert {("first", "0")} == set((await scraped(gateway))["kgw_partition_end_offset"]) - {
+                (_OTHER, _OTHER)
+            }
+        await delete_topic(gateway, "first")
+        await create_topic(gateway, "third")
+        ends = (await scraped(gateway))["kgw_partition_end_offset"]
+        assert {("third", "0"), (_OTHER, _OTHER)} == set(ends)
+
+
 async def test_bound_of_partitions_and_groups() -> None:
     """Topics come first, then partitions; groups share what is left, and keep what they have."""
     room = TOPIC_SERIES + 2 * PARTITION_SERIES + 2
@@ -271,7 +285,8 @@ async def test_bound_of_partitions_and_groups() -> None:
             "kgw_metrics_labels_left_out"
         ]
         await call(gateway, ApiKey.DELETE_GROUPS, 2, groups_names=["a"])
-        await scraped(gateway)
+        for _ in range(3):
+            await scraped(gateway)
         lags = (await scraped(gateway))["kgw_group_topic_lag_records"]
         assert {("b", "orders"): 2, (_OTHER, _OTHER): 2} == lags
 
@@ -280,7 +295,7 @@ async def test_records_of_old_fetches_are_not_counted() -> None:
     """Their bytes are: message sets have no number of records in front."""
     async with with_labels("topic") as gateway:
         await create_topic(gateway, "orders")
-        await produce(gateway, batch())
+        await produce(gateway, batch(b"v" * 300))
         await call(
             gateway,
             ApiKey.FETCH,
