@@ -28,6 +28,7 @@ from kgw.partitions.waits import FetchDeadlines
 from kgw.placement import CoordinatorKey, CoordinatorType, OneProcess, load_cluster_row
 from kgw.state.base import Change
 from kgw.state.kinds import BROKER_CONFIG, CLUSTER, GROUP_KINDS, TRANSACTION
+from kgw.turns import finish
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,8 +39,11 @@ if TYPE_CHECKING:
     from kgw.completion import Completion
     from kgw.config import Config, Listener, Node, Value
     from kgw.groups.coordinator import GroupCoordinator
+    from kgw.lag.labelled import GroupFigures
     from kgw.lag.monitor import LagMonitor
     from kgw.offsets.committed import Place
+    from kgw.partitions.labelled import TopicFigures
+    from kgw.partitions.series_room import SeriesRoom
     from kgw.placement import Placement
     from kgw.state.base import StateStore
     from kgw.transactions.coordinator import TransactionCoordinator
@@ -120,6 +124,10 @@ class Gateway:
         """When the last regular checkpoint was made, in monotonic time."""
         self._checkpoints: asyncio.Task[None] | None = None
         self._lag: LagMonitor | None = None
+        self._series_room: SeriesRoom | None = None
+        self._figures: TopicFigures | None = None
+        if config.metrics_labels:
+            self._open_labels()
         self._watching: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -418,8 +426,35 @@ class Gateway:
                 self.backend.state.lag_history,
                 self.positions,
                 lambda error: self.report_internal_error("lag", error),
+                self._group_figures(),
             )
         return self._lag
+
+    def _open_labels(self) -> None:
+        """Make what puts figures by topic and partition into the metrics, as settings say."""
+        # Not at the top: few ask for it.
+        from kgw.partitions.labelled import TopicFigures
+        from kgw.partitions.series_room import SeriesRoom
+
+        self._series_room = SeriesRoom(self.config.metrics_labels_series_max)
+        if self.catalog.counts is not None:
+            self._figures = TopicFigures(
+                self.catalog,
+                self.catalog.counts,
+                self.metrics,
+                self._series_room,
+                by_topic="topic" in self.config.metrics_labels,
+                by_partition="partition" in self.config.metrics_labels,
+            )
+            self.catalog.when_deleted.append(self._figures.forget_topic)
+
+    def _group_figures(self) -> GroupFigures | None:
+        labels = self.config.metrics_labels
+        if self._series_room is None or "group" not in labels:
+            return None
+        from kgw.lag.labelled import GroupFigures
+
+        return GroupFigures(self.metrics, self._series_room, by_partition="partition" in labels)
 
     async def sample_metrics(self, limit_s: float = _METRICS_WAIT_S) -> None:
         """Have the metrics that are sampled be no older than a few seconds.
@@ -432,6 +467,8 @@ class Gateway:
             built_from = await asyncio.to_thread(_built_from)
             python = ".".join(map(str, version_info[:3]))
             metrics.build_info[__version__, built_from, python] = 1
+        if self._figures is not None and self.is_started:
+            await finish(self._figures.look())
         if self.config.lag_interval_ms and self.is_started and not self.is_replaced:
             if self._lag is None:
                 await asyncio.to_thread(import_module, "kgw.lag.monitor")

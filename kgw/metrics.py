@@ -1,8 +1,9 @@
 """What is counted: one class that declares and holds the numbers.
 
 The numbers are plain attributes, so that counting on the path of a request costs an addition.
-Labels are bounded by the protocol (API names, error codes, reasons named here); a topic or a client
-is never one, and of groups only as many as a setting says. Names, kinds and labels are stable:
+Labels are bounded by the protocol (API names, error codes, reasons named here); a client is never
+one, of groups only as many as a setting says, and topics and partitions where one asks for them
+(`kgw.metrics.labels`, which also has a bound). Names, kinds and labels are stable:
 docs/monitoring.md says what that means. `kgw.admin.exposition` makes Prometheus' text of them.
 """
 
@@ -139,6 +140,14 @@ class Metrics:
     request_errors: dict[tuple[str, ...], int] = _counter(
         "kgw_request_errors_total",
         "Requests answered with an error as a whole, by API and error code.",
+        "api",
+        "error",
+    )
+    answer_errors: dict[tuple[str, ...], int] = _counter(
+        "kgw_answer_errors_total",
+        "Error codes in answers, by API and code: one for each partition, topic, group, member or "
+        "transactional id that was refused, and for each answer that is an error as a whole "
+        "(Kafka's ErrorsPerSec, without NONE).",
         "api",
         "error",
     )
@@ -317,6 +326,134 @@ class Metrics:
     )
     offsets_expired: int = _counter(
         "kgw_offsets_expired_total", "Committed offsets that expired in groups without members."
+    )
+
+    # By topic, partition and group: nothing without kgw.metrics.labels.
+    topic_appended_records: dict[str, int] = _counter(
+        "kgw_topic_appended_records_total",
+        "Records of a topic that producers sent and that were given to its log.",
+        "topic",
+    )
+    topic_appended_bytes: dict[str, int] = _counter(
+        "kgw_topic_appended_bytes_total",
+        "Bytes of the batches with these records, as they are stored.",
+        "topic",
+    )
+    topic_fetched_records: dict[str, int] = _counter(
+        "kgw_topic_fetched_records_total",
+        "Records of a topic in answers to Fetch, from version 4 on: those of whole batches, "
+        "which clients may skip some of.",
+        "topic",
+    )
+    topic_fetched_bytes: dict[str, int] = _counter(
+        "kgw_topic_fetched_bytes_total",
+        "Bytes of record batches of a topic in answers to Fetch.",
+        "topic",
+    )
+    topic_log_bytes: dict[str, int] = _gauge(
+        "kgw_topic_log_bytes",
+        "Bytes of record batches in the logs of a topic.",
+        "topic",
+    )
+    partition_appended_records: dict[tuple[str, ...], int] = _counter(
+        "kgw_partition_appended_records_total",
+        "Records of a partition that producers sent and that were given to its log.",
+        "topic",
+        "partition",
+    )
+    partition_appended_bytes: dict[tuple[str, ...], int] = _counter(
+        "kgw_partition_appended_bytes_total",
+        "Bytes of the batches with these records, as they are stored.",
+        "topic",
+        "partition",
+    )
+    partition_fetched_records: dict[tuple[str, ...], int] = _counter(
+        "kgw_partition_fetched_records_total",
+        "Records of a partition in answers to Fetch, from version 4 on: those of whole "
+        "batches, which clients may skip some of.",
+        "topic",
+        "partition",
+    )
+    partition_fetched_bytes: dict[tuple[str, ...], int] = _counter(
+        "kgw_partition_fetched_bytes_total",
+        "Bytes of record batches of a partition in answers to Fetch.",
+        "topic",
+        "partition",
+    )
+    partition_log_bytes: dict[tuple[str, ...], int] = _gauge(
+        "kgw_partition_log_bytes",
+        "Bytes of record batches in the log of a partition.",
+        "topic",
+        "partition",
+    )
+    partition_log_start_offset: dict[tuple[str, ...], int] = _gauge(
+        "kgw_partition_log_start_offset",
+        "Offset of the first record of a partition.",
+        "topic",
+        "partition",
+    )
+    partition_high_watermark: dict[tuple[str, ...], int] = _gauge(
+        "kgw_partition_high_watermark",
+        "Offset behind the last record of a partition that consumers are shown.",
+        "topic",
+        "partition",
+    )
+    partition_last_stable_offset: dict[tuple[str, ...], int] = _gauge(
+        "kgw_partition_last_stable_offset",
+        "Offset behind the last record of a partition that consumers of committed records "
+        "are shown.",
+        "topic",
+        "partition",
+    )
+    partition_end_offset: dict[tuple[str, ...], int] = _gauge(
+        "kgw_partition_end_offset",
+        "Offset that the next record of a partition gets.",
+        "topic",
+        "partition",
+    )
+    group_topic_lag: dict[tuple[str, ...], int] = _gauge(
+        "kgw_group_topic_lag_records",
+        "Records between what a group has committed in a topic and the high watermarks, as "
+        "last sampled.",
+        "group",
+        "topic",
+    )
+    group_topic_time_lag_s: dict[tuple[str, ...], float] = _gauge(
+        "kgw_group_topic_lag_seconds",
+        "Age of the oldest record of a topic that a group has not read, as far as known "
+        "when last sampled.",
+        "group",
+        "topic",
+    )
+    group_partition_lag: dict[tuple[str, ...], int] = _gauge(
+        "kgw_group_partition_lag_records",
+        "Records between what a group has committed in a partition and its high watermark, "
+        "as last sampled.",
+        "group",
+        "topic",
+        "partition",
+    )
+    group_partition_time_lag_s: dict[tuple[str, ...], float] = _gauge(
+        "kgw_group_partition_lag_seconds",
+        "Age of the oldest record of a partition that a group has not read, as far as known "
+        "when last sampled.",
+        "group",
+        "topic",
+        "partition",
+    )
+    group_partition_committed_offset: dict[tuple[str, ...], int] = _gauge(
+        "kgw_group_partition_committed_offset",
+        "Offset that a group has committed in a partition, as last sampled.",
+        "group",
+        "topic",
+        "partition",
+    )
+    labels_left_out: dict[str, int] = _gauge(
+        "kgw_metrics_labels_left_out",
+        "Topics, partitions and places of groups that kgw.metrics.labels asks for and that "
+        "have no series of their own, as kgw.metrics.labels.series.max are taken: they are "
+        "`(other)` together.",
+        "label",
     )
 
     # Transactions.
@@ -560,6 +697,9 @@ class Metrics:
         """Take out what looks at lag have found: nobody looks any more."""
         self.group_lag, self.group_time_lag_s, self.offset_anomalies_open = {}, {}, {}
         self.offsets_at_risk, self.lag_sample_s, self.log_bytes = 0, 0.0, None
+        self.group_topic_lag, self.group_topic_time_lag_s = {}, {}
+        self.group_partition_lag, self.group_partition_time_lag_s = {}, {}
+        self.group_partition_committed_offset = {}
 
 
 METRICS: tuple[Metric, ...] = tuple(

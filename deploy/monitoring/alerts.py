@@ -13,6 +13,8 @@ _IMPOSSIBLE = (
     "high-watermark-back|offsets-skipped|committed-ahead|committed-damaged|"
     "records-missing|log-missing"
 )
+# A series begins with the first error, which is no increase yet.
+_STORAGE_ERRORS = 'kgw_answer_errors_total{error="KAFKA_STORAGE_ERROR"}'
 
 
 class Alert(NamedTuple):
@@ -195,6 +197,22 @@ ALERTS = (
         "Producers are told KAFKA_STORAGE_ERROR and try again. Consumers are served.",
         "As for KgwDiskNearlyFull.",
         "Make room: appends go on by themselves.",
+    ),
+    Alert(
+        "KgwStorageErrors",
+        "critical",
+        f"increase({_STORAGE_ERRORS}[10m]) > 0 or "
+        f"({_STORAGE_ERRORS} unless {_STORAGE_ERRORS} offset 10m) > 0",
+        "",
+        "clients of kgw on {{ $labels.instance }} are told KAFKA_STORAGE_ERROR",
+        "{{ $value | humanize }} times within 10 minutes, in answers to {{ $labels.api }}.",
+        "Records were refused, or could not be read, because of the storage: the disk is full or "
+        "has failed, a batch is larger than what is left, or a segment is damaged. It also fires "
+        "where all other partitions are served.",
+        "`problems` of `/health/ready`, and the log. KgwDiskFull, KgwStorageProblems and "
+        "KgwNotReady, where they fire, name the reason.",
+        "What the reason asks for. Producers try again, and go on by themselves when there is room "
+        "again. For damage: as for KgwStorageProblems.",
     ),
     Alert(
         "KgwUnsyncedLong",

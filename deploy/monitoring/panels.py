@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from kgw.metrics import METRICS
+
 
 class Query(NamedTuple):
     """One expression and what its series are called."""
@@ -36,8 +38,18 @@ class Row(NamedTuple):
     """Whether it is unfolded at first."""
 
 
+_BY_LABELS = "none without kgw.metrics.labels, and perhaps thousands with it"
+
 NOT_SHOWN = {
     "kgw_compaction_last_failure_timestamp_seconds": "the rate of failures by reason is shown",
+    "kgw_metrics_labels_left_out": "only with kgw.metrics.labels",
+    **{
+        metric.name: _BY_LABELS
+        for metric in METRICS
+        if metric.name.startswith(
+            ("kgw_topic_", "kgw_partition_", "kgw_group_topic_", "kgw_group_partition_")
+        )
+    },
 }
 
 _RANGE = "[$__rate_interval]"
@@ -138,7 +150,19 @@ ROWS = (
                 "waits for other members.",
             ),
             Panel(
-                "Errors",
+                "Errors in answers",
+                "ops",
+                (
+                    Query(
+                        _or_zero(_rate("kgw_answer_errors_total", "api", "error")),
+                        "{{instance}} {{api}} {{error}}",
+                    ),
+                ),
+                "Codes of partitions, topics, groups and members, and of answers as a whole. Some "
+                "are a part of normal work, as REBALANCE_IN_PROGRESS in answers to Heartbeat.",
+            ),
+            Panel(
+                "Requests refused as a whole",
                 "ops",
                 (
                     Query(
@@ -146,7 +170,7 @@ ROWS = (
                         "{{instance}} {{api}} {{error}}",
                     ),
                 ),
-                "Requests that were refused as a whole.",
+                "Once for each request, whatever its answer says of its parts.",
             ),
             _now("Fetches that wait for records", "kgw_waiting_fetches"),
             _per_second("Old record formats", "kgw_converted_requests_total", "api"),

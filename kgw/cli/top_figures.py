@@ -223,7 +223,7 @@ def _is_another_process(before: Sample, sample: Sample) -> bool:
 
 def _request_rows(before: Sample | None, sample: Sample, interval_s: float | None) -> list[Row]:
     found: dict[str, tuple[dict[str, float], dict[str, float]]] = {}
-    for name in ("kgw_requests_total", "kgw_request_errors_total"):
+    for name in ("kgw_requests_total", "kgw_answer_errors_total"):
         earlier = {} if before is None else before.by_label(name, "api")
         found[name] = earlier, sample.by_label(name, "api")
     (requests_before, requests), (errors_before, errors) = found.values()

@@ -80,6 +80,8 @@ class Config:
     lag_interval_ms: int
     lag_risk_ms: int
     lag_metrics_groups: int
+    metrics_labels: tuple[str, ...]
+    metrics_labels_series_max: int
     lag_clients_max: int
     lag_client_idle_ms: int
     lag_history_ms: int

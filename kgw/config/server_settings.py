@@ -34,6 +34,13 @@ def _check_url(value: Value) -> None:
         parse_state_url(str(value))
 
 
+def _check_labels(value: Value) -> None:
+    known = {"topic", "partition", "group"}
+    unknown = sorted(set(value) - known) if isinstance(value, tuple) else []
+    if unknown:
+        raise ValueError(f"topic, partition and group are known, not {', '.join(unknown)}")
+
+
 def _check_interval(value: Value) -> None:
     if isinstance(value, int) and 0 < value < 100:
         raise ValueError("0, or at least 100")
@@ -449,6 +456,21 @@ _LAG = (
 )
 
 _ADMIN = (
+    Setting(
+        "kgw.metrics.labels",
+        (),
+        "Metrics by `topic`, `partition` and `group`, several separated by commas: records and "
+        "bytes in and out, sizes and offsets; of `group` the lag by topic, and by partition where "
+        "`partition` is named, too.",
+        check=_check_labels,
+    ),
+    Setting(
+        "kgw.metrics.labels.series.max",
+        10_000,
+        "Series that kgw.metrics.labels makes at most: whoever comes later is counted in one "
+        "series together with others, `(other)`.",
+        maximum=1_000_000,
+    ),
     Setting(
         "kgw.admin.listeners",
         (),

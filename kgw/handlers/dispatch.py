@@ -6,12 +6,13 @@
     lead          in `_handle`, too: what a process that does not lead answers with
     quota         none today: in `_handle`, where the client's id is known
     handle        `_handle`: the API's own module, and what becomes of its errors
-    encode        `_encode`; of an answer that comes later (`Later`), `encode` has it made first
+    encode        `_encode`; of an answer that comes later (`Later`), `encode` has it made first.
+                  The error codes in the answer are counted here
     send          `KafkaConnection`, in the order of the requests
 
 Two answers do not pass `_encode`: that of a request that is not served (`refuse`), and that of a
-poll that has waited and ended empty, which is encoded already (`EncodedBody`). A throttle time
-would be set in `_encode` and in these two; an audit would be written there.
+poll that has waited and ended empty, which is encoded already (`EncodedBody`) and says no error. A
+throttle time would be set in `_encode` and in these two; an audit would be written there.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING
 from kgw.backend.base import Leadership
 from kgw.completion import Completion
 from kgw.errors import EncodeError, KafkaError, ProtocolError, StorageError
+from kgw.handlers.answer_errors import count_error_codes
 from kgw.handlers.context import LARGE_REQUEST_BYTES, EncodedBody, Later, RequestContext
 from kgw.handlers.refusal import refuse
 from kgw.handlers.table import HANDLERS
@@ -226,12 +228,15 @@ class Dispatcher:
     def _encode(self, message: Response, context: RequestContext) -> list[Buffer]:
         """Return the frame of a response; of the API's error when a bug made it unspeakable."""
         try:
-            return response_frame(message, context.api_version, context.correlation_id)
+            frame = response_frame(message, context.api_version, context.correlation_id)
         except EncodeError as error:
             refusal = self._error(context, error)
             if refusal is None:
                 raise ProtocolError(f"{context.api_key.name}: no answer can be given") from error
-            return response_frame(refusal, context.api_version, context.correlation_id)
+            message = refusal
+            frame = response_frame(message, context.api_version, context.correlation_id)
+        count_error_codes(message, context)
+        return frame
 
     def _error(self, context: RequestContext, error: Exception) -> Response | None:
         """Return the API's response for an error that concerns the request as a whole."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kgw.errors import ProtocolError
 from kgw.protocol.codec import encode_items
+from kgw.protocol.error_codes import error_codes_finder
 from kgw.protocol.schema import EncodedItems
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def encode_in_turns(
     """
     count = 0
     pieces: list[Buffer] = []
+    codes: list[int] = []
     some: list[Struct] = []
 
     def encode() -> None:
@@ -80,6 +82,7 @@ def encode_in_turns(
         if size is not None:
             size.add(encoded)
         pieces.extend(encoded)
+        codes.extend(error_codes_finder(type(some[0]), version)(some))
 
     for item in items:
         some.append(item)
@@ -90,4 +93,4 @@ def encode_in_turns(
             yield
     if some:
         encode()
-    return EncodedItems(count + len(some), pieces)
+    return EncodedItems(count + len(some), pieces, codes)

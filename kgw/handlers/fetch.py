@@ -67,7 +67,7 @@ from kgw.protocol.messages.fetch import (
 from kgw.records.batch import Compression
 from kgw.records.limits import DecompressionLimits
 from kgw.turns import Share, at_once, finish, take_turns
-from kgw.types import NO_OFFSET
+from kgw.types import NO_OFFSET, PartitionKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -398,6 +398,10 @@ def _partition_data(
     )
     if part.buffers:
         context.gateway.metrics.fetched_bytes += sum(map(len, part.buffers))
+        counts = context.gateway.catalog.counts
+        if counts is not None and part.view is not None:
+            key = PartitionKey(part.view.topic.topic_id, index)
+            counts.fetched(key, part.buffers, are_batches=context.api_version >= _BATCHES)
     if part.diverging is not None:
         answer.diverging_epoch = EpochEndOffset(
             epoch=part.diverging.leader_epoch, end_offset=part.diverging.end_offset

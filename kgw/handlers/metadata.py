@@ -155,11 +155,13 @@ def _describe(
     share = Share(_TURN_UNITS)
     size = AnswerSize()
     pieces: list[Buffer] = []
+    codes: list[int] = []
     for one in found:
         if not isinstance(one, Topic):
             if request.include_topic_authorized_operations:
                 one.topic_authorized_operations = TOPIC_OPERATIONS
             pieces += encode((one,))
+            codes.append(one.error_code)
             if share.spend(_PARTITION_UNITS):
                 yield
             continue
@@ -179,7 +181,7 @@ def _describe(
             yield
         size.add((piece,))
         pieces.append(piece)
-    topics: Any = EncodedItems(len(pieces), pieces)
+    topics: Any = EncodedItems(len(pieces), pieces, codes)
     return _response(request, context, topics)
 
 

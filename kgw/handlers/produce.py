@@ -47,6 +47,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from kgw.completion import Completion, until_done
 from kgw.errors import ErrorCode, KafkaError, ProtocolError, StorageError
+from kgw.handlers.answer_errors import count_error_codes
 from kgw.handlers.context import Later, transactions
 from kgw.handlers.encoding_turns import encode_topics
 from kgw.handlers.leaders import name_leader
@@ -145,7 +146,7 @@ def handle(request: ProduceRequest, context: RequestContext) -> Answer:
     if context.submission is not None:
         context.submission.finish()
     if request.acks == 0:
-        pending = _undecided(response, pending)
+        pending = _undecided(response, pending, context)
     due = [result for _, _, result, _ in pending if not result.is_done]
     if not due:
         return _answer(request, context, response, pending)
@@ -166,7 +167,7 @@ def _answer(
         _fill_in(one, context)
     if request.acks != 0:
         return response
-    _close_on_refusal(response)
+    _close_on_refusal(response, context)
     return None
 
 
@@ -253,7 +254,7 @@ async def _answer_in_turns(
     finally:
         submission.finish()
     if request.acks == 0:
-        pending = _undecided(response, pending)
+        pending = _undecided(response, pending, context)
     for _, _, result, _ in pending:
         # Nearly all are done when one is: to be told of each took 4 ms with 10,000.
         if not result.is_done:
@@ -305,6 +306,7 @@ def error_response(
             )
         )
     if request.acks == 0:
+        count_error_codes(response, context)
         raise ProtocolError(f"acks=0, {code.name}: {message}")
     return response
 
@@ -511,20 +513,24 @@ def _refuse_records(answer: PartitionProduceResponse, error: UnfitRecordsError) 
     ]
 
 
-def _undecided(response: ProduceResponse, pending: list[_Pending]) -> list[_Pending]:
+def _undecided(
+    response: ProduceResponse, pending: list[_Pending], context: RequestContext
+) -> list[_Pending]:
     """Return what acks=0 has to wait for: batches that may still be refused for their records.
 
     Raises ProtocolError if one is refused already.
     """
-    _close_on_refusal(response)
+    _close_on_refusal(response, context)
     return [one for one in pending if one[-1]]
 
 
-def _close_on_refusal(response: ProduceResponse) -> None:
+def _close_on_refusal(response: ProduceResponse, context: RequestContext) -> None:
     """Deal with acks=0: there is no answer, but the connection closes when a batch is refused."""
     for topic in response.responses:
         for answer in topic.partition_responses:
             if answer.error_code:
+                # As in Kafka, although the answer is not sent.
+                count_error_codes(response, context)
                 raise ProtocolError(
                     f"acks=0, {ErrorCode(answer.error_code).name} for "
                     f"{topic.name!r}-{answer.index}: {answer.error_message}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, ProtocolError
+from kgw.handlers.answer_errors import count_error_codes
 from kgw.handlers.context import RequestContext
 from kgw.handlers.table import plain_error_response
 from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from kgw.gateway import Gateway
     from kgw.handlers.context import Session
     from kgw.handlers.table import Handler
+    from kgw.protocol.schema import Response
     from kgw.types import Buffer
 
 
@@ -35,7 +37,8 @@ def refuse(
     if api_key is ApiKey.API_VERSIONS and handler is not None:
         from kgw.handlers.api_versions import unsupported_version_response
 
-        return response_frame(unsupported_version_response(), 0, correlation_id)
+        context = RequestContext(gateway, session, api_key, 0, correlation_id)
+        return _frame(unsupported_version_response(), context)
     request_type = request_class(api_key)
     first, last = request_type.valid_versions
     if not first <= api_version <= last:
@@ -48,4 +51,10 @@ def refuse(
     response = respond(request, ErrorCode.UNSUPPORTED_VERSION, text, context)
     if response is None:
         raise ProtocolError(text)
-    return response_frame(response, api_version, correlation_id)
+    return _frame(response, context)
+
+
+def _frame(response: Response, context: RequestContext) -> list[Buffer]:
+    frame = response_frame(response, context.api_version, context.correlation_id)
+    count_error_codes(response, context)
+    return frame

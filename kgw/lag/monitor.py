@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kgw.clock import Clock
     from kgw.config import Config
     from kgw.groups.coordinator import GroupCoordinator
+    from kgw.lag.labelled import GroupFigures
     from kgw.lag.positions import ClientPositions
     from kgw.lag.samples import Forecast
     from kgw.metrics import Metrics
@@ -66,7 +67,9 @@ class LagMonitor:
         history: LagHistory,
         positions: ClientPositions,
         report_bug: Callable[[BaseException], None],
+        figures: GroupFigures | None = None,
     ) -> None:
+        """`figures` is where lag by topic and partition goes, if anybody wants that."""
         self.config = config
         self.positions = positions
         self.latest: LagSample | None = None
@@ -80,6 +83,7 @@ class LagMonitor:
         self._metrics = metrics
         self._history = history
         self._report_bug = report_bug
+        self._figures = figures
         self._ages = RecordAges()
         self._open = Occurrences(OPEN_FINDINGS)
         self._marks: dict[Place, tuple[int, int]] = {}
@@ -202,6 +206,9 @@ class LagMonitor:
         self._lines_left = _LINES_A_SAMPLE
         await self._look_at_logs()
         look = _Look(taken_ms)
+        figures = self._figures
+        if figures is not None:
+            figures.begin()
         for group_id in self._groups.ids():
             await self._look_at_group(group_id, look)
         self._open.finish_look()
@@ -252,6 +259,7 @@ class LagMonitor:
 
     async def _look_at_group(self, group_id: str, look: _Look) -> None:
         topics: dict[str, LagSum] = {}
+        figures = self._figures
         for topic, places in self._committed(group_id):
             total = topics[topic.name] = LagSum()
             for number, (index, offset) in enumerate(places):
@@ -270,6 +278,8 @@ class LagMonitor:
                     # Nothing to read and nothing wrong: the usual case.
                     total.partitions += 1
                     total.committed += offset
+                    if figures is not None:
+                        figures.add_partition(group_id, topic.name, index, offset, 0, 0)
                     continue
                 age_ms: int | None = 0
                 if 0 <= offset < lag.high_watermark:
@@ -277,9 +287,13 @@ class LagMonitor:
                     await self._look_ahead(group_id, partition, lag, look)
                     look.rank(group_id, Standing(topic.name, index, offset, lag, age_ms))
                 total.add(lag, age_ms)
+                if figures is not None:
+                    figures.add_partition(group_id, topic.name, index, offset, lag.lag, age_ms)
                 if lag.anomaly is not None:
                     finding = Finding(lag.anomaly, group_id, topic.topic_id, index)
                     self._found(finding, topic.name, lag)
+            if figures is not None:
+                figures.add_topic(group_id, topic.name, total)
         if topics:
             look.groups[group_id] = GroupSample(group_id, _sum(topics.values()), topics)
 
@@ -375,6 +389,8 @@ class LagMonitor:
 
     async def _set_metrics(self, sample: LagSample) -> None:
         metrics = self._metrics
+        if self._figures is not None:
+            self._figures.finish()
         counts = dict.fromkeys((kind.value for kind in _ALL), 0)
         for finding in self._open:
             counts[finding.kind.value] += 1

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from kgw.backend.base import Backend, ForeignTopic, PartitionLog
     from kgw.clock import Clock
     from kgw.config import Config, Value
+    from kgw.partitions.counts import CountsByPartition
     from kgw.partitions.hold import Committed
     from kgw.partitions.opening import Opening
     from kgw.state.base import Row
@@ -138,8 +139,13 @@ class TopicCatalog:
         """Where long checks and conversions of records are done."""
         self.recompressed = self.check_thread.recompressed
         """What came in another codec than its topic has."""
-        self.appended = AppendCounts()
-        """What producers have appended."""
+        self._appended = AppendCounts()
+        self.counts: CountsByPartition | None = None
+        """What each partition has counted, where kgw.metrics.labels asks for it."""
+        if not {"topic", "partition"}.isdisjoint(config.metrics_labels):
+            from kgw.partitions.counts import CountsByPartition
+
+            self.counts = CountsByPartition()
         self.encoded = EncodedTopics()
         """What answers say of the topics here: how many partitions, of which leader epochs."""
         self.when_deleted: list[Callable[[TopicId], None]] = []
@@ -148,6 +154,11 @@ class TopicCatalog:
     @property
     def topics(self) -> Mapping[str, Topic]:
         return MappingProxyType(self._by_name)
+
+    @property
+    def appended(self) -> AppendCounts:
+        """What producers have appended, in all partitions together."""
+        return self._appended if self.counts is None else self.counts.total()
 
     @property
     def partition_count(self) -> int:
@@ -669,7 +680,12 @@ class TopicCatalog:
 
     async def _partition(self, topic: Topic, key: PartitionKey, log: PartitionLog) -> Partition:
         partition = Partition(
-            topic, key.partition, log, self._clock, self.check_thread, self.appended
+            topic,
+            key.partition,
+            log,
+            self._clock,
+            self.check_thread,
+            self._appended if self.counts is None else self.counts.of(key),
         )
         await partition.open()
         return partition

@@ -19,7 +19,7 @@ from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey
 from kgw.protocol.schema import Response
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Generator, Iterable, Sequence
 
     from kgw.protocol.primitives import Buffer
     from kgw.protocol.schema import Message, Request, Struct
@@ -112,6 +112,13 @@ class Codec(Generic[MessageT]):
             raise EncodeError(f"{self.message.__name__} v{self.version}: {error}") from None
         except (AttributeError, TypeError, ValueError, struct.error) as error:
             raise EncodeError(f"{self.message.__name__} v{self.version}: {error}") from error
+
+    @cached_property
+    def find_error_codes(self) -> Callable[[Sequence[Struct]], list[int]]:
+        """List the error codes in responses, all but NONE: `error_codes_finder` of them."""
+        from kgw.protocol.error_codes import error_codes_finder
+
+        return error_codes_finder(self.message, self.version)
 
     def _decode_error(self, error: Exception) -> DecodeError:
         problem = "truncated"

@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, dataclass_transform
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from kgw.protocol.api_keys import ApiKey
     from kgw.protocol.primitives import Buffer
@@ -50,14 +50,16 @@ class EncodedItems:
     """What an array declared with `may_be_encoded` may hold in place of structures: their bytes.
 
     `pieces` are `count` structures in order, encoded by `codec.encode_items` for the version that
-    the message is written in; a piece may hold many of them.
+    the message is written in; a piece may hold many of them. `error_codes` are those in them,
+    without NONE: in bytes nobody could find them again.
     """
 
-    __slots__ = ("count", "pieces")
+    __slots__ = ("count", "error_codes", "pieces")
 
-    def __init__(self, count: int, pieces: list[Buffer]) -> None:
+    def __init__(self, count: int, pieces: list[Buffer], error_codes: Sequence[int] = ()) -> None:
         self.count = count
         self.pieces = pieces
+        self.error_codes = error_codes
 
     def __len__(self) -> int:
         return self.count

@@ -173,12 +173,12 @@ def _steps(
 
 
 def _compress_snappy(data: Buffer, _level: int | None) -> bytes:
-    from cramjam import snappy
+    import snappy
 
     view = memoryview(data)
     parts: list[Buffer] = [_XERIAL_HEADER]
     for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
-        block = memoryview(snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+        block: bytes = snappy.compress(view[start : start + _XERIAL_BLOCK_BYTES])
         parts.append(_XERIAL_LENGTH.pack(len(block)))
         parts.append(block)
     return b"".join(parts)
@@ -186,6 +186,8 @@ def _compress_snappy(data: Buffer, _level: int | None) -> bytes:
 
 def _decompress_snappy(data: Buffer, bound: int) -> bytearray:
     """Accept Java's framing, and the bare block that librdkafka and Go clients write."""
+    # python-snappy cannot fill a buffer that is there, which takes twice the memory
+    # (docs/decisions/0093-recompression.md).
     from cramjam import DecompressionError, snappy
 
     size_bytes = 0

@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 
     from kgw.client import AsyncClient, GroupMember
 
+_BATCH_BYTES = 500_000
+"""Half of what a topic takes in one batch, unless its max.message.bytes says otherwise."""
+
+# What a record and a header have beside their contents, at most.
+_RECORD_BYTES = 40
+_HEADER_BYTES = 12
+
 
 class Record(NamedTuple):
     """A record as it is stored."""
@@ -45,17 +52,38 @@ async def produce(
     headers: Sequence[tuple[str, bytes | None]],
     timestamp_ms: int,
 ) -> list[int]:
-    """Append a record for each value, all in one batch, and return their offsets."""
+    """Append a record for each value, in as many batches as it takes, and return their offsets."""
     if not values:
         return []
     if partition is None:
         count = len((await client.topic(topic)).partitions)
         partition = 0 if key is None else partition_for_key(key, count)
-    builder = BatchBuilder()
-    for value in values:
-        builder.add(key=key, value=value, timestamp_ms=timestamp_ms, headers=headers)
-    stored = await client.produce(topic, partition, builder.build(), retry=False)
-    return [stored.base_offset + number for number in range(len(values))]
+
+    async def append(some: Sequence[bytes | None]) -> list[int]:
+        builder = BatchBuilder()
+        for value in some:
+            builder.add(key=key, value=value, timestamp_ms=timestamp_ms, headers=headers)
+        try:
+            stored = await client.produce(topic, partition, builder.build(), retry=False)
+        except ServerRefusedError as error:
+            if error.code is not ErrorCode.MESSAGE_TOO_LARGE or len(some) == 1:
+                raise
+            # The topic takes smaller batches: as Java's producer does it.
+            half = len(some) // 2
+            return [*await append(some[:half]), *await append(some[half:])]
+        return [stored.base_offset + number for number in range(len(some))]
+
+    rest_bytes = _RECORD_BYTES + len(key or b"")
+    rest_bytes += sum(_HEADER_BYTES + len(name) + len(value or b"") for name, value in headers)
+    offsets: list[int] = []
+    start = size_bytes = 0
+    for number, value in enumerate(values):
+        record_bytes = rest_bytes + len(value or b"")
+        if number > start and size_bytes + record_bytes > _BATCH_BYTES:
+            offsets += await append(values[start:number])
+            start, size_bytes = number, 0
+        size_bytes += record_bytes
+    return [*offsets, *await append(values[start:])]
 
 
 async def records(

@@ -10,9 +10,10 @@ What its methods do and tell is not touched by faults, costumes or limits: those
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 from kgw.backend.registry import open_backend
+from kgw.testing import arguments
 from kgw.testing.fault_rules import FaultList
 from kgw.testing.faults import Faults
 from kgw.testing.loop_thread import LoopThread
@@ -22,7 +23,7 @@ from kgw.testing.serving import HOST, ServedBroker
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
     from pathlib import Path
 
     from kgw.backend.base import Backend
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from kgw.testing.asking import Record
     from kgw.testing.costumes import Costume
     from kgw.testing.options import TopicSpec
+
+    Topics: TypeAlias = str | Mapping[str, int | TopicSpec | Mapping[str, object]]
+    Data: TypeAlias = bytes | bytearray | memoryview | str | None
+    Headers: TypeAlias = Mapping[str, Data] | Iterable[tuple[str, Data]]
 
 ResultT = TypeVar("ResultT")
 
@@ -49,9 +54,7 @@ class BrokerClock:
 
         Raises ValueError for a negative time.
         """
-        if seconds < 0:
-            raise ValueError(f"time does not go back: {seconds:g} s")
-        self._broker.run(self._clock.put_forward, seconds)
+        self._broker.run(self._clock.put_forward, arguments.seconds("seconds", seconds))
 
     @property
     def ahead_s(self) -> float:
@@ -72,21 +75,23 @@ class Broker:
     def __init__(
         self,
         *,
-        topics: Mapping[str, int | Mapping[str, object]] | None = None,
+        topics: Topics | Iterable[Topics] | None = None,
         settings: Mapping[str, object] | None = None,
-        data_dir: Path | None = None,
+        data_dir: Path | str | None = None,
         costume: str | None = None,
         thread: LoopThread | None = None,
     ) -> None:
-        """`topics` are there after the start. With a `data_dir` records are kept on disk.
+        """`topics` are there after the start, in the forms that `create_topics` takes.
+
+        With a `data_dir` records are kept on disk.
 
         `settings` are those of the server by Kafka's names, and `costume` is a release of Kafka.
         Several brokers can share a thread, which is not ended with them then.
 
         Raises ConfigError and ValueError for what cannot be.
         """
-        self._topics = topic_specs(topics or {})
-        self._config = broker_config(settings or {}, data_dir)
+        self._topics = topic_specs("topics", {} if topics is None else topics)
+        self._config = broker_config({} if settings is None else settings, data_dir)
         self._costume = _costume(costume)
         self._owns_thread = thread is None
         self._thread = thread
@@ -227,15 +232,15 @@ class Broker:
     # --- topics and records -----------------------------------------------------------------------
 
     def create_topics(
-        self, topics: Mapping[str, int | TopicSpec | Mapping[str, object]] | str, *more: str
+        self, /, *topics: Topics | Iterable[Topics], **more: int | Mapping[str, object]
     ) -> None:
-        """Create topics: by name, with one partition each, or as `{"orders": 3}`.
+        """Create topics, in the forms that the marker kgw_topics takes.
 
-        In place of the number there may be settings: `{"partitions": 3, "retention.ms": 1000}`.
-        Raises ValueError, KafkaError.
+        By name with one partition each, as `orders=3`, or as `{"orders": 3}`; a list stands for
+        several. In place of the number there may be settings:
+        `{"partitions": 3, "retention.ms": 1000}`. Raises ValueError, KafkaError.
         """
-        wanted = dict.fromkeys((topics, *more), 1) if isinstance(topics, str) else topics
-        specs = topic_specs(wanted)
+        specs = topic_specs("topics", *topics, **more)
         catalog = self._running().gateway.catalog
 
         async def create() -> None:
@@ -246,6 +251,7 @@ class Broker:
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic. Raises ServerRefusedError."""
+        topic = arguments.text("topic", topic)
         self.run(self._asking().delete_topic, self._running().client, topic)
 
     def topics(self) -> dict[str, int]:
@@ -260,28 +266,30 @@ class Broker:
     def produce(
         self,
         topic: str,
-        values: Iterable[bytes | str | None],
+        values: Iterable[Data],
         *,
-        key: bytes | str | None = None,
+        key: Data = None,
         partition: int | None = None,
-        headers: Sequence[tuple[str, bytes | None]] = (),
+        headers: Headers = (),
         timestamp_ms: int | None = None,
     ) -> list[int]:
         """Append a record for each value, and return their offsets.
 
-        Without a `partition` it is the one that Kafka's clients take for the key, and 0 where
-        there is no key. Without a time it is the broker's. Raises ServerRefusedError.
+        Text is written in UTF-8. Without a `partition` it is the one that Kafka's clients take for
+        the key, and 0 where there is no key. Without a time it is the broker's. Many records go in
+        several batches: where one is refused, those before it are stored.
+        Raises ServerRefusedError, and ValueError for an argument that cannot be.
         """
-        if isinstance(values, (bytes, str)):
-            raise ValueError(f"values are a list of records, not one: [{values!r}]")  # noqa: TRY004
+        if timestamp_ms is not None:
+            timestamp_ms = arguments.whole_number("timestamp_ms", timestamp_ms)
         return self.run(
             self._asking().produce,
             self._running().client,
-            topic,
-            [_bytes(value) for value in values],
-            _bytes(key),
-            partition,
-            headers,
+            arguments.text("topic", topic),
+            arguments.values("values", values),
+            arguments.data("key", key),
+            _partition(partition),
+            arguments.headers("headers", headers),
             self.clock.time_ms() if timestamp_ms is None else timestamp_ms,
         )
 
@@ -294,6 +302,7 @@ class Broker:
         Raises ServerRefusedError, and DamagedRangeError for what cannot be read.
         """
         client = self._running().client
+        topic, partition = arguments.text("topic", topic), _partition(partition)
         return self.run(self._asking().records, client, topic, partition, read_committed)
 
     def values(self, topic: str) -> list[bytes | None]:
@@ -304,10 +313,12 @@ class Broker:
 
     def committed(self, group_id: str) -> dict[tuple[str, int], int]:
         """Return the offsets that a group has committed, by topic and partition."""
+        group_id = arguments.text("group_id", group_id)
         return self.run(self._asking().committed, self._running().client, group_id)
 
     def members(self, group_id: str) -> tuple[GroupMember, ...]:
         """Return the members of a group and what is assigned to each; none of an unknown group."""
+        group_id = arguments.text("group_id", group_id)
         return self.run(self._asking().members, self._running().client, group_id)
 
     def groups(self) -> list[str]:
@@ -321,13 +332,14 @@ class Broker:
         return asking
 
 
-def _bytes(value: bytes | str | None) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value
+def _partition(given: int | None) -> int | None:
+    return None if given is None else arguments.whole_number("partition", given)
 
 
 def _costume(release: str | None) -> Costume | None:
     if release is None:
         return None
+    release = arguments.text("costume", release)
     # Not at the top: few brokers wear one.
     from kgw.testing.costumes import Costume
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from kgw.errors import ErrorCode
 from kgw.handlers.table import HANDLERS
 from kgw.protocol.api_keys import ApiKey
+from kgw.testing import arguments
 from kgw.testing.topic_fields import TOPIC_FIELDS
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ _APIS = {api_name(ApiKey(key)): ApiKey(key) for key in HANDLERS}
 
 def parse_apis(names: str | Iterable[str]) -> frozenset[ApiKey]:
     """Return the keys of APIs by Kafka's names. Raises ValueError for one that is not served."""
-    wanted = [names] if isinstance(names, str) else list(names)
+    wanted = arguments.texts("api", names)
     unknown = [name for name in wanted if name not in _APIS]
     if unknown or not wanted:
         raise ValueError(
@@ -37,7 +38,7 @@ def parse_apis(names: str | Iterable[str]) -> frozenset[ApiKey]:
 def parse_error(error: str | ErrorCode) -> ErrorCode:
     """Return an error code by Kafka's name. Raises ValueError."""
     name = error.name if isinstance(error, ErrorCode) else error
-    code = ErrorCode.__members__.get(name)
+    code = ErrorCode.__members__.get(arguments.text("error", name))
     if code is None or code is ErrorCode.NONE:
         raise ValueError(f"Kafka has no error {name!r}; NOT_LEADER_OR_FOLLOWER is one")
     return code
@@ -61,6 +62,11 @@ class Target(NamedTuple):
     ) -> Self:
         """Return what was named. Raises ValueError for what no request could be."""
         apis = parse_apis(api)
+        for argument, given in (("topic", topic), ("client_id", client_id)):
+            if given is not None:
+                arguments.text(argument, given)
+        if partition is not None:
+            arguments.whole_number("partition", partition)
         if partition is not None and topic is None:
             raise ValueError(f"partition {partition} of which topic?")
         if topic is not None:
@@ -128,7 +134,7 @@ class Fault:
         must_strike: bool,
         text: str,
     ) -> None:
-        if times is not None and (isinstance(times, bool) or times < 1):
+        if times is not None and (arguments.whole_number("times", times) < 1):
             raise ValueError(f"a fault strikes once or more often, not {times} times")
         self.target = target
         self.effect = effect

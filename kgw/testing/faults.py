@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kgw.testing import arguments
 from kgw.testing.fault_rules import Delay, Drop, Fault, FaultList, Refuse, Target, parse_error
 
 if TYPE_CHECKING:
@@ -85,8 +86,7 @@ class Faults:
         With `by_clock` it is the broker's time, which `clock.advance` moves. Later answers of the
         same connection wait as well: they come in order.
         """
-        if seconds < 0:
-            raise ValueError(f"an answer cannot come {-seconds:g} s too early")
+        seconds = arguments.seconds("seconds", seconds)
         target = Target.of(api, topic, partition, client_id)
         text = f"delay {target} by {seconds:g} s"
         return self._add(target, Delay(seconds, by_clock), text, times, must_strike)

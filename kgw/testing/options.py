@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 from kgw.config import ConfigError, load_config, parse_topic_config
+from kgw.testing.arguments import ArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator, Mapping
 
     from kgw.config import Config
 
@@ -45,6 +47,9 @@ class TopicSpec(NamedTuple):
             if not hasattr(wanted, "items"):
                 raise ValueError(f"{wanted!r} is neither a number of partitions nor settings")
             own = dict(wanted.items())
+        for name in cast("Iterable[object]", own):
+            if not isinstance(name, str):
+                raise ArgumentError(f"{name!r} is no name of a setting")
         partitions = own.pop("partitions", 1)
         if not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 1:
             raise ValueError(f"a topic has one partition or more, not {partitions!r}")
@@ -56,25 +61,54 @@ class TopicSpec(NamedTuple):
         return cls(partitions, settings)
 
 
-def topic_specs(
-    topics: Mapping[str, int | TopicSpec | Mapping[str, object]],
-) -> dict[str, TopicSpec]:
-    """Return the topics that a dict of them means. Raises ValueError."""
-    return {
-        name: one if isinstance(one, TopicSpec) else TopicSpec.of(one)
-        for name, one in _dict("topics", topics, '{"orders": 3}').items()
-    }
+def topic_specs(argument: str, *forms: object, **topics: object) -> dict[str, TopicSpec]:
+    """Return the topics that are meant, by name: what is said last wins.
+
+    A form is a name, of one partition; a dict of names, each with `TopicSpec.of`; or a list of
+    these. Raises ValueError, which names the argument and the topic.
+    """
+    wanted: dict[object, Any] = {}
+    for one in _one_by_one((*forms, topics)):
+        if isinstance(one, str):
+            wanted[one] = 1
+        elif hasattr(one, "items"):
+            wanted.update(one.items())
+        else:
+            raise ArgumentError(
+                f"{argument}: {one!r} is no name of a topic, and no dict as {{'orders': 3}}"
+            )
+    specs: dict[str, TopicSpec] = {}
+    for name, spec in wanted.items():
+        if not isinstance(name, str):
+            raise ArgumentError(f"{argument}: {name!r} is no name of a topic")
+        try:
+            specs[name] = spec if isinstance(spec, TopicSpec) else TopicSpec.of(spec)
+        except ValueError as error:
+            raise ArgumentError(f"{argument}: {name}: {error}") from None
+    return specs
 
 
-def broker_config(settings: Mapping[str, object], data_dir: Path | None = None) -> Config:
+def _one_by_one(forms: Any) -> Iterator[Any]:
+    for form in forms:
+        if isinstance(form, (list, tuple, set, frozenset)):
+            yield from _one_by_one(form)
+        else:
+            yield form
+
+
+def broker_config(settings: Mapping[str, object], data_dir: Path | str | None = None) -> Config:
     """Return the configuration of a broker. Raises ConfigError, and ValueError for no dict."""
     settings = _dict("settings", settings, '{"num.partitions": 3}')
     for name in settings:
+        if not isinstance(name, str):
+            raise ArgumentError(f"settings: {name!r} is no name of a setting")
         if name in OWN_SETTINGS:
             raise ConfigError(f"{name} is not for a broker of tests to be given")
     kept = {"kgw.backend": "memory"}
     if data_dir is not None:
-        kept = {"kgw.backend": "embedded", "log.dirs": str(data_dir.absolute())}
+        if not isinstance(data_dir, (str, PathLike)):
+            raise ArgumentError(f"data_dir is a path, not {data_dir!r}")
+        kept = {"kgw.backend": "embedded", "log.dirs": str(Path(data_dir).absolute())}
     given = {name: _text(value) for name, value in settings.items()}
     texts = {**DEFAULT_SETTINGS, **given, **kept}
     return load_config(overrides=[(name, text, "kgw_settings") for name, text in texts.items()])

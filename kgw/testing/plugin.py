@@ -20,7 +20,7 @@ MARKERS = {
     "kgw_topics(*names, **topics)": (
         "topics of kgw_broker: names with one partition each, `orders=3` partitions, or "
         '`orders={"partitions": 3, "retention.ms": 1000}`; a dict stands for names that no '
-        "argument can have"
+        "argument can have, a list for several"
     ),
     "kgw_settings(settings)": 'a dict of settings of kgw_broker, as {"num.partitions": 3}',
     "kgw_backend(name)": "where kgw_broker keeps records: memory, or embedded (below tmp_path)",
@@ -153,15 +153,12 @@ def _dict(fixture: str, returned: Any) -> dict[str, object]:
 
 def _topics(node: pytest.Item, marker: pytest.Mark) -> dict[str, Any]:
     __tracebackhide__ = True
-    topics: dict[str, Any] = {}
-    for one in marker.args:
-        if isinstance(one, str):
-            topics[one] = 1
-        elif isinstance(one, dict):
-            topics.update(one)
-        else:
-            raise pytest.UsageError(f"{node.nodeid}: kgw_topics: {one!r} is no name of a topic")
-    topics.update(marker.kwargs)
+    from kgw.testing.options import topic_specs
+
+    try:
+        topics = topic_specs("kgw_topics", *marker.args, **marker.kwargs)
+    except ValueError as error:
+        raise pytest.UsageError(f"{node.nodeid}: {error}") from None
     if not topics:
         raise pytest.UsageError(f"{node.nodeid}: kgw_topics names no topic")
     return topics

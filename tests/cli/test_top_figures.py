@@ -105,7 +105,7 @@ def test_rates_of_requests() -> None:
     before = {"kgw_requests_total": requests(FETCH=5), "kgw_received_bytes_total": 100}
     now = {
         "kgw_requests_total": requests(FETCH=25, PRODUCE=2),
-        "kgw_request_errors_total": errors("FETCH", ONE=3, OTHER=1),
+        "kgw_answer_errors_total": errors("FETCH", ONE=3, OTHER=1),
         "kgw_received_bytes_total": 300,
     }
     watch.take(sample_at(10.0, metrics=before))

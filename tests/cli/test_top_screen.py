@@ -43,7 +43,7 @@ def figures_of(problems: int = 0) -> Figures:
                 "kgw_requests_total": requests(
                     FETCH=50_000 * times, PRODUCE=123 * times, METADATA=7
                 ),
-                "kgw_request_errors_total": errors("FETCH", NOT_LEADER=20 * times),
+                "kgw_answer_errors_total": errors("FETCH", NOT_LEADER=20 * times),
                 "kgw_received_bytes_total": 30_000_000 * times,
                 "kgw_connections_open": 12,
                 "kgw_loop_lag_max_seconds": 0.0081,

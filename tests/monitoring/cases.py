@@ -83,6 +83,15 @@ CASES = {
         {"kgw_disk_free_bytes": "63x500", "kgw_disk_reserve_bytes": "64x500"},
         {"kgw_disk_free_bytes": "65x500", "kgw_disk_reserve_bytes": "64x500"},
     ),
+    "KgwStorageErrors": Case(
+        {'kgw_answer_errors_total{api="PRODUCE", error="KAFKA_STORAGE_ERROR"}': "0 3x500"},
+        {
+            'kgw_answer_errors_total{api="PRODUCE", error="KAFKA_STORAGE_ERROR"}': "0x500",
+            'kgw_answer_errors_total{api="FETCH", error="OFFSET_OUT_OF_RANGE"}': "0+1x500",
+        },
+        # The first one ever: its series begins with it.
+        also_causing={'kgw_answer_errors_total{api="FETCH", error="KAFKA_STORAGE_ERROR"}': "1x500"},
+    ),
     "KgwUnsyncedLong": Case(
         {"kgw_unsynced_age_seconds": "1.1x500"}, {"kgw_unsynced_age_seconds": "0.9x500"}
     ),

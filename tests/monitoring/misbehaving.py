@@ -355,7 +355,15 @@ CASES = (
     Case("restarts", frozenset({"KgwRestarts"}), _restarts),
     Case(
         "full",
-        frozenset({"KgwNotReady", "KgwDiskFull", "KgwDiskNearlyFull", "KgwTransactionEndsLate"}),
+        frozenset(
+            {
+                "KgwNotReady",
+                "KgwDiskFull",
+                "KgwDiskNearlyFull",
+                "KgwStorageErrors",
+                "KgwTransactionEndsLate",
+            }
+        ),
         _full,
     ),
     Case("nearly-full", frozenset({"KgwDiskNearlyFull"}), _nearly_full),

@@ -52,6 +52,18 @@ class Codec:
         return stream.getvalue()
 
 
+def places_of_type(entity_class: Any, kafka_type: str) -> list[tuple[str, ...]]:
+    """Return the way to each field of a type of Kafka's, such as "error_code"."""
+    places: list[tuple[str, ...]] = []
+    for field in fields(entity_class):
+        if field.metadata.get("kafka_type") == kafka_type:
+            places.append((field.name,))
+        elif not field.metadata.get("kafka_type"):
+            inner = places_of_type(_item_class(field), kafka_type)
+            places += [(field.name, *rest) for rest in inner]
+    return places
+
+
 def limit_times(message: Any, entity_class: Any, version: int) -> None:
     """Bring the times in one of our messages into the range that kio can hold, in place."""
     for name, ours, theirs in _paired(message, entity_class, version):

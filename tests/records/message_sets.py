@@ -9,9 +9,9 @@ import zlib
 from typing import Any, NamedTuple
 
 import lz4.frame
-import snappy
 
 from kgw.records.batch import Compression
+from tests.records import snappy_format
 
 with warnings.catch_warnings():
     # It reads its definitions with a deprecated function of the standard library.
@@ -76,9 +76,9 @@ def compressed(codec: Compression, data: bytes, magic: int = 1, *, is_raw: bool 
         case Compression.GZIP:
             return gzip.compress(data)
         case Compression.SNAPPY if is_raw:
-            return bytes(snappy.compress(data))
+            return snappy_format.encode(data)
         case Compression.SNAPPY:
-            block = snappy.compress(data)
+            block = snappy_format.encode(data)
             return bytes(XERIAL_HEADER + struct.pack(">i", len(block)) + block)
         case Compression.LZ4:
             # Any checksum but the right one does for brokers; 0x1A is not it.

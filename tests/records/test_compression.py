@@ -95,15 +95,6 @@ def test_the_ratio_counts_past_what_is_always_allowed() -> None:
     ]
 
 
-def test_a_bare_snappy_block_is_read() -> None:
-    """The bare block that librdkafka and Go clients write has no framing of Java's."""
-    import snappy
-
-    data = b"some value " * 100
-
-    assert data == decompress(Compression.SNAPPY, snappy.compress(data))
-
-
 @pytest.mark.parametrize(
     "data",
     [

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -38,11 +39,116 @@ from kgw.testing.asking import Record
 from kgw.testing.batches import make_batch
 from kgw.testing.broker import Broker
 from kgw.testing.loop_thread import LoopThread
-from kgw.testing.options import OWN_SETTINGS
+from kgw.testing.options import OWN_SETTINGS, topic_specs
 from tests.testing.connecting import connected, produce_to
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+FORMS = [
+    (("a", "b"), {}, {"a": 1, "b": 1}),
+    ((), {"a": 3}, {"a": 3}),
+    (("a",), {"b": 2}, {"a": 1, "b": 2}),
+    (({"b.c": 4},), {"a": {"partitions": 2, "retention.ms": 1000}}, {"b.c": 4, "a": 2}),
+    ((["a", {"b": 2}],), {}, {"a": 1, "b": 2}),
+    (({"topics": 2, "self": 3},), {}, {"topics": 2, "self": 3}),
+]
+
+
+@pytest.mark.parametrize(("names", "more", "expected"), FORMS)
+def test_topics_are_named_in_the_same_forms_everywhere(
+    kgw_broker: Broker, names: tuple[Any, ...], more: dict[str, Any], expected: dict[str, int]
+) -> None:
+    """By `create_topics`, by the marker, and (without keywords) for a broker of one's own."""
+    kgw_broker.create_topics(*names, **more)
+    assert expected == kgw_broker.topics()
+    marked = topic_specs("kgw_topics", *names, **more)
+    assert expected == {name: one.partitions for name, one in marked.items()}
+    with Broker(topics=[*names, more]) as broker:
+        assert expected == broker.topics()
+
+
+@pytest.mark.kgw_topics("orders", small={"max.message.bytes": 1000})
+def test_many_records_are_as_many_batches_as_it_takes(kgw_broker: Broker) -> None:
+    """No batch is larger than its topic takes, and every record has the offset that is told."""
+    many = [f"{number:0100}" for number in range(20_000)]
+    assert [*range(20_000)] == kgw_broker.produce("orders", many)
+    assert many[-1].encode() == kgw_broker.values("orders")[-1]
+    few = ["a" * 100] * 30
+    assert [*range(30)] == kgw_broker.produce("small", few, headers={"n": "v"})
+    assert [*range(30)] == [one.offset for one in kgw_broker.records("small")]
+    with pytest.raises(ServerRefusedError, match="MESSAGE_TOO_LARGE"):
+        kgw_broker.produce("small", ["a" * 2000])
+
+
+@pytest.mark.kgw_topics("orders")
+def test_data_in_other_forms(kgw_broker: Broker) -> None:
+    """Whatever holds bytes, headers as pairs or a dict, values out of a generator."""
+    kgw_broker.produce(
+        "orders", (one for one in (bytearray(b"a"), memoryview(b"b"))), headers={"h": "text"}
+    )
+    kgw_broker.produce("orders", ["c"], headers=[("h", None)])
+    assert [(b"a", b"text"), (b"b", b"text"), (b"c", None)] == [
+        (one.value, one.headers[0][1]) for one in kgw_broker.records("orders")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "options", "text"),
+    [
+        ("produce", (5, ["a"]), {}, "topic is a string, not 5"),
+        ("produce", ("orders", "text"), {}, r"values is a list of records, not one: \['text'\]"),
+        ("produce", ("orders", b"text"), {}, r"values is a list of records, not one: \[b'text'\]"),
+        ("produce", ("orders", 5), {}, "values is a list, not 5"),
+        ("produce", ("orders", None), {}, "values is a list, not None"),
+        ("produce", ("orders", {"a": 1}), {}, "values is a list, not {'a': 1}"),
+        ("produce", ("orders", ["a", 5]), {}, r"values\[1\] is bytes, a string or None, not 5"),
+        ("produce", ("orders", ["\ud800"]), {}, r"values\[0\] cannot be written in UTF-8"),
+        ("produce", ("orders", ["a"]), {"key": 5}, "key is bytes, a string or None, not 5"),
+        ("produce", ("orders", ["a"]), {"partition": "0"}, "partition is a whole number, not '0'"),
+        ("produce", ("orders", ["a"]), {"partition": True}, "partition is a whole number"),
+        ("produce", ("orders", ["a"]), {"partition": -1}, "partition is 0 or more, not -1"),
+        ("produce", ("orders", ["a"]), {"timestamp_ms": 1.5}, "timestamp_ms is a whole number"),
+        ("produce", ("orders", ["a"]), {"headers": "h"}, "headers is a list, not 'h'"),
+        ("produce", ("orders", ["a"]), {"headers": [("h",)]}, r"headers\[0\] is a pair"),
+        ("produce", ("orders", ["a"]), {"headers": ["ab"]}, r"headers\[0\] is a pair"),
+        ("produce", ("orders", ["a"]), {"headers": [(b"h", b"v")]}, r"name in headers\[0\] is a s"),
+        ("produce", ("orders", ["a"]), {"headers": {"h": 5}}, r"value in headers\[0\] is bytes"),
+        ("records", (None,), {}, "topic is a string, not None"),
+        ("records", ("orders", "0"), {}, "partition is a whole number, not '0'"),
+        ("values", (["orders"],), {}, r"topic is a string, not \['orders'\]"),
+        ("delete_topic", (5,), {}, "topic is a string, not 5"),
+        ("create_topics", (5,), {}, "topics: 5 is no name of a topic"),
+        ("create_topics", (), {"a": "3"}, "topics: a: '3' is neither a number of partitions"),
+        ("committed", (5,), {}, "group_id is a string, not 5"),
+        ("members", (b"g",), {}, "group_id is a string, not b'g'"),
+        ("costume", (2.8,), {}, "costume is a string, not 2.8"),
+        ("clock.advance", ("1",), {}, "seconds is a number of seconds, not '1'"),
+        ("clock.advance", (float("nan"),), {}, "seconds is 0 or more, not nan"),
+        ("faults.delay", ("Fetch", "1"), {}, "seconds is a number of seconds, not '1'"),
+        ("faults.drop", (5,), {}, "api is a list, not 5"),
+        ("faults.drop", (["Fetch", 5],), {}, "api is a string, not 5"),
+        ("faults.drop", ("Fetch",), {"times": "1"}, "times is a whole number, not '1'"),
+        ("faults.drop", ("Fetch",), {"topic": 5}, "topic is a string, not 5"),
+        (
+            "faults.drop",
+            ("Fetch",),
+            {"topic": "a", "partition": "0"},
+            "partition is a whole number",
+        ),
+        ("faults.drop", ("Fetch",), {"client_id": 5}, "client_id is a string, not 5"),
+        ("faults.refuse", ("Fetch", 6), {}, "error is a string, not 6"),
+    ],
+)
+@pytest.mark.kgw_topics("orders")
+def test_wrong_arguments_are_named(
+    kgw_broker: Broker, method: str, given: tuple[Any, ...], options: dict[str, Any], text: str
+) -> None:
+    """What is of the wrong type, or cannot be, is an error that names the argument."""
+    with pytest.raises(ValueError, match=text):
+        attrgetter(method)(kgw_broker)(*given, **options)
+    assert [] == kgw_broker.records("orders")
 
 
 @pytest.mark.kgw_topics(orders=3)
@@ -74,8 +180,6 @@ def test_topics_are_made_and_deleted(kgw_broker: Broker) -> None:
         kgw_broker.create_topics("a")
     with pytest.raises(ServerRefusedError, match="UNKNOWN_TOPIC_OR_PARTITION"):
         kgw_broker.records("b")
-    with pytest.raises(ValueError, match="a list of records, not one"):
-        kgw_broker.produce("a", "text")
 
 
 @pytest.mark.kgw_topics("orders")
@@ -118,7 +222,7 @@ def test_retention_goes_by_the_moved_clock(kgw_broker: Broker) -> None:
     assert ([], 630) == (kgw_broker.values("orders"), kgw_broker.clock.ahead_s)
     kgw_broker.produce("orders", ["new"])
     assert [b"new"] == kgw_broker.values("orders")
-    with pytest.raises(ValueError, match="time does not go back: -1 s"):
+    with pytest.raises(ValueError, match="seconds is 0 or more, not -1: time does not go back"):
         kgw_broker.clock.advance(-1)
 
 
@@ -311,10 +415,17 @@ async def test_a_forked_process_keeps_no_socket_open() -> None:
     [
         ({"topics": {"a": 0}}, "a topic has one partition or more, not 0"),
         ({"topics": {"a": True}}, "a topic has one partition or more, not True"),
-        ({"topics": {"a": "3"}}, "'3' is neither a number of partitions nor settings"),
+        ({"topics": {"a": "3"}}, "topics: a: '3' is neither a number of partitions nor settings"),
+        ({"topics": {"a": {5: 1}}}, "topics: a: 5 is no name of a setting"),
+        ({"topics": {7: 1}}, "topics: 7 is no name of a topic"),
+        ({"topics": 7}, "topics: 7 is no name of a topic, and no dict as {'orders': 3}"),
+        ({"topics": ["a", None]}, "topics: None is no name of a topic"),
         ({"topics": {"a": {"retention.mss": 3}}}, "retention.mss"),
-        ({"topics": ["a"]}, """topics are a dict, as {"orders": 3}, not \\['a'\\]"""),
         ({"settings": "a"}, """settings are a dict, as {"num.partitions": 3}, not 'a'"""),
+        ({"settings": 0}, """settings are a dict, as {"num.partitions": 3}, not 0"""),
+        ({"settings": {3: 4}}, "settings: 3 is no name of a setting"),
+        ({"data_dir": 3}, "data_dir is a path, not 3"),
+        ({"costume": 2.8}, "costume is a string, not 2.8"),
         ({"settings": {"num.partitionss": 3}}, "did you mean num.partitions"),
         ({"settings": {"num.partitions": "many"}}, "num.partitions"),
         *(

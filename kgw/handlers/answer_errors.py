@@ -1,0 +1,25 @@
+"""Counts the errors inside answers, as Kafka's `ErrorsPerSec` by request and error."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kgw.errors import ErrorCode
+from kgw.protocol.codec import codec
+
+if TYPE_CHECKING:
+    from kgw.handlers.context import RequestContext
+    from kgw.protocol.schema import Response
+
+
+def count_error_codes(response: Response, context: RequestContext) -> None:
+    """Count every code but NONE that a response says, by its API."""
+    version = context.api_version
+    # As `response_frame` does it: one dictionary, as every answer comes here.
+    ours = response.codecs.get(version) or codec(type(response), version)
+    codes = ours.find_error_codes((response,))
+    if codes:
+        errors, api = context.gateway.metrics.answer_errors, context.api_key.name
+        for code in codes:
+            key = api, ErrorCode(code).name
+            errors[key] = errors.get(key, 0) + 1

@@ -1,0 +1,91 @@
+"""What is produced to and fetched from each partition, where `kgw.metrics.labels` asks for it.
+
+Without it no partition has counts of its own: all of them count in one object of the catalog.
+"""
+
+from __future__ import annotations
+
+from struct import Struct as Layout
+from typing import TYPE_CHECKING, Final
+
+from kgw.partitions.appending import AppendCounts
+from kgw.records.batch import CONTROL_FLAG, PREFIX_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kgw.types import Buffer, PartitionKey, TopicId
+
+# From its start: base offset, batch length, leader epoch, magic, CRC, attributes, then until the
+# number of records.
+_HEADER: Final = Layout(">8xi4xx4xh34xi")
+
+
+class PartitionCounts(AppendCounts):
+    """What came into a partition, and what went out of it to clients."""
+
+    __slots__ = ("fetched_bytes", "fetched_records")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fetched_bytes = 0
+        self.fetched_records = 0
+
+    def add(self, other: PartitionCounts) -> None:
+        """Add what another one has counted."""
+        self.batches += other.batches
+        self.records += other.records
+        self.size_bytes += other.size_bytes
+        self.fetched_bytes += other.fetched_bytes
+        self.fetched_records += other.fetched_records
+
+
+class CountsByPartition:
+    """The counts of every partition that lives on this node."""
+
+    def __init__(self) -> None:
+        self._by_topic: dict[TopicId, dict[int, PartitionCounts]] = {}
+        self._gone = PartitionCounts()
+
+    def of(self, key: PartitionKey) -> PartitionCounts:
+        """Return what a partition counts in."""
+        topic = self._by_topic.setdefault(key.topic_id, {})
+        found = topic.get(key.partition)
+        if found is None:
+            found = topic[key.partition] = PartitionCounts()
+        return found
+
+    def fetched(self, key: PartitionKey, buffers: Iterable[Buffer], *, are_batches: bool) -> None:
+        """Count record batches of a partition in an answer; of old formats only their bytes."""
+        counts = self.of(key)
+        for buffer in buffers:
+            counts.fetched_bytes += len(buffer)
+            if are_batches:
+                counts.fetched_records += record_count(buffer)
+
+    def forget_topic(self, topic_id: TopicId) -> dict[int, PartitionCounts]:
+        """Return what the partitions of a deleted topic have counted; it stays in the total."""
+        topic = self._by_topic.pop(topic_id, {})
+        for one in topic.values():
+            self._gone.add(one)
+        return topic
+
+    def total(self) -> PartitionCounts:
+        """Return what all partitions have counted, those that are gone among them."""
+        total = PartitionCounts()
+        total.add(self._gone)
+        for topic in self._by_topic.values():
+            for one in topic.values():
+                total.add(one)
+        return total
+
+
+def record_count(buffer: Buffer) -> int:
+    """Return how many records there are in whole batches, by their headers; no control records."""
+    found = position = 0
+    while position + _HEADER.size <= len(buffer):
+        length, attributes, count = _HEADER.unpack_from(buffer, position)
+        if not attributes & CONTROL_FLAG:
+            found += count
+        position += PREFIX_BYTES + length
+    return found
