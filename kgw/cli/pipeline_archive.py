@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kgw.cli.client import Bootstrap, client_options
+from kgw.cli.client import Bootstrap, client_options, delay_teller
 from kgw.cli.errors import CommandError
 from kgw.cli.group_offsets import parse_duration_ms
 from kgw.cli.output import note, print_json, print_json_line, print_rows, progress_bar
@@ -157,7 +157,7 @@ def archive(
         tables=chosen_tables(kinds, catalog),
     )
 
-    with WireClient(address, client_id="kgw-pipeline-archive") as wire:
+    with WireClient(address, client_id="kgw-pipeline-archive", tell=delay_teller()) as wire:
 
         def job(runner: Runner, on_committed: Callable[[Committed], None]) -> ArchiveJob:
             return ArchiveJob(

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import click
 
-from kgw.cli.client import Bootstrap, client_options
+from kgw.cli.client import Bootstrap, client_options, delay_teller
 from kgw.cli.errors import ExitCode
 from kgw.cli.output import note, print_json, print_rows
 from kgw.cli.pipeline_archives import archive_option, chosen_topics, topics_option
@@ -117,7 +117,7 @@ def audit_archive(
         told["topics"] = rows
     acknowledged: list[dict[str, Any]] = []
     if level == LIVE_LEVEL:
-        with WireClient(address, client_id="kgw-pipeline-audit") as wire:
+        with WireClient(address, client_id="kgw-pipeline-audit", tell=delay_teller()) as wire:
             found = audit_live(wire, _live_topics(root, topics, live), live)
         acknowledged = found.rows
         findings += [{"topic": topic, **_finding(one)} for topic, one in found.findings]
@@ -175,7 +175,7 @@ def _audit_archive(
             readable.append(topic_id)
             rows.append(_counts(generation, topic, topic_id))
         if level >= LEVEL and readable:
-            with WireClient(address, client_id="kgw-pipeline-audit") as wire:
+            with WireClient(address, client_id="kgw-pipeline-audit", tell=delay_teller()) as wire:
                 compared = _compare(wire, root, topic, lives, readable, allow_gaps=allow_gaps)
                 try:
                     for one in compared:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from kgw.cli.client import Bootstrap, client_options
+from kgw.cli.client import Bootstrap, client_options, delay_teller
 from kgw.cli.output import note, print_json, print_rows, progress_bar
 from kgw.cli.pipeline_archives import archive_option, chosen_life, topic_id_option
 from kgw.cli.pipeline_spark import SparkWhenNeeded, spark_options
@@ -113,7 +113,10 @@ def backfill(
     address = ",".join(f"{host}:{port}" for host, port in bootstrap)
     generation = generation_directory(str(root), topic, topic_id)
     codec = Compression[compression.upper()]
-    with WireClient(address, client_id="kgw-pipeline-backfill") as wire, ExitStack() as ending:
+    with (
+        WireClient(address, client_id="kgw-pipeline-backfill", tell=delay_teller()) as wire,
+        ExitStack() as ending,
+    ):
         if is_restore:
             restored = Restore(address, generation, topic_id, target, codec)
             loading = _Loading(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from kgw.cli.client import delay_teller
 from kgw.cli.formats import format_time
 from kgw.cli.output import note, print_json, print_rows, progress_bar
 from kgw.cli.pipeline_spark import SparkWhenNeeded
@@ -39,7 +40,7 @@ class HistoryOptions(NamedTuple):
 
 def history(address: str, asked: HistoryOptions, master: Master, *, is_json: bool) -> None:
     """Count and print. Raises UsageError, PipelineError, ClientError."""
-    with WireClient(address, client_id="kgw-pipeline-lag") as wire:
+    with WireClient(address, client_id="kgw-pipeline-lag", tell=delay_teller()) as wire:
         planned = plan(
             wire,
             asked.topics,

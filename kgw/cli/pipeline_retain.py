@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kgw.cli.client import Bootstrap, client_options
+from kgw.cli.client import Bootstrap, client_options, delay_teller
 from kgw.cli.errors import CommandError, ExitCode
 from kgw.cli.group_offsets import parse_duration_ms
 from kgw.cli.output import note, print_json, print_rows
@@ -131,7 +131,9 @@ def retain(
             planned = plan(life.log.read().coverage, limits, chosen)
             if is_log:
                 address = ",".join(f"{host}:{port}" for host, port in bootstrap)
-                wire = stack.enter_context(WireClient(address, client_id="kgw-pipeline-retain"))
+                wire = stack.enter_context(
+                    WireClient(address, client_id="kgw-pipeline-retain", tell=delay_teller())
+                )
                 # Asked before anything is removed: whether the topic can be is known by then.
                 cuts = plan_log(wire, life, _ends(life, planned, chosen), groups)
             if not dry_run:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
 
 from kgw.client import (
     AsyncClient,
+    Delay,
+    Delays,
     ServerRefusedError,
     TopicReplacedError,
 )
@@ -34,7 +36,7 @@ from kgw.pipeline.errors import (
 from kgw.pipeline.ranges import find_loss
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Coroutine, Iterator, Mapping
+    from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
     from concurrent.futures import Future
 
     from kgw.client import FetchedPartition, TopicDescription
@@ -111,6 +113,10 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
     return addresses
 
 
+def _log_delay(delay: Delay) -> None:
+    _log.warning("%s", delay)
+
+
 class WireClient:
     """A client of one cluster whose calls block. Every method raises ClientError.
 
@@ -124,9 +130,15 @@ class WireClient:
         client_id: str = "kgw-pipeline",
         retry_s: float = 30.0,
         clock: Clock | None = None,
+        tell: Callable[[Delay], object] = _log_delay,
     ) -> None:
-        """Take `host:port,host:port`; a connection is made when one is needed."""
-        self.client = AsyncClient(parse_bootstrap(bootstrap), client_id=client_id, retry_s=retry_s)
+        """Take `host:port,host:port`; a connection is made when one is needed.
+
+        `tell` is called with what delays a call, on the client's thread.
+        """
+        self.client = AsyncClient(
+            parse_bootstrap(bootstrap), client_id=client_id, retry_s=retry_s, delays=Delays(tell)
+        )
         """For what has no method here, with `call`."""
         self._clock = clock or SystemClock()
         self._loop = asyncio.new_event_loop()
