@@ -13,6 +13,7 @@ import click
 
 from kgw.cli.errors import CommandError, ExitCode
 from kgw.errors import DataDirectoryError, KgwError, ListenError, ReplacedError
+from kgw.interrupts import EndedByInterrupts
 from kgw.types import printable
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ class LazyGroup(click.Group):
 
         module_name, _, attribute = place.partition(":")
         try:
-            command: click.Command = getattr(import_module(module_name), attribute)
+            with EndedByInterrupts():
+                command: click.Command = getattr(import_module(module_name), attribute)
         except ModuleNotFoundError as error:
             if _extra_of(error) is None:
                 raise

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -174,6 +175,33 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
         assert process.stderr is not None
         process.stdout.close()
         assert (ExitCode.CLOSED_PIPE, b"") == (process.wait(), process.stderr.read())
+
+
+INTERRUPTED_AT = """
+import os, signal, sys
+
+interrupted = sys.argv.pop(1)
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == interrupted:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+from kgw.__main__ import run
+run()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["kgw.cli.main", "kgw.cli.topics", "kgw.client.groups"])
+def test_ctrl_c_in_the_first_moments_says_nothing(module: str) -> None:
+    """While modules are imported there is nothing to tell: the signal ends the process."""
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_AT, module, "topics", "list"],
+        capture_output=True, text=True, check=False, timeout=patience.seconds(20),
+    )  # fmt: skip
+    assert (-signal.SIGINT, "", "") == (ended.returncode, ended.stdout, ended.stderr)
 
 
 WITHOUT_EXTRAS = """

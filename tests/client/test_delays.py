@@ -59,9 +59,12 @@ async def test_the_first_failure_is_told_before_the_last_one_is_raised(
 async def test_a_topic_that_is_being_created_delays_nobody() -> None:
     """What a server answers for a moment by rule is no failure to tell."""
     told: list[Delay] = []
-    async with ServedGateway(auto_create_topics_enable=False) as served, AsyncClient(
-        [("127.0.0.1", served.port)], retry_s=0.3, delays=Delays(told.append)
-    ) as client:
+    async with (
+        ServedGateway(auto_create_topics_enable=False) as served,
+        AsyncClient(
+            [("127.0.0.1", served.port)], retry_s=0.3, delays=Delays(told.append)
+        ) as client,
+    ):
         with pytest.raises(Exception, match="there is no such topic"):
             await client.topic("events", auto_create=True)
     assert [] == told
