@@ -14,6 +14,7 @@ import click
 from kgw.cli.errors import CommandError, ExitCode
 from kgw.errors import DataDirectoryError, KgwError, ListenError, ReplacedError
 from kgw.interrupts import EndedByInterrupts
+from kgw.terminals import has_colours
 from kgw.types import printable
 
 if TYPE_CHECKING:
@@ -64,13 +65,9 @@ class LazyGroup(click.Group):
         from importlib import import_module
 
         module_name, _, attribute = place.partition(":")
-        try:
-            with EndedByInterrupts():
-                command: click.Command = getattr(import_module(module_name), attribute)
-        except ModuleNotFoundError as error:
-            if _extra_of(error) is None:
-                raise
-            return _without_extra(cmd_name, error)
+        # No module of a command needs an extra: its help says what it does without one.
+        with EndedByInterrupts():
+            command: click.Command = getattr(import_module(module_name), attribute)
         return command
 
     def resolve_command(
@@ -108,13 +105,15 @@ class RootGroup(LazyGroup):
             register()
         arguments = list(sys.argv[1:] if args is None else args)
         is_json = "--json" in arguments
+        # Otherwise click looks whether there is a terminal.
+        color = None if has_colours() else False
         try:
             result = super().main(
-                arguments, prog_name, complete_var, standalone_mode=False, **extra
+                arguments, prog_name, complete_var, standalone_mode=False, color=color, **extra
             )
             code = result if isinstance(result, int) else 0
         except click.ClickException as error:
-            code = _report(error, is_json=is_json)
+            code = _report(error, is_json=is_json, color=color)
         except click.Abort:
             code = ExitCode.INTERRUPTED
         sys.exit(int(code))
@@ -147,21 +146,6 @@ class RootGroup(LazyGroup):
 def _extra_of(error: ModuleNotFoundError) -> str | None:
     """The extra that brings what could not be imported; None where no extra does."""
     return EXTRAS.get((error.name or "").partition(".")[0])
-
-
-def _without_extra(name: str, error: ModuleNotFoundError) -> click.Command:
-    """A command that cannot be loaded: listed by --help, and ending with what is missing."""
-
-    def fail() -> None:
-        raise error
-
-    return click.Command(
-        name,
-        callback=fail,
-        short_help=f"Needs kgw[{_extra_of(error)}].",
-        add_help_option=False,
-        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
-    )
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -219,7 +203,7 @@ def _exit_code(error: KgwError) -> ExitCode:
     return ExitCode.FAILED
 
 
-def _report(error: click.ClickException, *, is_json: bool) -> int:
+def _report(error: click.ClickException, *, is_json: bool, color: bool | None) -> int:
     """Print a failure in one line and return its exit code."""
     # A server's words may be in it, and a terminal obeys control characters.
     message = printable(" ".join(error.format_message().split()))
@@ -239,7 +223,7 @@ def _report(error: click.ClickException, *, is_json: bool) -> int:
             told["kafka_error"] = error.kafka_error
         click.echo(dumps(told), err=True)
     else:
-        click.echo(f"{click.style('error:', fg='red')} {message}", err=True)
+        click.echo(f"{click.style('error:', fg='red')} {message}", err=True, color=color)
     return code
 
 
