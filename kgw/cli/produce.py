@@ -257,7 +257,9 @@ class _Run:
             )
             kafka_error = error.code.name if isinstance(error, ServerRefusedError) else None
         count = sum(one.records for one in self.stored.values())
-        text = f"{error}; {_counted(count)} stored before"
+        text = str(error)
+        if count or self.unknown:
+            text += f"; {_counted(count)} stored before"
         if self.unknown:
             text += f", {_counted(self.unknown)} may be"
         return CommandError(text, code, kafka_error=kafka_error)
