@@ -48,14 +48,23 @@ class Standing(NamedTuple):
 
     @property
     def lag(self) -> int | None:
-        """Records still to read."""
-        return None if self.offset is None else self.high_watermark - self.offset
+        """Records still to read; None where that is not known, which is not 0."""
+        if self.offset is None or self.has_no_bounds:
+            return None
+        return self.high_watermark - self.offset
+
+    @property
+    def has_no_bounds(self) -> bool:
+        """Whether the server did not say where the partition begins and ends."""
+        return min(self.log_start_offset, self.high_watermark) < 0
 
     @property
     def anomaly(self) -> str:
         """What cannot be right: said, and never hidden in a number."""
         if self.is_damaged:
             return "damaged"
+        if self.has_no_bounds:
+            return "no offsets"
         if self.offset is None:
             return ""
         if self.offset > self.high_watermark:

@@ -14,7 +14,7 @@ from kgw.cli.client import (
     with_client,
     yes_option,
 )
-from kgw.cli.errors import CommandError
+from kgw.cli.errors import CommandError, ExitCode
 from kgw.cli.formats import format_time
 from kgw.cli.group_offsets import chosen_places, reset_offsets, standings
 from kgw.cli.output import print_json, print_result, print_rows
@@ -131,8 +131,13 @@ def offsets(group: str, bootstrap: Bootstrap, is_json: bool) -> None:
 @groups.command()
 @click.argument("group")
 @client_options
-def lag(group: str, bootstrap: Bootstrap, is_json: bool) -> None:
-    """Show how many records a group has still to read, topic by topic."""
+@click.pass_context
+def lag(ctx: click.Context, group: str, bootstrap: Bootstrap, is_json: bool) -> None:
+    """Show how many records a group has still to read, topic by topic.
+
+    A lag that is not known, of a damaged offset most of all, is no 0: "?" stands for it, null where
+    nothing is known, and the exit code is 1.
+    """
     rows = with_client(bootstrap, lambda client: _standings_of_existing(client, group))
     topics: dict[str, list[Standing]] = {}
     for one in rows:
@@ -141,17 +146,36 @@ def lag(group: str, bootstrap: Bootstrap, is_json: bool) -> None:
         {
             "topic": topic,
             "partitions": len(ones),
-            "lag": sum(max(0, one.lag or 0) for one in ones),
+            **_lag_of(ones),
             "anomalies": sum(bool(one.anomaly) for one in ones),
         }
         for topic, ones in topics.items()
     ]
-    total = sum(max(0, one.lag or 0) for one in rows)
+    total = _lag_of(rows)
     if is_json:
-        print_json({"group": group, "lag": total, "topics": summary})
-        return
-    print_rows(summary, "topic partitions lag anomalies")
-    click.echo(f"total lag {total}")
+        print_json({"group": group, **total, "topics": summary})
+    else:
+        print_rows(
+            [one | {"lag": _lag_text(one)} for one in summary], "topic partitions lag anomalies"
+        )
+        click.echo(f"total lag {_lag_text(total)}")
+    if total["unknown_lags"]:
+        ctx.exit(ExitCode.FAILED)
+
+
+def _lag_of(rows: list[Standing]) -> dict[str, Any]:
+    """Return what is known of the lags of partitions, added up, and how many are not known."""
+    known = [max(0, one.lag) for one in rows if one.lag is not None]
+    return {
+        "lag": sum(known) if known or not rows else None,
+        "unknown_lags": len(rows) - len(known),
+    }
+
+
+def _lag_text(one: dict[str, Any]) -> str:
+    if one["lag"] is None:
+        return "?"
+    return f"{one['lag']} + ?" if one["unknown_lags"] else str(one["lag"])
 
 
 @groups.command()
