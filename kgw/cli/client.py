@@ -13,7 +13,7 @@ from kgw.cli.errors import CommandError
 from kgw.cli.output import note
 from kgw.cli.settings import FunctionT, json_option, parsed
 from kgw.client import AsyncClient, Delay, Delays, ServerRefusedError
-from kgw.config import parse_address
+from kgw.config import parse_peer
 from kgw.errors import KafkaError
 from kgw.types import printable
 
@@ -28,7 +28,7 @@ DEFAULT_PORT = 9092
 
 def parse_bootstrap(text: str) -> Bootstrap:
     """Return the (host, port) pairs of `HOST[:PORT]`, several separated by commas."""
-    return [parse_address(one.strip(), default_port=DEFAULT_PORT) for one in text.split(",")]
+    return [parse_peer(one.strip(), default_port=DEFAULT_PORT) for one in text.split(",")]
 
 
 BOOTSTRAP = parsed(parse_bootstrap)

@@ -55,6 +55,19 @@ class Share(NamedTuple):
         }
 
 
+_STATES = (
+    "Empty",
+    "Stable",
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Assigning",
+    "Reconciling",
+    "NotReady",
+    "Dead",
+)
+"""Of every type of group that a server may have, as Kafka calls them."""
+
+
 @click.group(short_help="Look at groups, move their offsets, delete them.")
 def groups() -> None:
     """Look at groups of consumers, move their offsets, ask why they rebalanced."""
@@ -65,16 +78,19 @@ groups.add_command(reset_offsets)
 
 @groups.command("list")
 @click.option(
-    "--state", "states", multiple=True, metavar="STATE", help="Only groups in this state."
+    "--state",
+    "states",
+    type=click.Choice(_STATES, case_sensitive=False),
+    multiple=True,
+    metavar="STATE",
+    help=f"Only groups in this state: {', '.join(_STATES)}. May be given several times.",
 )
 @client_options
 def list_groups(states: tuple[str, ...], bootstrap: Bootstrap, is_json: bool) -> None:
     """List every group with its state."""
-    wanted = {state.lower() for state in states}
-
     found = with_client(bootstrap, lambda client: GroupClient(client).groups())
     print_result(
-        [one._asdict() for one in found if not wanted or one.state.lower() in wanted],
+        [one._asdict() for one in found if not states or one.state in states],
         "group=group_id state type protocol_type",
         is_json=is_json,
         nothing="There are no groups.",

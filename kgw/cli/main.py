@@ -18,7 +18,7 @@ from kgw.terminals import has_colours
 from kgw.types import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 COMMANDS = {
     "serve": "kgw.cli.serve:serve",
@@ -46,6 +46,9 @@ EXTRAS = {
 }
 """The extra that brings a module which commands import, by the module."""
 
+_NAMING = frozenset({"--bootstrap", "--group", "--ledger-topic", "--protect-group", "--topic"})
+"""Options that name a server, a topic or a group; so do all arguments."""
+
 EPILOG = "Exit codes: " + "; ".join(f"{code.value} {code.meaning}" for code in ExitCode) + "."
 
 
@@ -68,6 +71,7 @@ class LazyGroup(click.Group):
         # No module of a command needs an extra: its help says what it does without one.
         with EndedByInterrupts():
             command: click.Command = getattr(import_module(module_name), attribute)
+        _refuse_empty_names(command)
         return command
 
     def resolve_command(
@@ -143,6 +147,34 @@ class RootGroup(LazyGroup):
         return result
 
 
+class _NotEmpty:
+    """The callback of an argument or option that names something, before its own."""
+
+    def __init__(self, then: Callable[[click.Context, click.Parameter, Any], Any] | None) -> None:
+        self._then = then
+
+    def __call__(self, ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+        if value == "" or (isinstance(value, tuple) and "" in value):
+            raise click.BadParameter("it cannot be empty", ctx, param)
+        return value if self._then is None else self._then(ctx, param, value)
+
+
+def _refuse_empty_names(command: click.Command) -> None:
+    """Have a command, and those below it, refuse "" where a topic, a group or another is named.
+
+    A script whose variable is not set would otherwise be told what a server makes of "".
+    """
+    if isinstance(command, click.Group):
+        for below in command.commands.values():
+            _refuse_empty_names(below)
+    for param in command.params:
+        is_name = isinstance(param, click.Argument) or (
+            param.type is click.STRING and not _NAMING.isdisjoint(param.opts)
+        )
+        if is_name and not isinstance(param.callback, _NotEmpty):
+            param.callback = _NotEmpty(param.callback)
+
+
 def _extra_of(error: ModuleNotFoundError) -> str | None:
     """The extra that brings what could not be imported; None where no extra does."""
     return EXTRAS.get((error.name or "").partition(".")[0])
@@ -212,6 +244,10 @@ def _report(error: click.ClickException, *, is_json: bool, color: bool | None) -
         click.echo(error.format_message(), err=True)
         return ExitCode.USAGE
     if isinstance(error, click.UsageError) and error.ctx is not None:
+        # click's hints are in brackets, and this is the next one.
+        said, hint, suggested = message.rstrip(".").partition(". (Did you mean")
+        if hint:
+            message = f"{said}. Did you mean{suggested.removesuffix(')')}"
         message = f"{message.rstrip('.')} (see {error.ctx.command_path} --help)"
     if message and not isinstance(error, CommandError):
         message = message[0].lower() + message[1:]

@@ -21,7 +21,7 @@ from kgw.client import (
 from kgw.client.records import end_of_damage, whole_batches
 from kgw.client.values import REQUEST_TIMEOUT_S
 from kgw.clock import SystemClock
-from kgw.config.listeners import parse_address
+from kgw.config.listeners import parse_peer
 from kgw.errors import ErrorCode
 from kgw.pipeline.arrow.columns import ALL_COLUMNS
 from kgw.pipeline.arrow.damage import BatchError, damage_end
@@ -105,7 +105,7 @@ class Pace:
 def parse_bootstrap(text: str) -> list[tuple[str, int]]:
     """Return the addresses of `host:port,host:port`. Raises OptionError."""
     try:
-        addresses = [parse_address(one.strip()) for one in text.split(",") if one.strip()]
+        addresses = [parse_peer(one.strip()) for one in text.split(",") if one.strip()]
     except ValueError as error:
         raise OptionError(f"kafka.bootstrap.servers: {error}") from None
     if not addresses:
