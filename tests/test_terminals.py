@@ -30,7 +30,7 @@ def seen(arguments: Sequence[str], variables: Mapping[str, str]) -> bytes:
         subprocess.run(
             [sys.executable, *arguments],
             stdin=theirs, stdout=theirs, stderr=theirs, check=False,
-            env=environment | {"TERM": "xterm"} | variables, timeout=patience.seconds(20),
+            env={**environment, "TERM": "xterm", **variables}, timeout=patience.seconds(20),
         )  # fmt: skip
         os.close(theirs)
         told = b""
