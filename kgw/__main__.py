@@ -5,6 +5,8 @@ import os
 import signal
 import sys
 
+from kgw.interrupts import EndedByInterrupts
+
 START_GARBAGE_THRESHOLD = 50_000
 
 
@@ -17,7 +19,8 @@ def run() -> None:
         # In a container. Until the server listens for signals, which it does before it opens
         # anything, the kernel would drop those that process 1 has no handler for.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    from kgw.cli.main import main
+    with EndedByInterrupts():
+        from kgw.cli.main import main
 
     main(prog_name="kgw")
 

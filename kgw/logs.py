@@ -11,6 +11,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, TextIO
 
+from kgw.terminals import has_colours
 from kgw.types import printable
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def configure(style: str = "auto", level: str = "info", stream: TextIO | None = 
     on_terminal = stream.isatty()
     formatter: logging.Formatter
     if style == "text" or (style == "auto" and on_terminal):
-        formatter = TextFormatter(coloured=on_terminal)
+        formatter = TextFormatter(coloured=on_terminal and has_colours())
     else:
         formatter = JsonFormatter()
     handler = logging.StreamHandler(stream)

@@ -8,7 +8,7 @@ import click
 
 from kgw.cli.errors import CommandError, ExitCode
 from kgw.cli.settings import FunctionT, parsed
-from kgw.config import ConfigError, parse_address
+from kgw.config import ConfigError, parse_peer
 from kgw.config.listeners import format_address
 
 TIMEOUT_S = 10.0
@@ -25,7 +25,7 @@ class Address(NamedTuple):
 
 def parse_admin(text: str) -> Address:
     """Return the address of `HOST:PORT`, with or without http:// before it."""
-    return Address(*parse_address(text.removeprefix("http://").rstrip("/")))
+    return Address(*parse_peer(text.removeprefix("http://").rstrip("/")))
 
 
 class AdminRefusedError(CommandError):

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from kgw.cli.errors import CommandError
+from kgw.cli.output import note
 from kgw.cli.settings import FunctionT, json_option, parsed
-from kgw.client import AsyncClient, ServerRefusedError
-from kgw.config import parse_address
+from kgw.client import AsyncClient, Delay, Delays, ServerRefusedError
+from kgw.config import parse_peer
 from kgw.errors import KafkaError
+from kgw.types import printable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -26,7 +28,7 @@ DEFAULT_PORT = 9092
 
 def parse_bootstrap(text: str) -> Bootstrap:
     """Return the (host, port) pairs of `HOST[:PORT]`, several separated by commas."""
-    return [parse_address(one.strip(), default_port=DEFAULT_PORT) for one in text.split(",")]
+    return [parse_peer(one.strip(), default_port=DEFAULT_PORT) for one in text.split(",")]
 
 
 BOOTSTRAP = parsed(parse_bootstrap)
@@ -71,13 +73,32 @@ def confirm(what: str, *, yes: bool, verb: str = "Delete") -> None:
         click.confirm(f"{verb} {what}?", abort=True, err=True)
 
 
+def delay_teller() -> Callable[[Delay], None]:
+    """Return what tells a person what delays the command that runs now: on standard error."""
+    ctx = click.get_current_context()
+    return partial(_tell_delay, is_json=ctx.params.get("is_json", False))
+
+
+def _tell_delay(delay: Delay, *, is_json: bool) -> None:
+    if is_json:
+        from json import dumps
+
+        note(dumps({"delay": delay.reason, "left_s": round(delay.left_s, 1)}))
+    else:
+        note(printable(str(delay)))
+
+
 def with_client(
     bootstrap: Bootstrap, action: Callable[[AsyncClient], Awaitable[ResultT]]
 ) -> ResultT:
-    """Connect, run the action and close. What is refused with a code becomes a CommandError."""
+    """Connect, run the action and close. What is refused with a code becomes a CommandError.
+
+    What is tried again, and what is slow, is told on standard error.
+    """
+    delays = Delays(delay_teller())
 
     async def run() -> ResultT:
-        async with AsyncClient(bootstrap, client_id="kgw-cli") as client:
+        async with AsyncClient(bootstrap, client_id="kgw-cli", delays=delays) as client:
             return await action(client)
 
     try:

@@ -7,22 +7,25 @@ import click
 from kgw.cli.output import print_json
 from kgw.cli.settings import json_option
 
+# click keeps the lines of a paragraph that begins with the character \b, which no text can show.
+_HELP = """Print what a shell needs to complete kgw's commands, options and names with TAB.
 
-@click.command(short_help="Print what a shell needs to complete commands.")
+Topics, groups and transactional ids are asked of the server that --bootstrap or KGW_BOOTSTRAP
+names, for two seconds at most.
+
+\b
+bash: eval "$(kgw completion bash)"              in ~/.bashrc
+zsh:  eval "$(kgw completion zsh)"               in ~/.zshrc, after compinit
+fish: kgw completion fish > ~/.config/fish/completions/kgw.fish
+"""
+
+
+@click.command(short_help="Print what a shell needs to complete commands.", help=_HELP)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @json_option()
 @click.pass_context
 def completion(ctx: click.Context, shell: str, is_json: bool) -> None:
-    r"""Print what a shell needs to complete kgw's commands, options and names with TAB.
-
-    Topics, groups and transactional ids are asked of the server that --bootstrap or KGW_BOOTSTRAP
-    names, for two seconds at most.
-
-    \b
-    bash: eval "$(kgw completion bash)"              in ~/.bashrc
-    zsh:  eval "$(kgw completion zsh)"               in ~/.zshrc, after compinit
-    fish: kgw completion fish > ~/.config/fish/completions/kgw.fish
-    """
+    """Print the script of a shell."""
     from kgw.cli.shells import script
 
     text = script(ctx.find_root().command, shell)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from kgw.cli.client import DEFAULT_PORT, parse_bootstrap
+from kgw.cli.client import DEFAULT_PORT, delay_teller, parse_bootstrap
 from kgw.cli.damage import PROBES_WHEN_SKIPPING
 from kgw.cli.errors import ExitCode
 from kgw.cli.output import print_json, print_rows
@@ -18,7 +18,7 @@ from kgw.cli.settings import (
     load,
     parsed,
 )
-from kgw.client import AsyncClient, ClientError, Connection
+from kgw.client import AsyncClient, ClientError, Connection, Delays
 from kgw.config.listeners import format_address
 from kgw.errors import KgwError
 from kgw.types import printable
@@ -145,7 +145,7 @@ def doctor(
 
             ctx.exit(examine_backend(config, is_json=is_json))
     host, port = address
-    examination = asyncio.run(_examine(host, port, read_topics))
+    examination = asyncio.run(_examine(host, port, read_topics, Delays(delay_teller())))
     problems = find_problems(examination, host)
     if is_json:
         print_json(_as_json(examination, problems))
@@ -154,9 +154,15 @@ def doctor(
     ctx.exit(ExitCode.FAILED if problems else ExitCode.OK)
 
 
-async def _examine(host: str, port: int, read_topics: tuple[str, ...]) -> Examination:
+async def _examine(
+    host: str, port: int, read_topics: tuple[str, ...], delays: Delays
+) -> Examination:
     client = AsyncClient(
-        [(host, port)], client_id="kgw-doctor", connect_timeout_s=_CONNECT_TIMEOUT_S, retry_s=0
+        [(host, port)],
+        client_id="kgw-doctor",
+        connect_timeout_s=_CONNECT_TIMEOUT_S,
+        retry_s=0,
+        delays=delays,
     )
     async with client:
         connection = await client.any_connection()

@@ -17,7 +17,7 @@ from kgw.cli.settings import parsed
 from kgw.client.groups import GroupClient, GroupOffset
 from kgw.errors import ErrorCode
 from kgw.offsets.where import parse_time
-from kgw.types import NO_OFFSET
+from kgw.types import NO_OFFSET, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -48,14 +48,23 @@ class Standing(NamedTuple):
 
     @property
     def lag(self) -> int | None:
-        """Records still to read."""
-        return None if self.offset is None else self.high_watermark - self.offset
+        """Records still to read; None where that is not known, which is not 0."""
+        if self.offset is None or self.has_no_bounds:
+            return None
+        return self.high_watermark - self.offset
+
+    @property
+    def has_no_bounds(self) -> bool:
+        """Whether the server did not say where the partition begins and ends."""
+        return min(self.log_start_offset, self.high_watermark) < 0
 
     @property
     def anomaly(self) -> str:
         """What cannot be right: said, and never hidden in a number."""
         if self.is_damaged:
             return "damaged"
+        if self.has_no_bounds:
+            return "no offsets"
         if self.offset is None:
             return ""
         if self.offset > self.high_watermark:
@@ -150,14 +159,21 @@ def read_offsets(path: Path) -> dict[Place, int | None]:
                 else int(one["offset"])
                 for one in json.loads(text)["offsets"]
             }
-        found: dict[Place, int | None] = {}
-        for line in filter(None, map(str.strip, text.splitlines())):
+    except (ValueError, KeyError, TypeError):
+        raise click.UsageError(
+            f"{path}: it is JSON, and not what --undo-file has: "
+            '{"offsets": [{"topic": ..., "partition": ..., "offset": ...}]}'
+        ) from None
+    found: dict[Place, int | None] = {}
+    for number, line in enumerate(map(str.strip, text.splitlines()), 1):
+        if not line:
+            continue
+        try:
             topic, partition, offset = line.replace('"', "").rsplit(",", 2)
             found[topic, int(partition)] = int(offset)
-    except (ValueError, KeyError, TypeError) as error:
-        raise click.UsageError(f"{path}: no offsets can be read from it: {error}") from None
-    else:
-        return found
+        except ValueError:
+            raise click.UsageError(f"{path}: line {number} is not TOPIC,PARTITION,OFFSET") from None
+    return found
 
 
 class Move(NamedTuple):
@@ -167,6 +183,9 @@ class Move(NamedTuple):
     partition: int
     before: int | None
     after: int | None
+    asked: int | None = None
+    """The offset that was asked for and that the partition does not have; `after` is the nearest
+    one that it has."""
 
 
 class Target(NamedTuple):
@@ -296,24 +315,28 @@ async def _moves(
                 times[topic, partition] = found.offset
     moves = []
     for place, one in rows.items():
-        after: int | None
+        after: int | None = None
+        asked: int | None = None
         if target.earliest:
             after = one.log_start_offset
         elif target.latest:
             after = one.high_watermark
         elif target.offset is not None:
-            after = clamp(one, target.offset)
+            asked = target.offset
         elif target.time_ms is not None:
             # No record is that young: behind the last one.
             after = one.high_watermark if times[place] < 0 else times[place]
         elif target.shift is not None:
             if one.offset is None:
                 continue
-            after = clamp(one, one.offset + target.shift)
+            asked = one.offset + target.shift
         else:
             asked = wanted[place]
-            after = None if asked is None else clamp(one, asked)
-        moves.append(Move(one.topic, one.partition, one.offset, after))
+        if asked is not None:
+            after = clamp(one, asked)
+        moves.append(
+            Move(one.topic, one.partition, one.offset, after, None if asked == after else asked)
+        )
     return moves
 
 
@@ -361,5 +384,13 @@ def _print(group: str, moves: list[Move], *, execute: bool, is_json: bool) -> No
         note("There is nothing to reset.")
         return
     print_rows([one._asdict() for one in moves], "topic partition before after")
+    for one in moves:
+        if one.asked is not None:
+            note(
+                printable(
+                    f"{one.topic} partition {one.partition} has no offset {one.asked}: "
+                    f"{one.after} is the nearest."
+                )
+            )
     if not execute:
         note("Nothing was changed; --execute does it.")

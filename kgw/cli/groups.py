@@ -14,7 +14,7 @@ from kgw.cli.client import (
     with_client,
     yes_option,
 )
-from kgw.cli.errors import CommandError
+from kgw.cli.errors import CommandError, ExitCode
 from kgw.cli.formats import format_time
 from kgw.cli.group_offsets import chosen_places, reset_offsets, standings
 from kgw.cli.output import print_json, print_result, print_rows
@@ -55,6 +55,19 @@ class Share(NamedTuple):
         }
 
 
+_STATES = (
+    "Empty",
+    "Stable",
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Assigning",
+    "Reconciling",
+    "NotReady",
+    "Dead",
+)
+"""Of every type of group that a server may have, as Kafka calls them."""
+
+
 @click.group(short_help="Look at groups, move their offsets, delete them.")
 def groups() -> None:
     """Look at groups of consumers, move their offsets, ask why they rebalanced."""
@@ -65,16 +78,19 @@ groups.add_command(reset_offsets)
 
 @groups.command("list")
 @click.option(
-    "--state", "states", multiple=True, metavar="STATE", help="Only groups in this state."
+    "--state",
+    "states",
+    type=click.Choice(_STATES, case_sensitive=False),
+    multiple=True,
+    metavar="STATE",
+    help=f"Only groups in this state: {', '.join(_STATES)}. May be given several times.",
 )
 @client_options
 def list_groups(states: tuple[str, ...], bootstrap: Bootstrap, is_json: bool) -> None:
     """List every group with its state."""
-    wanted = {state.lower() for state in states}
-
     found = with_client(bootstrap, lambda client: GroupClient(client).groups())
     print_result(
-        [one._asdict() for one in found if not wanted or one.state.lower() in wanted],
+        [one._asdict() for one in found if not states or one.state in states],
         "group=group_id state type protocol_type",
         is_json=is_json,
         nothing="There are no groups.",
@@ -131,8 +147,13 @@ def offsets(group: str, bootstrap: Bootstrap, is_json: bool) -> None:
 @groups.command()
 @click.argument("group")
 @client_options
-def lag(group: str, bootstrap: Bootstrap, is_json: bool) -> None:
-    """Show how many records a group has still to read, topic by topic."""
+@click.pass_context
+def lag(ctx: click.Context, group: str, bootstrap: Bootstrap, is_json: bool) -> None:
+    """Show how many records a group has still to read, topic by topic.
+
+    A lag that is not known, of a damaged offset most of all, is no 0: "?" stands for it, null where
+    nothing is known, and the exit code is 1.
+    """
     rows = with_client(bootstrap, lambda client: _standings_of_existing(client, group))
     topics: dict[str, list[Standing]] = {}
     for one in rows:
@@ -141,17 +162,36 @@ def lag(group: str, bootstrap: Bootstrap, is_json: bool) -> None:
         {
             "topic": topic,
             "partitions": len(ones),
-            "lag": sum(max(0, one.lag or 0) for one in ones),
+            **_lag_of(ones),
             "anomalies": sum(bool(one.anomaly) for one in ones),
         }
         for topic, ones in topics.items()
     ]
-    total = sum(max(0, one.lag or 0) for one in rows)
+    total = _lag_of(rows)
     if is_json:
-        print_json({"group": group, "lag": total, "topics": summary})
-        return
-    print_rows(summary, "topic partitions lag anomalies")
-    click.echo(f"total lag {total}")
+        print_json({"group": group, **total, "topics": summary})
+    else:
+        print_rows(
+            [one | {"lag": _lag_text(one)} for one in summary], "topic partitions lag anomalies"
+        )
+        click.echo(f"total lag {_lag_text(total)}")
+    if total["unknown_lags"]:
+        ctx.exit(ExitCode.FAILED)
+
+
+def _lag_of(rows: list[Standing]) -> dict[str, Any]:
+    """Return what is known of the lags of partitions, added up, and how many are not known."""
+    known = [max(0, one.lag) for one in rows if one.lag is not None]
+    return {
+        "lag": sum(known) if known or not rows else None,
+        "unknown_lags": len(rows) - len(known),
+    }
+
+
+def _lag_text(one: dict[str, Any]) -> str:
+    if one["lag"] is None:
+        return "?"
+    return f"{one['lag']} + ?" if one["unknown_lags"] else str(one["lag"])
 
 
 @groups.command()

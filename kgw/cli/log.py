@@ -328,6 +328,8 @@ def _readable(path: str) -> Iterator[None]:
 
 def _segments(path: str) -> list[str]:
     """Return the segment files at a path, in order."""
+    from kgw.backend.embedded.files.fs import RealFs
+    from kgw.backend.embedded.foreign import refuse_foreign
     from kgw.backend.embedded.layout import PARTITION_NAME
     from kgw.backend.embedded.offline.dump import segment_paths
 
@@ -340,6 +342,7 @@ def _segments(path: str) -> list[str]:
     try:
         return segment_paths(path)
     except FileNotFoundError:
+        refuse_foreign(RealFs(), path)
         raise CommandError(
             f"{path} is neither a segment, nor a partition's directory, nor a data directory",
             ExitCode.DATA_DIRECTORY,

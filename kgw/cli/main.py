@@ -13,10 +13,12 @@ import click
 
 from kgw.cli.errors import CommandError, ExitCode
 from kgw.errors import DataDirectoryError, KgwError, ListenError, ReplacedError
+from kgw.interrupts import EndedByInterrupts
+from kgw.terminals import has_colours
 from kgw.types import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 COMMANDS = {
     "serve": "kgw.cli.serve:serve",
@@ -44,6 +46,9 @@ EXTRAS = {
 }
 """The extra that brings a module which commands import, by the module."""
 
+_NAMING = frozenset({"--bootstrap", "--group", "--ledger-topic", "--protect-group", "--topic"})
+"""Options that name a server, a topic or a group; so do all arguments."""
+
 EPILOG = "Exit codes: " + "; ".join(f"{code.value} {code.meaning}" for code in ExitCode) + "."
 
 
@@ -63,12 +68,10 @@ class LazyGroup(click.Group):
         from importlib import import_module
 
         module_name, _, attribute = place.partition(":")
-        try:
+        # No module of a command needs an extra: its help says what it does without one.
+        with EndedByInterrupts():
             command: click.Command = getattr(import_module(module_name), attribute)
-        except ModuleNotFoundError as error:
-            if _extra_of(error) is None:
-                raise
-            return _without_extra(cmd_name, error)
+        _refuse_empty_names(command)
         return command
 
     def resolve_command(
@@ -106,13 +109,15 @@ class RootGroup(LazyGroup):
             register()
         arguments = list(sys.argv[1:] if args is None else args)
         is_json = "--json" in arguments
+        # Otherwise click looks whether there is a terminal.
+        color = None if has_colours() else False
         try:
             result = super().main(
-                arguments, prog_name, complete_var, standalone_mode=False, **extra
+                arguments, prog_name, complete_var, standalone_mode=False, color=color, **extra
             )
             code = result if isinstance(result, int) else 0
         except click.ClickException as error:
-            code = _report(error, is_json=is_json)
+            code = _report(error, is_json=is_json, color=color)
         except click.Abort:
             code = ExitCode.INTERRUPTED
         sys.exit(int(code))
@@ -142,24 +147,37 @@ class RootGroup(LazyGroup):
         return result
 
 
+class _NotEmpty:
+    """The callback of an argument or option that names something, before its own."""
+
+    def __init__(self, then: Callable[[click.Context, click.Parameter, Any], Any] | None) -> None:
+        self._then = then
+
+    def __call__(self, ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+        if value == "" or (isinstance(value, tuple) and "" in value):
+            raise click.BadParameter("it cannot be empty", ctx, param)
+        return value if self._then is None else self._then(ctx, param, value)
+
+
+def _refuse_empty_names(command: click.Command) -> None:
+    """Have a command, and those below it, refuse "" where a topic, a group or another is named.
+
+    A script whose variable is not set would otherwise be told what a server makes of "".
+    """
+    if isinstance(command, click.Group):
+        for below in command.commands.values():
+            _refuse_empty_names(below)
+    for param in command.params:
+        is_name = isinstance(param, click.Argument) or (
+            param.type is click.STRING and not _NAMING.isdisjoint(param.opts)
+        )
+        if is_name and not isinstance(param.callback, _NotEmpty):
+            param.callback = _NotEmpty(param.callback)
+
+
 def _extra_of(error: ModuleNotFoundError) -> str | None:
     """The extra that brings what could not be imported; None where no extra does."""
     return EXTRAS.get((error.name or "").partition(".")[0])
-
-
-def _without_extra(name: str, error: ModuleNotFoundError) -> click.Command:
-    """A command that cannot be loaded: listed by --help, and ending with what is missing."""
-
-    def fail() -> None:
-        raise error
-
-    return click.Command(
-        name,
-        callback=fail,
-        short_help=f"Needs kgw-broker[{_extra_of(error)}].",
-        add_help_option=False,
-        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
-    )
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -217,7 +235,7 @@ def _exit_code(error: KgwError) -> ExitCode:
     return ExitCode.FAILED
 
 
-def _report(error: click.ClickException, *, is_json: bool) -> int:
+def _report(error: click.ClickException, *, is_json: bool, color: bool | None) -> int:
     """Print a failure in one line and return its exit code."""
     # A server's words may be in it, and a terminal obeys control characters.
     message = printable(" ".join(error.format_message().split()))
@@ -226,6 +244,10 @@ def _report(error: click.ClickException, *, is_json: bool) -> int:
         click.echo(error.format_message(), err=True)
         return ExitCode.USAGE
     if isinstance(error, click.UsageError) and error.ctx is not None:
+        # click's hints are in brackets, and this is the next one.
+        said, hint, suggested = message.rstrip(".").partition(". (Did you mean")
+        if hint:
+            message = f"{said}. Did you mean{suggested.removesuffix(')')}"
         message = f"{message.rstrip('.')} (see {error.ctx.command_path} --help)"
     if message and not isinstance(error, CommandError):
         message = message[0].lower() + message[1:]
@@ -237,7 +259,7 @@ def _report(error: click.ClickException, *, is_json: bool) -> int:
             told["kafka_error"] = error.kafka_error
         click.echo(dumps(told), err=True)
     else:
-        click.echo(f"{click.style('error:', fg='red')} {message}", err=True)
+        click.echo(f"{click.style('error:', fg='red')} {message}", err=True, color=color)
     return code
 
 

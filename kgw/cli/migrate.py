@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _NEW = click.Path(dir_okay=False, path_type=Path)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_Chosen = tuple[tuple[str, ...], tuple[str, ...]]
+"""Names and patterns of groups, and of topics."""
 
 
 @click.group(short_help="Move what an older scheme has stored.")
@@ -66,6 +68,23 @@ def migrate() -> None:
 )
 @click.option("--all-records", is_flag=True, help="Verify every record, not some of them.")
 @click.option("--force", is_flag=True, help="Roll back groups that have moved on, too.")
+@click.option(
+    "-g",
+    "--group",
+    "groups",
+    multiple=True,
+    metavar="NAME",
+    help="Only this group of the plan, or those of a pattern like billing-*; may be given several "
+    "times.",
+)
+@click.option(
+    "-t",
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="NAME",
+    help="Only this topic of the plan, or those of a pattern; may be given several times.",
+)
 @client_options
 def migrate_offsets(
     *,
@@ -83,13 +102,16 @@ def migrate_offsets(
     allow_new_records: bool,
     all_records: bool,
     force: bool,
+    groups: tuple[str, ...],
+    topics: tuple[str, ...],
     bootstrap: Bootstrap,
     is_json: bool,
 ) -> int:
     """Move groups from the offsets of an old ledger to native ones.
 
     Say one of --plan, --apply, --verify, --rollback. A plan is a file that can be read before it is
-    applied; a group's position never goes past a record that it has not read.
+    applied; a group's position never goes past a record that it has not read. With --group and
+    --topic it is applied, verified and taken back step by step.
     """
     chosen = [one for one in (plan_path, apply_path, verify_path, rollback_path) if one is not None]
     if len(chosen) != 1:
@@ -107,6 +129,11 @@ def migrate_offsets(
     _refuse_options({"--allow-new-records": allow_new_records}, {"--apply": apply_path})
     _refuse_options({"--all-records": all_records}, {"--verify": verify_path})
     _refuse_options({"--force": force}, {"--rollback": rollback_path})
+    # A plan is of everything: what is done of it is chosen when it is done.
+    _refuse_options(
+        {"--group": groups, "--topic": topics},
+        {"--apply": apply_path, "--verify": verify_path, "--rollback": rollback_path},
+    )
     if plan_path is not None:
         check_planning(plan_path, ledgers, ledger_topic)
         scheme = _read(
@@ -120,9 +147,12 @@ def migrate_offsets(
         sources = told_sources(ledgers, ledger_topic, positions, positions_bootstrap)
         return _plan(plan_path, scheme, sources, bootstrap, is_json=is_json)
     if verify_path is not None:
-        return _verify(verify_path, bootstrap, is_all=all_records, is_json=is_json)
+        return _verify(
+            verify_path, (groups, topics), bootstrap, is_all=all_records, is_json=is_json
+        )
     moves = _move(
         chosen[0],
+        (groups, topics),
         bootstrap,
         is_rollback=rollback_path is not None,
         execute=execute,
@@ -184,11 +214,14 @@ def _plan(
     return ExitCode.OK
 
 
-def _verify(path: Path, bootstrap: Bootstrap, *, is_all: bool, is_json: bool) -> int:
+def _verify(
+    path: Path, chosen: _Chosen, bootstrap: Bootstrap, *, is_all: bool, is_json: bool
+) -> int:
     from kgw.migrate.plan import read_plan
+    from kgw.migrate.selection import Selection
     from kgw.migrate.verification import verify
 
-    plan = read_plan(path)
+    plan = Selection(*chosen).part_of(read_plan(path))
     with progress_bar(len(plan["partitions"]), "Partitions") as advance:
         found = with_client(
             bootstrap, lambda client: verify(client, plan, is_all=is_all, advance=advance)
@@ -207,6 +240,7 @@ def _verify(path: Path, bootstrap: Bootstrap, *, is_all: bool, is_json: bool) ->
 
 def _move(
     path: Path,
+    chosen: _Chosen,
     bootstrap: Bootstrap,
     *,
     is_rollback: bool,
@@ -216,9 +250,11 @@ def _move(
 ) -> list[GroupMove]:
     from kgw.migrate.moves import State, apply_plan, roll_back
     from kgw.migrate.plan import planned_offsets, read_plan
+    from kgw.migrate.selection import Selection
 
-    plan = read_plan(path)
-    state = State(path, plan)
+    whole = read_plan(path)
+    state = State(path, whole)
+    plan = Selection(*chosen).part_of(whole)
     change = (
         partial(roll_back, force=force)
         if is_rollback

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from kgw.backend.embedded.files.fs import RealFs
+from kgw.backend.embedded.foreign import refuse_foreign
 from kgw.backend.embedded.layout import FORMAT_NAME
 from kgw.backend.registry import open_backend
 from kgw.clock import RunningClock, SystemClock
@@ -45,6 +47,7 @@ def compact(
     DataDirectoryError, StorageError for a topic that is unknown or not compacted.
     """
     if not (Path(config.data_dir) / FORMAT_NAME).exists():
+        refuse_foreign(RealFs(), config.data_dir)
         raise DataDirectoryError(f"{config.data_dir} is not a data directory: no {FORMAT_NAME}")
     return asyncio.run(_compact_all(config, topics, is_dry_run=is_dry_run))
 

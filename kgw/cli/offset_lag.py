@@ -14,7 +14,7 @@ from kgw.cli.client import Bootstrap, client_options, with_client
 from kgw.cli.errors import CommandError, ExitCode
 from kgw.cli.formats import format_duration
 from kgw.cli.offset_watch import print_anomalies, print_clients, print_history
-from kgw.cli.output import note, print_json, print_json_line, print_rows
+from kgw.cli.output import clear_screen, note, print_json, print_json_line, print_rows
 from kgw.cli.settings import NumberRange
 from kgw.client import ServerRefusedError
 from kgw.client.groups import GroupClient
@@ -181,7 +181,7 @@ def lag(
         if is_json:
             print_json_line(_as_json(rows))
         else:
-            click.clear()
+            clear_screen()
             _print(rows, is_detailed=is_detailed)
         time.sleep(watch_s)
     if is_json:

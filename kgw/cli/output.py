@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kgw.terminals import is_dumb
 from kgw.types import printable
 
 if TYPE_CHECKING:
@@ -86,6 +87,12 @@ def text_of(value: object) -> str:
     return "-" if value is None else printable(str(value))
 
 
+def clear_screen() -> None:
+    """Empty the terminal that shows standard output, where it is one that can be emptied."""
+    if sys.stdout.isatty() and not is_dumb():
+        click.echo("\033[2J\033[1;1H", nl=False, color=True)
+
+
 def is_terminal() -> bool:
     """Whether a person watches standard error, where progress is shown."""
     return sys.stderr.isatty()
@@ -95,12 +102,13 @@ def is_terminal() -> bool:
 def progress_bar(length: int, label: str) -> Iterator[Callable[[int], None]]:
     """Give a function to count done units with; a bar shows them to people.
 
-    Nothing is shown without a terminal, or when the length is 0.
+    Nothing is shown without a terminal that can move its cursor, or when the length is 0.
     """
-    if not length or not is_terminal():
+    if not length or not is_terminal() or is_dumb():
         yield lambda _: None
         return
-    with click.progressbar(length=length, label=label, file=sys.stderr) as bar:
+    # It has no colours, but moves the cursor, which click takes for the same.
+    with click.progressbar(length=length, label=label, file=sys.stderr, color=True) as bar:
         yield bar.update
 
 

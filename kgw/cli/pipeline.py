@@ -32,5 +32,6 @@ class PipelineGroup(LazyGroup):
 def pipeline() -> None:
     """Look after archives of topics, and fetch what Spark needs.
 
-    `kgw doctor --spark` says whether Spark can run here.
+    What works on records and files needs the extra `spark` of the package, which a command names
+    when it is missing. `kgw doctor --spark` says whether Spark can run here.
     """

@@ -7,27 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kgw.cli.client import Bootstrap, client_options
+from kgw.cli.client import Bootstrap, client_options, delay_teller
 from kgw.cli.errors import CommandError
 from kgw.cli.group_offsets import parse_duration_ms
 from kgw.cli.output import note, print_json, print_json_line, print_rows, progress_bar
-from kgw.cli.pipeline_archives import chosen_tables, new_archive, table_options
+from kgw.cli.pipeline_archives import chosen_tables, new_archive, size_bytes, table_options
 from kgw.cli.pipeline_spark import SparkWhenNeeded, spark_options
 from kgw.cli.settings import parsed
 from kgw.pipeline.archive.entry import DataFile
-from kgw.pipeline.archive.units import Sizes
-from kgw.pipeline.jobs.archive import ArchiveJob, ArchiveOptions
 from kgw.pipeline.jobs.archive_plan import Due
 from kgw.pipeline.jobs.holding import DEFAULT_GROUP
-from kgw.pipeline.options import parse_size_bytes
-from kgw.pipeline.wire import WireClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
     from uuid import UUID
 
-    from kgw.pipeline.jobs.archive import Committed, Summary
+    from kgw.pipeline.jobs.archive import ArchiveJob, Committed, Summary
     from kgw.pipeline.jobs.running import Runner
     from kgw.pipeline.master import Master
 
@@ -73,14 +69,14 @@ _POLL_S = 1.0
     "file_bytes",
     default="256m",
     show_default=True,
-    callback=parsed(parse_size_bytes),
+    callback=parsed(size_bytes),
     metavar="BYTES",
     help="How much goes into a file before it is packed, with k, m or g.",
 )
 @click.option(
     "--max-fetch-rate",
     "max_bytes_per_s",
-    callback=parsed(parse_size_bytes),
+    callback=parsed(size_bytes),
     metavar="BYTES",
     help="How much is fetched a second at most, to leave room for others. Default: no limit.",
 )
@@ -141,6 +137,10 @@ def archive(
 
     Check with `kgw pipeline audit`, look with `kgw pipeline lag --archive DIR`.
     """
+    from kgw.pipeline.archive.units import Sizes
+    from kgw.pipeline.jobs.archive import ArchiveJob, ArchiveOptions
+    from kgw.pipeline.wire import WireClient
+
     if is_followed and dry_run:
         raise click.UsageError("--dry-run says what one run would do, --follow does not end")
     address = ",".join(f"{host}:{port}" for host, port in bootstrap)
@@ -157,7 +157,7 @@ def archive(
         tables=chosen_tables(kinds, catalog),
     )
 
-    with WireClient(address, client_id="kgw-pipeline-archive") as wire:
+    with WireClient(address, client_id="kgw-pipeline-archive", tell=delay_teller()) as wire:
 
         def job(runner: Runner, on_committed: Callable[[Committed], None]) -> ArchiveJob:
             return ArchiveJob(

@@ -8,32 +8,31 @@ from uuid import UUID
 
 import click
 
-from kgw.cli.client import Bootstrap, client_options
+from kgw.cli.client import Bootstrap, client_options, delay_teller
 from kgw.cli.errors import ExitCode
 from kgw.cli.output import note, print_json, print_rows
 from kgw.cli.pipeline_archives import archive_option, chosen_topics, topics_option
-from kgw.cli.pipeline_audit_live import COUNTS, LiveOptions, audit_live
 from kgw.cli.settings import NumberRange
 from kgw.errors import KgwError
-from kgw.pipeline.archive.audit import MAX_LEVEL, audit
 from kgw.pipeline.archive.commit_log import CommitLog
-from kgw.pipeline.archive.comparing import LEVEL, Standing, compare
 from kgw.pipeline.archive.entry import DataFile
 from kgw.pipeline.archive.errors import ArchiveError
+from kgw.pipeline.archive.findings import MAX_LEVEL
 from kgw.pipeline.archive.lives import archived_lives
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.jobs.loading import settings_of
 from kgw.pipeline.live.ends import LEVEL as LIVE_LEVEL
 from kgw.pipeline.ranges import OffsetRange
-from kgw.pipeline.wire import Reading, WireClient
 from kgw.system import processors
 from kgw.types import TopicId
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kgw.cli.pipeline_audit_live import LiveOptions
     from kgw.pipeline.archive.findings import Finding
     from kgw.pipeline.arrow.decode import Decoded
+    from kgw.pipeline.wire import WireClient
 
 
 @click.command("audit", short_help="Prove that an archive is whole.")
@@ -96,6 +95,9 @@ def audit_archive(
     record, as far as both reach. Level 4 looks for acknowledged records that the server has not,
     and for ends that went back; it needs no archive. The exit code is 1 when something is found.
     """
+    from kgw.cli.pipeline_audit_live import COUNTS, LiveOptions, audit_live
+    from kgw.pipeline.wire import WireClient
+
     live = LiveOptions(journals, state, watch_s)
     if any(live) and level < LIVE_LEVEL:
         raise click.UsageError("--journal, --state and --watch belong to --level 4")
@@ -117,7 +119,7 @@ def audit_archive(
         told["topics"] = rows
     acknowledged: list[dict[str, Any]] = []
     if level == LIVE_LEVEL:
-        with WireClient(address, client_id="kgw-pipeline-audit") as wire:
+        with WireClient(address, client_id="kgw-pipeline-audit", tell=delay_teller()) as wire:
             found = audit_live(wire, _live_topics(root, topics, live), live)
         acknowledged = found.rows
         findings += [{"topic": topic, **_finding(one)} for topic, one in found.findings]
@@ -157,6 +159,10 @@ def _audit_archive(
     root: Path, topics: tuple[str, ...], level: int, address: str, *, allow_gaps: bool
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[KgwError]]:
     """Return rows of what an archive has, of what is wrong with it, and why the rest is unknown."""
+    from kgw.pipeline.archive.audit import audit
+    from kgw.pipeline.archive.comparing import LEVEL
+    from kgw.pipeline.wire import WireClient
+
     threads = processors()
     rows: list[dict[str, Any]] = []
     findings: list[dict[str, Any]] = []
@@ -175,7 +181,7 @@ def _audit_archive(
             readable.append(topic_id)
             rows.append(_counts(generation, topic, topic_id))
         if level >= LEVEL and readable:
-            with WireClient(address, client_id="kgw-pipeline-audit") as wire:
+            with WireClient(address, client_id="kgw-pipeline-audit", tell=delay_teller()) as wire:
                 compared = _compare(wire, root, topic, lives, readable, allow_gaps=allow_gaps)
                 try:
                     for one in compared:
@@ -219,6 +225,9 @@ def _compare(
     *,
     allow_gaps: bool,
 ) -> Iterator[dict[str, Any]]:
+    from kgw.pipeline.archive.comparing import Standing, compare
+    from kgw.pipeline.wire import Reading
+
     described = wire.find_topic(topic)
     topic_id = None if described is None else UUID(bytes=bytes(described.topic_id))
     if described is None:

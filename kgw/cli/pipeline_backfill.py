@@ -8,18 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from kgw.cli.client import Bootstrap, client_options
+from kgw.cli.client import Bootstrap, client_options, delay_teller
 from kgw.cli.output import note, print_json, print_rows, progress_bar
 from kgw.cli.pipeline_archives import archive_option, chosen_life, topic_id_option
 from kgw.cli.pipeline_spark import SparkWhenNeeded, spark_options
 from kgw.cli.pipeline_transform import staging, transform_options
 from kgw.pipeline.archive.names import generation_directory
-from kgw.pipeline.jobs import backfill as append
-from kgw.pipeline.jobs import restore
-from kgw.pipeline.jobs.backfill import Backfill
-from kgw.pipeline.jobs.loading import LOADER_SETTING, abandon, begin, hand_over, settings_of
-from kgw.pipeline.jobs.restore import Restore
-from kgw.pipeline.wire import WireClient
 from kgw.records.batch import Compression
 
 if TYPE_CHECKING:
@@ -31,6 +25,7 @@ if TYPE_CHECKING:
     from kgw.pipeline.jobs.backfill import Written
     from kgw.pipeline.jobs.loading import LoadingJob, Standing
     from kgw.pipeline.master import Master
+    from kgw.pipeline.wire import WireClient
 
 
 @click.command(short_help="Write an archive to a topic again.")
@@ -105,6 +100,11 @@ def backfill(
     the partition of the record that it is made of, unless the query or --repartition-by-key says
     otherwise, and has its time.
     """
+    from kgw.pipeline.jobs import backfill as append
+    from kgw.pipeline.jobs import restore
+    from kgw.pipeline.jobs.loading import LOADER_SETTING, begin, hand_over, settings_of
+    from kgw.pipeline.wire import WireClient
+
     if is_restore and job is not None:
         raise click.UsageError("a restore has no --job: the archive names it")
     if is_abandoned and (is_handed_over or dry_run):
@@ -113,9 +113,12 @@ def backfill(
     address = ",".join(f"{host}:{port}" for host, port in bootstrap)
     generation = generation_directory(str(root), topic, topic_id)
     codec = Compression[compression.upper()]
-    with WireClient(address, client_id="kgw-pipeline-backfill") as wire, ExitStack() as ending:
+    with (
+        WireClient(address, client_id="kgw-pipeline-backfill", tell=delay_teller()) as wire,
+        ExitStack() as ending,
+    ):
         if is_restore:
-            restored = Restore(address, generation, topic_id, target, codec)
+            restored = restore.Restore(address, generation, topic_id, target, codec)
             loading = _Loading(
                 restored,
                 partial(restore.plan, wire, restored),
@@ -124,7 +127,7 @@ def backfill(
             name = str(topic_id)
         else:
             name = job or append.default_job(topic, target)
-            appended = Backfill(address, name, generation, topic_id, target, codec)
+            appended = append.Backfill(address, name, generation, topic_id, target, codec)
             if making is not None:
                 made = staging(wire, appended, topic, root, making, master)
                 appended = ending.enter_context(made)
@@ -194,6 +197,8 @@ def _write_all(
 
 
 def _abandon(wire: WireClient, job: LoadingJob, *, is_json: bool) -> None:
+    from kgw.pipeline.jobs.loading import abandon
+
     has_changed = abandon(wire, job)
     if is_json:
         print_json({"topic": job.target, "abandoned": has_changed})

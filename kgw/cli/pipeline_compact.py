@@ -16,13 +16,11 @@ from kgw.cli.pipeline_archives import (
     chosen_lives,
     grace_option,
     note_swept,
+    size_bytes,
     swept_files,
 )
 from kgw.cli.pipeline_spark import SparkWhenNeeded, spark_options
 from kgw.cli.settings import NumberRange, json_option, parsed
-from kgw.pipeline.archive.units import Sizes
-from kgw.pipeline.jobs.compact import DEFAULT_MIN_DIRTY_RATIO, Settings, plan, run
-from kgw.pipeline.options import parse_size_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,6 +28,8 @@ if TYPE_CHECKING:
     from kgw.pipeline.archive.lives import Life
     from kgw.pipeline.jobs.compact import Due
     from kgw.pipeline.master import Master
+
+_DEFAULT_MIN_DIRTY_RATIO = 0.5
 
 
 @click.command(short_help="Keep the newest record of each key.")
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 @click.option(
     "--min-dirty-ratio",
     type=NumberRange(0, 1),
-    default=DEFAULT_MIN_DIRTY_RATIO,
+    default=_DEFAULT_MIN_DIRTY_RATIO,
     show_default=True,
     metavar="RATIO",
     help="Leave a partition alone when less of its bytes is new since it was compacted.",
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     "key_memory_bytes",
     default="512m",
     show_default=True,
-    callback=parsed(parse_size_bytes),
+    callback=parsed(size_bytes),
     metavar="BYTES",
     help="How much a task may take for keys; more keys than fit are looked for in several passes.",
 )
@@ -91,6 +91,9 @@ def compact(
     says. Files in which something falls are written anew, and committed one after the other; the
     old ones are removed by a later run, after --grace. Archiving may go on meanwhile.
     """
+    from kgw.pipeline.archive.units import Sizes
+    from kgw.pipeline.jobs.compact import Settings, plan, run
+
     now_ms = int(time.time() * 1000)
     try:
         lives = chosen_lives(root, topics)

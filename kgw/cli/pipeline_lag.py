@@ -10,7 +10,7 @@ import click
 from kgw.cli.client import Bootstrap, client_options, with_client
 from kgw.cli.errors import CommandError, ExitCode
 from kgw.cli.group_offsets import parse_duration_ms
-from kgw.cli.output import print_json, print_json_line, print_rows
+from kgw.cli.output import clear_screen, print_json, print_json_line, print_rows
 from kgw.cli.pipeline_archives import archive_option, chosen_topics
 from kgw.cli.pipeline_lag_history import HistoryOptions, history
 from kgw.cli.pipeline_spark import spark_options
@@ -145,7 +145,7 @@ def lag(
         if is_json:
             print_json_line(_as_json(archive, rows))
         else:
-            click.clear()
+            clear_screen()
             _print(rows)
         time.sleep(watch_s)
     if is_json:

@@ -6,19 +6,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from kgw.cli.client import delay_teller
 from kgw.cli.formats import format_time
 from kgw.cli.output import note, print_json, print_rows, progress_bar
 from kgw.cli.pipeline_spark import SparkWhenNeeded
-from kgw.pipeline.history import NO_TIME, Counted, filled, length_filled, together
-from kgw.pipeline.jobs.history import SPARK_OFFSETS, plan, run
 from kgw.pipeline.jobs.running import HereRunner
 from kgw.pipeline.ranges import TopicPartition
-from kgw.pipeline.wire import WireClient
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kgw.pipeline.history import Histogram
+    from kgw.pipeline.history import Counted, Histogram
     from kgw.pipeline.jobs.history import HistoryPlan
     from kgw.pipeline.master import Master
 
@@ -39,7 +37,11 @@ class HistoryOptions(NamedTuple):
 
 def history(address: str, asked: HistoryOptions, master: Master, *, is_json: bool) -> None:
     """Count and print. Raises UsageError, PipelineError, ClientError."""
-    with WireClient(address, client_id="kgw-pipeline-lag") as wire:
+    from kgw.pipeline.history import filled, length_filled
+    from kgw.pipeline.jobs.history import SPARK_OFFSETS, plan, run
+    from kgw.pipeline.wire import WireClient
+
+    with WireClient(address, client_id="kgw-pipeline-lag", tell=delay_teller()) as wire:
         planned = plan(
             wire,
             asked.topics,
@@ -85,6 +87,8 @@ def _shown(
     """Return the histograms that are shown; of a whole topic its partition is -1."""
     if is_by_partition:
         return dict(counted)
+    from kgw.pipeline.history import together
+
     return {
         TopicPartition(topic, -1): together(
             histogram for key, histogram in counted.items() if key.topic == topic
@@ -94,6 +98,8 @@ def _shown(
 
 
 def _row(key: TopicPartition, time_ms: int, one: Counted, bucket_ms: int) -> dict[str, Any]:
+    from kgw.pipeline.history import NO_TIME
+
     return {
         "topic": key.topic,
         "partition": None if key.partition < 0 else key.partition,

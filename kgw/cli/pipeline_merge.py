@@ -14,21 +14,19 @@ from kgw.cli.pipeline_archives import (
     chosen_lives,
     grace_option,
     note_swept,
+    size_bytes,
     swept_files,
     topics_option,
 )
 from kgw.cli.pipeline_spark import SparkWhenNeeded, spark_options
 from kgw.cli.settings import json_option, parsed
 from kgw.pipeline.archive.entry import DataFile
-from kgw.pipeline.archive.units import Sizes
-from kgw.pipeline.jobs.merge import Merged, plan_life, run
-from kgw.pipeline.options import parse_size_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from kgw.pipeline.archive.lives import Life
-    from kgw.pipeline.jobs.merge import Group
+    from kgw.pipeline.jobs.merge import Group, Merged
     from kgw.pipeline.master import Master
 
 _COLUMNS = "topic partition first_offset end_offset files records bytes"
@@ -42,7 +40,7 @@ _COLUMNS = "topic partition first_offset end_offset files records bytes"
     "file_bytes",
     default="256m",
     show_default=True,
-    callback=parsed(parse_size_bytes),
+    callback=parsed(size_bytes),
     metavar="BYTES",
     help="Merge files below half of this, into files of at most this, before they are packed; "
     "with k, m or g.",
@@ -67,6 +65,9 @@ def merge(
     are removed by a later run, after --grace. Archiving may go on meanwhile. Compacted files are
     merged with compacted ones alone.
     """
+    from kgw.pipeline.archive.units import Sizes
+    from kgw.pipeline.jobs.merge import plan_life, run
+
     sizes = Sizes(row_group_bytes=min(file_bytes, Sizes().row_group_bytes), file_bytes=file_bytes)
     try:
         lives = chosen_lives(root, topics)

@@ -16,7 +16,6 @@ from kgw.cli.errors import CommandError
 from kgw.cli.migration_plan import check_planning, keep_plan, old_scheme_options, told_sources
 from kgw.cli.output import note, progress_bar
 from kgw.cli.pipeline_spark import SparkWhenNeeded, spark_options
-from kgw.pipeline.jobs.migrate import OldSources, Planner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,6 +61,8 @@ def migrate(
     The same input gives the same plan. `kgw migrate offsets` shows, applies, verifies and takes it
     back.
     """
+    from kgw.pipeline.jobs.migrate import OldSources, Planner
+
     check_planning(plan_path, ledgers, ledger_topic)
     address = _text(bootstrap)
     old = OldSources(

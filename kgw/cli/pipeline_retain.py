@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kgw.cli.client import Bootstrap, client_options
+from kgw.cli.client import Bootstrap, client_options, delay_teller
 from kgw.cli.errors import CommandError, ExitCode
 from kgw.cli.group_offsets import parse_duration_ms
 from kgw.cli.output import note, print_json, print_rows
@@ -17,29 +17,18 @@ from kgw.cli.pipeline_archives import (
     chosen_life,
     grace_option,
     note_swept,
+    size_bytes,
     swept_files,
     topic_id_option,
 )
 from kgw.cli.settings import parsed
 from kgw.pipeline.archive.lives import Life
-from kgw.pipeline.jobs.retain import (
-    Limits,
-    LogCut,
-    LogCutDone,
-    plan,
-    plan_log,
-    retained_from,
-    run,
-    run_log,
-)
-from kgw.pipeline.options import parse_size_bytes
-from kgw.pipeline.wire import WireClient
 
 if TYPE_CHECKING:
     from pathlib import Path
     from uuid import UUID
 
-    from kgw.pipeline.jobs.retain import Removal
+    from kgw.pipeline.jobs.retain import LogCut, LogCutDone, Removal
 
 
 @click.command(short_help="Remove the oldest files.")
@@ -70,7 +59,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--max-bytes",
-    callback=parsed(parse_size_bytes),
+    callback=parsed(size_bytes),
     metavar="BYTES",
     help="Remove files without which a partition still has so many bytes; with k, m or g.",
 )
@@ -116,6 +105,9 @@ def retain(
     With --log the topic's records go as well, as far as they have gone from the archive, also in
     an earlier run. A partition that the server refuses is named; the exit code is 1 then.
     """
+    from kgw.pipeline.jobs.retain import Limits, plan, plan_log, run, run_log
+    from kgw.pipeline.wire import WireClient
+
     if before_offset is None and max_age_ms is None and max_bytes is None:
         raise click.UsageError("give --before-offset, --max-age or --max-bytes")
     if groups and not is_log:
@@ -131,7 +123,9 @@ def retain(
             planned = plan(life.log.read().coverage, limits, chosen)
             if is_log:
                 address = ",".join(f"{host}:{port}" for host, port in bootstrap)
-                wire = stack.enter_context(WireClient(address, client_id="kgw-pipeline-retain"))
+                wire = stack.enter_context(
+                    WireClient(address, client_id="kgw-pipeline-retain", tell=delay_teller())
+                )
                 # Asked before anything is removed: whether the topic can be is known by then.
                 cuts = plan_log(wire, life, _ends(life, planned, chosen), groups)
             if not dry_run:
@@ -165,6 +159,8 @@ def retain(
 def _ends(
     life: Life, planned: list[Removal] | tuple[()], chosen: tuple[int, ...] | None
 ) -> dict[int, int]:
+    from kgw.pipeline.jobs.retain import retained_from
+
     ends = retained_from(life.log.read().coverage, planned)
     return {
         partition: end for partition, end in ends.items() if chosen is None or partition in chosen

@@ -11,12 +11,12 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from kgw.cli.client import Bootstrap, bootstrap_option, with_client
-from kgw.cli.errors import CommandError
+from kgw.cli.errors import CommandError, ExitCode
 from kgw.cli.formats import FORMATS, InputFormat, parse_header
 from kgw.cli.lines import InputLines
 from kgw.cli.output import is_terminal, note, print_json, progress_bar
 from kgw.cli.settings import json_option, parsed
-from kgw.client import Producer, ServerRefusedError
+from kgw.client import CannotConnectError, ClientError, Producer, ServerRefusedError
 from kgw.client.ack_journal import AckJournal, content_crc, journal_lines
 from kgw.client.partitioner import partition_for_key
 from kgw.clock import SystemClock
@@ -30,6 +30,15 @@ if TYPE_CHECKING:
     from kgw.client import AsyncClient, NewRecord, Produced, TopicDescription
 
 _ACKS = {"all": -1, "1": 1, "0": 0}
+_MAY_BE_STORED = frozenset(
+    {
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+"""Refusals of a server that may have stored what it was sent."""
 # How long a record of a slow source waits for company.
 _LINGER_S = 0.05
 
@@ -153,7 +162,8 @@ def produce(
     """Store each line of the input as a record of TOPIC.
 
     Records are stored in the order of the lines, partition by partition. What was stored, and at
-    which offsets, is told at the end on standard error, or as JSON on standard output.
+    which offsets, is told at the end on standard error, or as JSON on standard output. After Ctrl-C
+    it is told, too, with how many records were sent and not acknowledged: they may be stored.
     """
     if key_separator == "":
         raise click.BadParameter("it cannot be empty", param_hint="--key-separator")
@@ -164,7 +174,9 @@ def produce(
     if stream.isatty() and is_terminal():
         note("One record a line; Ctrl-D ends.")
 
-    async def action(client: AsyncClient) -> dict[int, _Stored]:
+    runs: list[_Run] = []
+
+    async def action(client: AsyncClient) -> None:
         description = await client.topic(topic, auto_create=not no_create)
         sending = Producer(
             client,
@@ -175,11 +187,17 @@ def produce(
         with progress_bar(_size_bytes(source), "Read") as advance:
             async with sending as producer:
                 run = _Run(producer, description, partition, batch_bytes, batch_records, journal)
+                runs.append(run)
                 await run.take(InputLines(stream, input_format, advance))
-        return run.stored
 
     with _open_journal(journal_path) as journal:
-        _report(topic, with_client(bootstrap, action), is_json=is_json)
+        try:
+            with_client(bootstrap, action)
+        except KeyboardInterrupt:
+            for run in runs:
+                _report(topic, run.stored, run.unknown, is_json=is_json)
+            raise
+    _report(topic, runs[0].stored, is_json=is_json)
 
 
 class _Run:
@@ -208,19 +226,52 @@ class _Run:
         self.stored: dict[int, _Stored] = {}
 
     async def take(self, lines: InputLines) -> None:
-        """Store everything that the input holds. Raises ClientError, CommandError."""
-        bad_line = None
+        """Store everything that the input holds. Raises CommandError."""
         try:
-            await self._take_all(lines)
-        except CommandError as error:
-            bad_line = error.message
-        await self._send_collected()
-        await self._producer.flush()
-        await self._settle()
-        if bad_line is not None:
-            # What came before the line is stored, and said to be: a repeated run can begin there.
-            count = sum(one.records for one in self.stored.values())
-            raise CommandError(f"{bad_line}; {_counted(count)} stored before")
+            bad_line = None
+            try:
+                await self._take_all(lines)
+            except CommandError as error:
+                bad_line = error
+            await self._send_collected()
+            await self._producer.flush()
+            await self._settle()
+            if bad_line is not None:
+                raise bad_line
+        except asyncio.CancelledError:
+            await self._take_acknowledged()
+            raise
+        except (ClientError, CommandError) as error:
+            await self._take_acknowledged()
+            raise self._failure(error) from None
+
+    def _failure(self, error: ClientError | CommandError) -> CommandError:
+        """What a run that fails says: a repeated one can begin behind what is stored."""
+        if isinstance(error, CommandError):
+            code, kafka_error = error.code, error.kafka_error
+        else:
+            code = (
+                ExitCode.CANNOT_CONNECT
+                if isinstance(error, CannotConnectError)
+                else ExitCode.FAILED
+            )
+            kafka_error = error.code.name if isinstance(error, ServerRefusedError) else None
+        count = sum(one.records for one in self.stored.values())
+        text = str(error)
+        if count or self.unknown:
+            text += f"; {_counted(count)} stored before"
+        if self.unknown:
+            text += f", {_counted(self.unknown)} may be"
+        return CommandError(text, code, kafka_error=kafka_error)
+
+    @property
+    def unknown(self) -> int:
+        """Records that were sent, and of which nobody knows whether they are stored."""
+        return sum(
+            record_count
+            for _, record_count, _, future in self._sent
+            if not future.done() or future.cancelled() or _is_unknown(future.exception())
+        )
 
     async def _take_all(self, lines: InputLines) -> None:
         while True:
@@ -277,9 +328,11 @@ class _Run:
     async def _settle(self, *, only_done: bool = False) -> None:
         """Count what is stored, in order; a batch that failed raises."""
         while self._sent and (not only_done or self._sent[0][3].done()):
-            partition, record_count, crcs, future = self._sent.pop(0)
+            partition, record_count, crcs, future = self._sent[0]
+            # Whoever is interrupted here must not cancel what is sent.
+            await asyncio.wait([future])
             try:
-                result = await future
+                result = future.result()
             except ServerRefusedError as error:
                 if error.code is ErrorCode.MESSAGE_TOO_LARGE and record_count > 1:
                     # Each of the records may well fit: it is the batch that does not.
@@ -288,15 +341,30 @@ class _Run:
                         kafka_error=error.code.name,
                     ) from None
                 raise
-            self.stored.setdefault(partition, _Stored()).add(result, record_count)
-            # The offset of a batch that was stored twice long ago is not known.
-            if self._journal is not None and result.base_offset >= 0:
-                now_ms = self._clock.wall_ms()
-                lines = journal_lines(self._topic, partition, result.base_offset, crcs, now_ms)
-                try:
-                    await asyncio.to_thread(self._journal.add, lines)
-                except OSError as error:
-                    raise CommandError(f"the journal cannot be written: {error}") from None
+            self._sent.pop(0)
+            await self._take_result(partition, record_count, crcs, result)
+
+    async def _take_acknowledged(self) -> None:
+        """Count what else is stored when the run has failed: in other partitions, and behind."""
+        sent, self._sent = self._sent, []
+        for partition, record_count, crcs, future in sent:
+            if not future.done() or future.cancelled() or future.exception() is not None:
+                self._sent.append((partition, record_count, crcs, future))
+            else:
+                await self._take_result(partition, record_count, crcs, future.result())
+
+    async def _take_result(
+        self, partition: int, record_count: int, crcs: list[int], result: Produced
+    ) -> None:
+        self.stored.setdefault(partition, _Stored()).add(result, record_count)
+        # The offset of a batch that was stored twice long ago is not known.
+        if self._journal is not None and result.base_offset >= 0:
+            now_ms = self._clock.wall_ms()
+            lines = journal_lines(self._topic, partition, result.base_offset, crcs, now_ms)
+            try:
+                await asyncio.to_thread(self._journal.add, lines)
+            except OSError as error:
+                raise CommandError(f"the journal cannot be written: {error}") from None
 
 
 @contextmanager
@@ -324,27 +392,43 @@ def _size_bytes(source: IO[bytes] | None) -> int:
         return 0
 
 
-def _report(topic: str, stored: dict[int, _Stored], *, is_json: bool) -> None:
+def _is_unknown(failure: BaseException | None) -> bool:
+    """Whether what failed so may be stored all the same: a server that refuses stores nothing."""
+    if isinstance(failure, ServerRefusedError):
+        return failure.code in _MAY_BE_STORED
+    return failure is not None
+
+
+def _report(
+    topic: str, stored: dict[int, _Stored], unknown: int | None = None, *, is_json: bool
+) -> None:
+    """Tell what was stored; `unknown` counts what was not acknowledged of an interrupted run."""
     partitions = sorted(stored.items())
     total = sum(one.records for _, one in partitions)
     if is_json:
-        print_json(
-            {
-                "topic": topic,
-                "records": total,
-                "partitions": [
-                    {
-                        "partition": partition,
-                        "records": one.records,
-                        "first_offset": one.first_offset,
-                        "last_offset": one.last_offset,
-                    }
-                    for partition, one in partitions
-                ],
-            }
-        )
+        told: dict[str, object] = {
+            "topic": topic,
+            "records": total,
+            "partitions": [
+                {
+                    "partition": partition,
+                    "records": one.records,
+                    "first_offset": one.first_offset,
+                    "last_offset": one.last_offset,
+                }
+                for partition, one in partitions
+            ],
+        }
+        if unknown is not None:
+            told["interrupted"] = True
+            told["unacknowledged_records"] = unknown
+        print_json(told)
         return
-    note(f"{_counted(total)} to {topic}{_places(partitions)}")
+    text = f"{_counted(total)} to {topic}{_places(partitions)}"
+    if unknown is not None:
+        text = f"Interrupted: {text}; {_counted(unknown)} sent and not acknowledged"
+        text += ", which may be stored" if unknown else ""
+    note(text)
 
 
 def _counted(count: int) -> str:

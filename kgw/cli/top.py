@@ -17,6 +17,7 @@ from kgw.cli.top_asking import REST, Asker
 from kgw.cli.top_figures import Watch
 from kgw.cli.top_screen import Screen, snapshot_of
 from kgw.config.listeners import format_address
+from kgw.terminals import is_dumb
 
 if TYPE_CHECKING:
     from kgw.cli.admin_http import Address
@@ -50,7 +51,8 @@ def top(admin: Address, interval_s: float, once: bool, is_json: bool) -> None:
     It asks the admin side, 127.0.0.1:9644 unless --admin names another. A server has one when it is
     started with kgw.admin.listeners. The keys are explained by h, q quits.
     """
-    once = once or not (is_json or (sys.stdin.isatty() and sys.stdout.isatty()))
+    can_draw = sys.stdin.isatty() and sys.stdout.isatty() and not is_dumb()
+    once = once or not (is_json or can_draw)
     # One snapshot has to have rates.
     asker = Asker(admin, rest=0 if once else REST)
     try:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 from kgw.cli.errors import CommandError
 from kgw.cli.top_figures import Watch
 from kgw.cli.top_screen import ALARM, BOLD, HEADING, PLAIN, lines_of, press
+from kgw.terminals import has_colours
 
 if TYPE_CHECKING:
     from kgw.cli.top_asking import Asker
@@ -162,10 +163,11 @@ def _styles() -> dict[str, int]:
     alarm = curses.A_BOLD
     with suppress(curses.error):  # a terminal that cannot hide its cursor
         curses.curs_set(0)
-    with suppress(curses.error):  # one without colours
-        curses.use_default_colors()
-        curses.init_pair(1, curses.COLOR_RED, -1)
-        alarm |= curses.color_pair(1)
+    if has_colours():
+        with suppress(curses.error):  # a terminal without colours
+            curses.use_default_colors()
+            curses.init_pair(1, curses.COLOR_RED, -1)
+            alarm |= curses.color_pair(1)
     return {
         PLAIN: curses.A_NORMAL,
         BOLD: curses.A_BOLD,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from kgw.client import AsyncClient
+    from kgw.offsets.ranges import OffsetBounds
 
 
 _HIGH_WATERMARK = -1
@@ -203,6 +204,11 @@ def delete(
         click.echo(f"{'Deleted' if result['deleted'] else 'There was no'} {result['name']}.")
 
 
+def _is_beyond(answer: int | ServerRefusedError) -> bool:
+    """Whether a partition has no such offset."""
+    return isinstance(answer, ServerRefusedError) and answer.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
 @topics.command("delete-records")
 @click.argument("name")
 @click.option(
@@ -246,11 +252,18 @@ def delete_records(
     async def action(client: AsyncClient) -> dict[int, int | ServerRefusedError]:
         numbers = partitions or [one.partition for one in (await client.topic(name)).partitions]
         wanted = dict.fromkeys(numbers, _HIGH_WATERMARK if offset is None else offset)
-        return await AdminClient(client).delete_records(name, wanted)
+        answers = await AdminClient(client).delete_records(name, wanted)
+        beyond = [partition for partition, one in answers.items() if _is_beyond(one)]
+        if beyond:
+            bounds.update(await client.bounds(name, beyond))
+        return answers
 
+    bounds: dict[int, OffsetBounds] = {}
     rows = []
     for partition, answer in sorted(with_client(bootstrap, action).items()):
         start, error = (answer, None) if isinstance(answer, int) else (None, str(answer))
+        if partition in bounds:
+            error = f"{error}: it goes from {bounds[partition][0]} to {bounds[partition][1]}"
         rows.append({"partition": partition, "log_start_offset": start, "error": error})
     if is_json:
         print_json(rows)

@@ -6,6 +6,7 @@ Records are read through `subscription`, which goes on from a `cursor`; producer
 from kgw.client.admin import AdminClient
 from kgw.client.client import AsyncClient
 from kgw.client.connection import Connection
+from kgw.client.delays import Delay, Delays
 from kgw.client.errors import (
     CannotConnectError,
     ClientError,
@@ -57,6 +58,8 @@ __all__ = [
     "ClusterDescription",
     "Connection",
     "ConnectionLostError",
+    "Delay",
+    "Delays",
     "EpochRange",
     "FetchedPartition",
     "FoundRecord",

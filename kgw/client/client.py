@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
 from kgw.client.connection import Connection
+from kgw.client.delays import Delay, Delays
 from kgw.client.errors import (
     CannotConnectError,
     ClientError,
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 _Fetched: TypeAlias = dict[int, FetchedPartition]
 
+_BEING_CREATED = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})
+"""What a server answers for a moment of a topic that it creates."""
 _NO_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION})
 
 _FIRST_BACKOFF_S = 0.1
@@ -70,8 +73,13 @@ class AsyncClient:
         client_id: str = "kgw",
         connect_timeout_s: float = 10.0,
         retry_s: float = 30.0,
+        delays: Delays | None = None,
     ) -> None:
-        """Take addresses to begin with; `open` connects."""
+        """Take addresses to begin with; `open` connects.
+
+        `delays` are told what fails and is tried again, and what is slow.
+        """
+        self._delays = delays or Delays()
         self._bootstrap = list(bootstrap)
         self._client_id = client_id
         self._connect_timeout_s = connect_timeout_s
@@ -128,9 +136,10 @@ class AsyncClient:
         """
         if not auto_create:
             return await self._load_topic(name, auto_create=False)
-        # A topic that is being created is answered as unknown, or without a leader, for a moment.
         return await self.retrying(
-            lambda: self._load_topic(name, auto_create=True), limit_s=_CREATION_S
+            lambda: self._load_topic(name, auto_create=True),
+            limit_s=_CREATION_S,
+            expected=_BEING_CREATED,
         )
 
     async def find_topic(self, name: str) -> TopicDescription | None:
@@ -325,7 +334,11 @@ class AsyncClient:
             connection = self._connections.get(address)
             if connection is None or not connection.is_open:
                 connection = await Connection.open(
-                    host, port, client_id=self._client_id, timeout_s=self._connect_timeout_s
+                    host,
+                    port,
+                    client_id=self._client_id,
+                    timeout_s=self._connect_timeout_s,
+                    delays=self._delays,
                 )
                 try:
                     self._check_open()
@@ -343,12 +356,19 @@ class AsyncClient:
         broker = self._brokers.get(self._cluster.controller_id)
         if broker is None:
             return await self.any_connection()
-        return await self._broker_connection(broker)
+        return await self.node_connection(broker.node_id, broker.host, broker.port)
 
     async def retrying(
-        self, action: Callable[[], Awaitable[ResultT]], *, limit_s: float | None = None
+        self,
+        action: Callable[[], Awaitable[ResultT]],
+        *,
+        limit_s: float | None = None,
+        expected: frozenset[ErrorCode] = frozenset(),
     ) -> ResultT:
-        """Return what the action returns, repeating it while its failure is retriable."""
+        """Return what the action returns, repeating it while its failure is retriable.
+
+        Refusals with the codes `expected` are retried and not told to `delays`.
+        """
         patience_s = self._retry_s if limit_s is None else min(limit_s, self._retry_s)
         deadline_s = self._clock.monotonic_s() + patience_s
         backoff_s = _FIRST_BACKOFF_S
@@ -359,6 +379,8 @@ class AsyncClient:
                 now_s = self._clock.monotonic_s()
                 if not error.retriable or now_s + backoff_s > deadline_s:
                     raise
+                if not (isinstance(error, ServerRefusedError) and error.code in expected):
+                    self._delays.take(Delay(str(error), "trying again", deadline_s - now_s))
                 self._topics.clear()
                 await self._clock.sleep_until(now_s + backoff_s)
                 backoff_s = min(backoff_s * 2, _LAST_BACKOFF_S)
@@ -387,7 +409,7 @@ class AsyncClient:
             raise ServerRefusedError(
                 ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic} partition {partition}"
             )
-        return description, await self._broker_connection(broker)
+        return description, await self.node_connection(broker.node_id, broker.host, broker.port)
 
     async def by_leader(
         self, topic: str, asked: Mapping[int, int]
@@ -399,12 +421,13 @@ class AsyncClient:
             by_leader.setdefault(connection, {})[partition] = number
         return by_leader
 
-    async def _broker_connection(self, broker: Broker) -> Connection:
+    async def node_connection(self, node_id: int, host: str, port: int) -> Connection:
+        """Return a connection to a node at the address that a server has named for it."""
         try:
-            return await self.connection_to(broker.host, broker.port)
+            return await self.connection_to(host, port)
         except CannotConnectError as error:
             raise CannotConnectError(
-                f"{error} (the address that the server advertises for node {broker.node_id})"
+                f"{error} (the address that the server advertises for node {node_id})"
             ) from None
 
     # Metadata

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from kgw.client.delays import Delays
 from kgw.client.errors import (
     CannotConnectError,
     ConnectionLostError,
@@ -45,8 +46,9 @@ class _Waiting(NamedTuple):
 class Connection(asyncio.BufferedProtocol):
     """A connection to one server, its versions negotiated."""
 
-    def __init__(self, host: str, port: int, client_id: str) -> None:
+    def __init__(self, host: str, port: int, client_id: str, delays: Delays | None = None) -> None:
         """Take the peer's name for messages; `open` makes the connection."""
+        self._delays = delays or Delays()
         self.host = host
         self.port = port
         self.client_id = client_id
@@ -72,17 +74,22 @@ class Connection(asyncio.BufferedProtocol):
         client_id: str = "kgw",
         timeout_s: float = 10.0,
         negotiate: bool = True,
+        delays: Delays | None = None,
     ) -> Connection:
         """Connect and learn the server's versions, all within `timeout_s`.
+
+        `delays` are told what is slow, here and later.
 
         Raises CannotConnectError, NotKafkaError.
         """
         address = format_address(host, port)
         loop = asyncio.get_running_loop()
-        connection = cls(host, port, client_id)
+        delays = delays or Delays()
+        connection = cls(host, port, client_id, delays)
         try:
-            async with asyncio.timeout(timeout_s):
-                await loop.create_connection(lambda: connection, host, port)
+            with delays.watching(f"no connection to {address} yet", timeout_s):
+                async with asyncio.timeout(timeout_s):
+                    await loop.create_connection(lambda: connection, host, port)
         except TimeoutError:
             raise CannotConnectError(
                 f"cannot connect to {address}: no answer within {timeout_s:g} s"
@@ -175,9 +182,18 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.writelines(frame)
         return correlation_id
 
-    async def writable(self) -> None:
-        """Wait until the socket has taken what was sent before."""
-        await self._can_write.wait()
+    async def writable(self, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+        """Wait until the socket has taken what was sent before. Raises RequestTimedOutError."""
+        if self._can_write.is_set():
+            return
+        try:
+            with self._delays.watching(f"{self.address} takes no more bytes", timeout_s):
+                async with asyncio.timeout(timeout_s):
+                    await self._can_write.wait()
+        except TimeoutError:
+            raise RequestTimedOutError(
+                f"{self.address} has taken no more bytes for {timeout_s:g} s"
+            ) from None
 
     async def ask(
         self,
@@ -186,25 +202,41 @@ class Connection(asyncio.BufferedProtocol):
         *,
         version: int | None = None,
         timeout_s: float = REQUEST_TIMEOUT_S,
+        wait_s: float = 0.0,
     ) -> ResponseT:
         """Send a request, in the highest common version unless one is given, and return its answer.
 
+        `wait_s` is how long the request lets the server wait before it answers.
         Raises ConnectionLostError, RequestTimedOutError, NotKafkaError, UnsupportedApiError.
         """
         if version is None:
             version = self.spoken_version(type(message))
         future = self.send(message, version)
-        try:
-            async with asyncio.timeout(timeout_s):
-                answer = await future
-        except TimeoutError:
-            name = type(message).__name__.removesuffix("Request")
-            raise RequestTimedOutError(
-                f"{self.address} did not answer {name} within {timeout_s:g} s"
-            ) from None
+        name = type(message).__name__.removesuffix("Request")
+        answer = await self.answer(future, name, timeout_s=timeout_s, wait_s=wait_s)
         if not isinstance(answer, response_type):
             raise TypeError(f"{type(message).__name__} is not answered by {response_type.__name__}")
         return answer
+
+    async def answer(
+        self,
+        future: asyncio.Future[Response],
+        name: str,
+        *,
+        timeout_s: float = REQUEST_TIMEOUT_S,
+        wait_s: float = 0.0,
+    ) -> Response:
+        """Return the answer to a request that was sent, by the name of its API. Raises as `ask`."""
+        limit_s = timeout_s + wait_s
+        reason = f"{self.address} has not answered {name} yet"
+        try:
+            with self._delays.watching(reason, limit_s, expected_s=wait_s):
+                async with asyncio.timeout(limit_s):
+                    return await future
+        except TimeoutError:
+            raise RequestTimedOutError(
+                f"{self.address} did not answer {name} within {limit_s:g} s"
+            ) from None
 
     async def aclose(self, timeout_s: float = 1.0) -> None:
         """Close the connection; answers still awaited fail with ConnectionLostError.

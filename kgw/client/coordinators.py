@@ -36,6 +36,7 @@ async def coordinator_connection(
         )
         found = answer.coordinators[0] if version >= _SEVERAL_KEYS else answer
         refuse(found.error_code, f"cannot find who coordinates {key}", found.error_message)
-        return found.node_id, await client.connection_to(found.host, found.port)
+        connection = await client.node_connection(found.node_id, found.host, found.port)
+        return found.node_id, connection
 
     return await client.retrying(find)

@@ -12,7 +12,6 @@ from kgw.client.errors import refuse
 from kgw.client.values import (
     MAX_TIMESTAMP,
     REQUEST_TIMEOUT_MS,
-    REQUEST_TIMEOUT_S,
     EpochRange,
     FetchedPartition,
     Produced,
@@ -89,15 +88,18 @@ async def begin_produce(
     if acks == 0:
         connection.send_unanswered(message, version)
         return _unanswered()
-    return _produced(connection.send(message, version), topic.name, partition)
+    future = connection.send(message, version)
+    return _produced(connection, future, topic.name, partition)
 
 
 async def _unanswered() -> Produced:
     return Produced(-1, -1)
 
 
-async def _produced(future: Future[Response], topic: str, partition: int) -> Produced:
-    answer = await future
+async def _produced(
+    connection: Connection, future: Future[Response], topic: str, partition: int
+) -> Produced:
+    answer = await connection.answer(future, "Produce")
     if not isinstance(answer, ProduceResponse):
         raise TypeError("a Produce request was answered by something else")
     result = answer.responses[0].partition_responses[0]
@@ -146,7 +148,7 @@ async def fetch_from(
         message,
         FetchResponse,
         version=version,
-        timeout_s=REQUEST_TIMEOUT_S + max_wait_ms / 1000,
+        wait_s=max_wait_ms / 1000,
     )
     refuse(answer.error_code, f"cannot fetch from {topic.name}")
     fetched = {}

@@ -201,7 +201,7 @@ class Producer:
         future: asyncio.Future[Produced] = asyncio.get_running_loop().create_future()
         if lane.failure is not None:
             lane.room.release()
-            future.set_exception(lane.failure)
+            _set_failure(future, lane.failure)
             return future
         lane.next_sequence = (lane.next_sequence + record_count) % SEQUENCE_MODULUS
         lane.waiting.append(_Batch(batch, future))
@@ -281,6 +281,10 @@ class Producer:
             batch = lane.waiting.popleft()
             lane.room.release()
             if not batch.future.done():
-                batch.future.set_exception(error)
-                # Whoever sends many batches may look at the first failure alone.
-                batch.future.exception()
+                _set_failure(batch.future, error)
+
+
+def _set_failure(future: asyncio.Future[Produced], failure: BaseException) -> None:
+    future.set_exception(failure)
+    # Whoever sends many batches may look at the first failure alone.
+    future.exception()

@@ -4,7 +4,7 @@ Names are Kafka's where Kafka has them and `kgw.*` otherwise.
 """
 
 from kgw.config.config import Config
-from kgw.config.listeners import Listener, Node, parse_address, parse_listener
+from kgw.config.listeners import Listener, Node, parse_address, parse_listener, parse_peer
 from kgw.config.load import load_config
 from kgw.config.server_settings import SERVER_SETTINGS
 from kgw.config.setting import ConfigError, Setting, SettingType, Value
@@ -23,6 +23,7 @@ __all__ = [
     "load_config",
     "parse_address",
     "parse_listener",
+    "parse_peer",
     "parse_topic_config",
     "topic_setting",
 ]

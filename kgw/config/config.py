@@ -365,4 +365,9 @@ def server_setting(name: str) -> Setting:
     reason = why_refused(name)
     if reason is not None:
         raise ConfigError(f"{name} is not served: {reason}")
+    topic_setting = TOPIC_SETTINGS.get(name)
+    if topic_setting is not None:
+        default = topic_setting.server_setting
+        hint = f"; its default for all of them is {default}" if default else ""
+        raise ConfigError(f"{name} is a setting of topics, not of the server{hint}")
     raise ConfigError(f"unknown setting {name}{suggest(name, SERVER_SETTINGS)}")

@@ -52,6 +52,9 @@ def parse_address(text: str, *, default_port: int | None = None) -> tuple[str, i
 
     Raises ValueError.
     """
+    protocol, separator, address = text.partition("://")
+    if separator:
+        raise ValueError(f"{text!r} begins with {protocol}://; expected HOST:PORT, as {address!r}")
     host, bracket, rest = text.rpartition("]")
     if bracket:
         if not host.startswith("["):
@@ -64,15 +67,28 @@ def parse_address(text: str, *, default_port: int | None = None) -> tuple[str, i
         raise ValueError(f"{text!r} needs brackets round its IPv6 address, as in [::1]:9092")
     else:
         host, colon, port_text = text.partition(":")
+    if any(character.isspace() or character in "/@?#" for character in host):
+        raise ValueError(f"{host!r} is not a host name in {text!r}")
     if not colon:
         if default_port is None:
             raise ValueError(f"{text!r} has no port; expected HOST:PORT")
         return host, default_port
     if not (port_text.isascii() and port_text.isdigit() and int(port_text[:6]) <= 65_535):
         raise ValueError(f"{port_text!r} is not a port (0 to 65535) in {text!r}")
-    if any(character.isspace() or character in "/@?#" for character in host):
-        raise ValueError(f"{host!r} is not a host name in {text!r}")
     return host, int(port_text)
+
+
+def parse_peer(text: str, *, default_port: int | None = None) -> tuple[str, int]:
+    """Return the host and port of what is to be connected to: neither may be left open.
+
+    Raises ValueError.
+    """
+    host, port = parse_address(text, default_port=default_port)
+    if not host:
+        raise ValueError(f"{text!r} names no host; expected HOST:PORT")
+    if not port:
+        raise ValueError(f"{text!r}: nothing can be connected to at port 0")
+    return host, port
 
 
 def parse_listener(text: str) -> Listener:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.config.config import Config, Given, server_setting
+from kgw.config.refused import REFUSED_TOPIC_SETTINGS, why_refused
 from kgw.config.server_settings import SERVER_ALIASES, SERVER_SETTINGS
 from kgw.config.setting import ConfigError, suggest
+from kgw.config.topic_settings import TOPIC_SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -94,8 +96,17 @@ def _read_environment(environ: Mapping[str, str], given: dict[str, Given]) -> It
         if variable in known:
             _take(given, known[variable], environ[variable], f"environment variable {variable}")
         elif variable not in _OTHER_VARIABLES and not variable.startswith(_SERVICE_LINKS):
+            # As from a file, or from --set: what is not obeyed is refused, by its name.
+            name = variable.removeprefix(PREFIX).lower().replace("_", ".")
+            for known_name in filter(_is_refused, (name, f"kgw.{name}")):
+                _take(given, known_name, environ[variable], f"environment variable {variable}")
             near = suggest(variable, known, cutoff=0.9)
             if near:
                 raise ConfigError(f"environment variable {variable} is no setting{near}")
             # The prefix may serve other programs, and other versions of this one.
             yield f"environment variable {variable} is no setting"
+
+
+def _is_refused(name: str) -> bool:
+    """Whether Kafka, or a topic, has a setting that the server does not have."""
+    return name in TOPIC_SETTINGS or name in REFUSED_TOPIC_SETTINGS or why_refused(name) is not None

@@ -1,9 +1,10 @@
 """Giving groups the offsets of a plan, and taking them back.
 
 Beside a plan stands its state: what every group had committed before the first change, and which
-groups are done. It is written before anything is committed, so that an interrupted run can be
-repeated or taken back. A group is looked at before it is touched: one that is neither where it was
-before nor where the plan puts it has moved on, and is left alone.
+groups are done, topic by topic, for a run may be for a part of the plan. It is written before
+anything is committed, so that an interrupted run can be repeated or taken back. A group is looked
+at before it is touched: one that is neither where it was before nor where the plan puts it has
+moved on, and is left alone.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from kgw.migrate.plan import Committed, open_topics, planned_offsets, read_commi
 from kgw.migrate.sealed_file import VERSION, checksum_of, read_sealed, write_sealed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from kgw.client import AsyncClient, WireReader
@@ -46,14 +47,21 @@ class State:
         self.path = plan_path.with_name(plan_path.name + ".state")
         self.exists = self.path.exists()
         self.before: dict[str, dict[TopicPartition, Committed]] = {}
-        self.applied: set[str] = set()
+        self.applied: set[tuple[str, str]] = set()
+        """Group and topic."""
         self._plan_checksum = checksum_of(plan)
         if not self.exists:
             return
         document = read_sealed(self.path, STATE_FORMAT)
         if document["plan"] != self._plan_checksum:
             raise MigrationError(f"{self.path} belongs to another plan; take that one back first")
-        self.applied.update(document["applied"])
+        for one in document["applied"]:
+            # A state of an earlier version names the group: all of it was applied.
+            if isinstance(one, str):
+                places = planned_offsets(plan).get(one, {})
+                self.applied.update((one, topic) for topic, _ in places)
+            else:
+                self.applied.add((one[0], one[1]))
         for group, topic, partition, *committed in document["before"]:
             self.before.setdefault(group, {})[topic, partition] = Committed(*committed)
 
@@ -65,7 +73,7 @@ class State:
                 "format": STATE_FORMAT,
                 "version": VERSION,
                 "plan": self._plan_checksum,
-                "applied": sorted(self.applied),
+                "applied": [list(one) for one in sorted(self.applied)],
                 "before": [
                     [group, *partition, *committed]
                     for group, partitions in self.before.items()
@@ -73,6 +81,14 @@ class State:
                 ],
             },
         )
+
+    def forget(self, group: str, places: Iterable[TopicPartition]) -> None:
+        """Take out what is as it was before."""
+        for topic, partition in places:
+            self.before[group].pop((topic, partition), None)
+            self.applied.discard((group, topic))
+        if not self.before[group]:
+            del self.before[group]
 
     def remove(self) -> None:
         """Forget: everything is as it was."""
@@ -90,6 +106,7 @@ async def apply_plan(
 ) -> list[GroupMove]:
     """Commit what the plan says, group by group, and return what was done, or would be.
 
+    `plan` may be a part of the one that the state belongs to.
     `advance` is called with the number of groups done. Raises MigrationError where the gateway is
     not as it was when the plan was made, ClientError.
     """
@@ -100,15 +117,18 @@ async def apply_plan(
     for group, after in planned_offsets(plan).items():
         committed = await read_committed(client, group, after)
         now = _offsets(committed)
-        before = state.before.get(group, committed)
+        before = committed | {
+            place: was for place, was in state.before.get(group, {}).items() if place in after
+        }
         obstacle = None
         if now != after:
-            if group in state.applied:
+            moved = {place[0] for place, at in after.items() if now[place] != at}
+            if any((group, topic) in state.applied for topic in moved):
                 obstacle = "it was applied earlier and has moved on since"
             else:
                 obstacle = await _obstacle(client, group, now, _offsets(before), after)
         if not obstacle:
-            state.before[group] = before
+            state.before.setdefault(group, {}).update(before)
         moves.append(GroupMove(group, now, after, obstacle))
     if execute:
         # Before anything changes: what cannot be taken back is not begun.
@@ -117,7 +137,7 @@ async def apply_plan(
             for one in moves:
                 if not one.obstacle:
                     await _commit(client, one, {})
-                    state.applied.add(one.group)
+                    state.applied.update((one.group, topic) for topic, _ in one.after)
                 advance(1)
         finally:
             # Once: where a kill loses it, what is committed shows which groups are done.
@@ -136,8 +156,9 @@ async def roll_back(
 ) -> list[GroupMove]:
     """Give the groups back what they had before the plan, and return what was done, or would be.
 
-    A group that is neither as planned nor as before is left alone unless forced; one with members
-    always. The state is kept as long as anything is left to do. Raises MigrationError, ClientError.
+    `plan` may be a part of the one that the state belongs to. A group that is neither as planned
+    nor as before is left alone unless forced; one with members always. The state is kept as long as
+    anything is left to do. Raises MigrationError, ClientError.
     """
     if not state.exists:
         raise MigrationError(f"there is nothing to take back: {state.path} does not exist")
@@ -145,10 +166,11 @@ async def roll_back(
     _refuse(problems)
     moves = []
     for group, planned in planned_offsets(plan).items():
-        if group not in state.before:
+        had = {place: was for place, was in state.before.get(group, {}).items() if place in planned}
+        if not had:
             continue
-        now = _offsets(await read_committed(client, group, planned))
-        after = _offsets(state.before[group])
+        now = _offsets(await read_committed(client, group, had))
+        after = _offsets(had)
         obstacle = None
         if now != after:
             obstacle = await _obstacle(client, group, now, now if force else planned, after)
@@ -157,12 +179,13 @@ async def roll_back(
         for one in moves:
             if not one.obstacle:
                 before = state.before[one.group]
-                await _commit(
-                    client, one, {partition: was.metadata for partition, was in before.items()}
-                )
+                await _commit(client, one, {place: before[place].metadata for place in one.after})
             advance(1)
-        if not any(one.obstacle for one in moves):
-            await asyncio.to_thread(state.remove)
+        for one in moves:
+            if not one.obstacle:
+                state.forget(one.group, one.after)
+        # Once, behind all: a run that is killed before takes everything back again.
+        await asyncio.to_thread(state.save if state.before else state.remove)
     return moves
 
 

@@ -22,6 +22,7 @@ _NAMES = {
 }
 _NEAR = "near:"
 _OFFSET_DIGITS = len(str((1 << 63) - 1))
+_A_TIME = "2026-01-31T12:00 or @1769860800000"
 _TOLD = ("offset", "earliest", "latest", "timestamp_ms", "error", "kafka_error")
 WHERE_HELP = (
     "earliest, latest, an offset, near:OFFSET (the nearest that there is), a time as ISO 8601 or "
@@ -43,7 +44,7 @@ def parse_seek(text: str) -> Seek:
     except (ValueError, OverflowError):
         raise ValueError(
             f"{text!r} is neither earliest, latest, newest, resume, an offset, near:OFFSET, nor a "
-            "time like 2026-01-31T12:00 or @1769860800000"
+            f"time like {_A_TIME}"
         ) from None
 
 
@@ -52,12 +53,15 @@ def parse_time(text: str) -> int:
 
     Raises ValueError.
     """
-    if text.startswith("@"):
+    try:
+        if not text.startswith("@"):
+            return int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
         timestamp_ms = int(text[1:])
-        if timestamp_ms >= 1 << 63:
-            raise ValueError(f"{text} is further away than a timestamp can say")
-        return timestamp_ms
-    return int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise ValueError(f"{text!r} is no time like {_A_TIME}") from None
+    if timestamp_ms >= 1 << 63:
+        raise ValueError(f"{text} is further away than a timestamp can say")
+    return timestamp_ms
 
 
 def seek_as_json(found: SeekResult | KgwError) -> dict[str, Any]:

@@ -160,10 +160,11 @@ class LogManager:
         is_held = time.is_held
         if is_held and not self._was_held:
             _log.warning(
-                "the wall clock has jumped to %d ms, %d ms from where it should be: retention and "
+                "the wall clock has jumped to %d ms, %d ms %s of where it should be: retention and "
                 "compaction go by the time that passes, until it has run steadily for %d ms",
                 wall_ms,
-                wall_ms - now_ms,
+                abs(time.ahead_ms),
+                "ahead" if time.ahead_ms > 0 else "behind",
                 self._config().clock_hold_ms,
             )
         elif self._was_held and not is_held:

@@ -22,12 +22,21 @@ thousand; steps of a time service after its first one are smaller."""
 class SteadyTime:
     """Turns readings of both clocks into a time that jumps do not move."""
 
-    __slots__ = ("_hold_ms", "_monotonic_s", "_new_monotonic_s", "_new_wall_ms", "_wall_ms")
+    __slots__ = (
+        "_hold_ms",
+        "_monotonic_s",
+        "_new_monotonic_s",
+        "_new_wall_ms",
+        "_wall_ms",
+        "ahead_ms",
+    )
 
     def __init__(
         self, wall_ms: int, monotonic_s: float, *, hold_ms: int, last_known_ms: int | None = None
     ) -> None:
         """Begin with a first reading. `last_known_ms` is what was believed before a restart."""
+        self.ahead_ms = 0
+        """How far the wall clock was ahead of where it should be, when it was read last."""
         self._hold_ms = hold_ms
         self._wall_ms = wall_ms
         self._monotonic_s = monotonic_s
@@ -48,7 +57,8 @@ class SteadyTime:
     def read(self, wall_ms: int, monotonic_s: float) -> int:
         """Return the time to go by, in milliseconds since the epoch."""
         expected_ms = self._wall_ms + _elapsed_ms(self._monotonic_s, monotonic_s)
-        if abs(wall_ms - expected_ms) <= TOLERANCE_MS:
+        self.ahead_ms = wall_ms - expected_ms
+        if abs(self.ahead_ms) <= TOLERANCE_MS:
             self._new_wall_ms = None
             return wall_ms
         since_jump_ms = _elapsed_ms(self._new_monotonic_s, monotonic_s)

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
 
 from kgw.client import (
     AsyncClient,
+    Delay,
+    Delays,
     ServerRefusedError,
     TopicReplacedError,
 )
 from kgw.client.records import end_of_damage, whole_batches
 from kgw.client.values import REQUEST_TIMEOUT_S
 from kgw.clock import SystemClock
-from kgw.config.listeners import parse_address
+from kgw.config.listeners import parse_peer
 from kgw.errors import ErrorCode
 from kgw.pipeline.arrow.columns import ALL_COLUMNS
 from kgw.pipeline.arrow.damage import BatchError, damage_end
@@ -34,7 +36,7 @@ from kgw.pipeline.errors import (
 from kgw.pipeline.ranges import find_loss
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Coroutine, Iterator, Mapping
+    from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
     from concurrent.futures import Future
 
     from kgw.client import FetchedPartition, TopicDescription
@@ -103,12 +105,16 @@ class Pace:
 def parse_bootstrap(text: str) -> list[tuple[str, int]]:
     """Return the addresses of `host:port,host:port`. Raises OptionError."""
     try:
-        addresses = [parse_address(one.strip()) for one in text.split(",") if one.strip()]
+        addresses = [parse_peer(one.strip()) for one in text.split(",") if one.strip()]
     except ValueError as error:
         raise OptionError(f"kafka.bootstrap.servers: {error}") from None
     if not addresses:
         raise OptionError("kafka.bootstrap.servers names no server")
     return addresses
+
+
+def _log_delay(delay: Delay) -> None:
+    _log.warning("%s", delay)
 
 
 class WireClient:
@@ -124,9 +130,15 @@ class WireClient:
         client_id: str = "kgw-pipeline",
         retry_s: float = 30.0,
         clock: Clock | None = None,
+        tell: Callable[[Delay], object] = _log_delay,
     ) -> None:
-        """Take `host:port,host:port`; a connection is made when one is needed."""
-        self.client = AsyncClient(parse_bootstrap(bootstrap), client_id=client_id, retry_s=retry_s)
+        """Take `host:port,host:port`; a connection is made when one is needed.
+
+        `tell` is called with what delays a call, on the client's thread.
+        """
+        self.client = AsyncClient(
+            parse_bootstrap(bootstrap), client_id=client_id, retry_s=retry_s, delays=Delays(tell)
+        )
         """For what has no method here, with `call`."""
         self._clock = clock or SystemClock()
         self._loop = asyncio.new_event_loop()

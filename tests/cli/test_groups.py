@@ -8,7 +8,7 @@ import pytest
 
 from kgw.cli.client import parse_bootstrap
 from kgw.cli.errors import CommandError, ExitCode
-from kgw.cli.group_offsets import parse_duration_ms
+from kgw.cli.group_offsets import Standing, parse_duration_ms
 from kgw.cli.groups import what_if
 from kgw.client import AsyncClient
 from kgw.groups.requests import JoinRequest, MemberProtocol
@@ -217,7 +217,8 @@ def test_a_group_that_has_committed_nothing_has_no_lag(kgw: Commands) -> None:
     """A group of one member that has just joined exists."""
     produced(kgw, "unread")
     member_id = asyncio.run(joined(kgw, "beginners", "unread"))
-    assert {"group": "beginners", "lag": 0, "topics": []} == kgw.json("groups", "lag", "beginners")
+    nothing = {"group": "beginners", "lag": 0, "unknown_lags": 0, "topics": []}
+    assert nothing == kgw.json("groups", "lag", "beginners")
     assert "total lag 0" in kgw.succeed("groups", "lag", "beginners")
     assert [] == kgw.json("groups", "offsets", "beginners")
     asyncio.run(left(kgw, "beginners", member_id))
@@ -255,12 +256,30 @@ def test_damaged_offset_is_shown_and_reset(
         (one["partition"], one["offset"], one["anomaly"]) for one in rows
     ]
     assert "damaged" in kgw.succeed("groups", "describe", "harmed")
-    assert 2 == kgw.json("groups", "lag", "harmed")["topics"][0]["anomalies"]
+    told = json.loads(lag_of(kgw, "harmed", "--json"))
+    unknown = {"lag": None, "unknown_lags": 2}
+    topics = [{"topic": "damaged", "partitions": 2, **unknown, "anomalies": 2}]
+    assert {"group": "harmed", **unknown, "topics": topics} == told
+    assert lag_of(kgw, "harmed").endswith("\ntotal lag ?\n")
     options = ("--execute", "--undo-file", str(tmp_path / "again.json"))
     moves = reset(kgw, "harmed", "--topic", "damaged:0", "--to-offset", "4", *options)
     assert [(0, None, 4)] == moves
+    assert lag_of(kgw, "harmed").endswith("\ntotal lag 6 + ?\n")
     rows = kgw.json("groups", "offsets", "harmed")
     assert [(4, None), (None, "damaged")] == [(one["offset"], one["anomaly"]) for one in rows]
+
+
+def lag_of(kgw: Commands, group: str, *arguments: str) -> str:
+    """Return what `kgw groups lag` prints of a group whose lag is not known: that is no success."""
+    result = kgw.run("groups", "lag", group, *arguments)
+    assert (ExitCode.FAILED, "") == (result.exit_code, result.stderr)
+    return result.stdout
+
+
+def test_the_lag_of_a_partition_without_bounds_is_not_known() -> None:
+    """Where the server did not say where it ends, nothing is counted from."""
+    one = Standing("events", 0, 4, -1, -1)
+    assert (None, "no offsets") == (one.lag, one.anomaly)
 
 
 def test_durations() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -176,22 +177,52 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
         assert (ExitCode.CLOSED_PIPE, b"") == (process.wait(), process.stderr.read())
 
 
+INTERRUPTED_AT = """
+import os, signal, sys
+
+interrupted = sys.argv.pop(1)
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == interrupted:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+from kgw.__main__ import run
+run()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["kgw.cli.main", "kgw.cli.topics", "kgw.client.groups"])
+def test_ctrl_c_in_the_first_moments_says_nothing(module: str) -> None:
+    """While modules are imported there is nothing to tell: the signal ends the process."""
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_AT, module, "topics", "list"],
+        capture_output=True, text=True, check=False, timeout=patience.seconds(20),
+    )  # fmt: skip
+    assert (-signal.SIGINT, "", "") == (ended.returncode, ended.stdout, ended.stderr)
+
+
 WITHOUT_EXTRAS = """
 import sys
 sys.modules.update(dict.fromkeys(("numpy", "pyarrow", "pyspark", "grpc", sys.argv[1])))
 from kgw.cli.main import main
 main(sys.argv[2:], prog_name="kgw")
 """
-NEEDS = f"error: this command needs the package {{}}: {sys.executable} -m pip install 'kgw-broker[{{}}]'\n"
+INSTALL = f"{sys.executable} -m pip install 'kgw-broker[{{}}]'"
+NEEDS = f"error: this command needs the package {{}}: {INSTALL}\n"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["pipeline", "archive", "--topic", "a", "--out", "b"], NEEDS.format("numpy", "spark")),
-        (["pipeline", "archive", "--help"], NEEDS.format("numpy", "spark")),
-        (["pipeline", "backfill"], NEEDS.format("pyarrow", "spark")),
+        (["pipeline", "archive", "--topic", "a", "--out", "b"], NEEDS.format("pyarrow", "spark")),
+        (
+            ["pipeline", "backfill", "--archive", ".", "--topic", "a", "--to", "b"],
+            NEEDS.format("pyarrow", "spark"),
+        ),
         (
             ["doctor", "--backend", "seaweedmq://127.0.0.1:1/a"],
             NEEDS.format("grpc", "seaweedmq"),
@@ -204,12 +235,38 @@ def test_a_command_without_its_extra_names_it(arguments: list[str], said: str) -
     assert (1, "", said) == (ended.returncode, ended.stdout, ended.stderr)
 
 
+ALL_HELP = """
+import sys
+sys.modules.update(dict.fromkeys(%r))
+from click.testing import CliRunner
+import click
+from kgw.cli.main import main
+
+def walk(command, path):
+    result = CliRunner().invoke(main, [*path, "--help"], prog_name="kgw")
+    if result.exit_code or "\\\\b" in result.output:
+        print(path, result.exit_code, result.output)
+    if isinstance(command, click.Group):
+        ctx = click.Context(command)
+        for name in command.list_commands(ctx):
+            walk(command.get_command(ctx, name), [*path, name])
+
+walk(main, [])
+"""
+
+
 @pytest.mark.slow
-def test_help_lists_commands_without_their_extra() -> None:
-    """All of them, and which extra they need."""
-    ended = run_without("unused", "pipeline", "--help")
-    assert (0, "") == (ended.returncode, ended.stderr)
-    assert "archive   Needs kgw-broker[spark]." in ended.stdout
+def test_help_needs_no_extra() -> None:
+    """Every command says what it does where only kgw itself is installed, and in plain text."""
+    extras = ("numpy", "pyarrow", "pyspark", "grpc", "google", "aiohttp", "asyncpg", "pymysql",
+              "pandas", "deltalake", "pyiceberg", "opentelemetry")  # fmt: skip
+    ended = subprocess.run(
+        [sys.executable, "-c", ALL_HELP % (extras,)],
+        capture_output=True, text=True, check=False, timeout=patience.seconds(30),
+    )  # fmt: skip
+    assert (0, "", "") == (ended.returncode, ended.stdout, ended.stderr)
+    listed = run_without("unused", "pipeline", "--help").stdout
+    assert "  archive   Write topics to Parquet files.\n" in listed
 
 
 @pytest.mark.slow

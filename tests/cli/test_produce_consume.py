@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -158,6 +159,62 @@ def test_what_cannot_be_stored_says_why(kgw: Commands) -> None:
     assert "KEY=VALUE" in kgw.fail(ExitCode.USAGE, "produce", "strict", "-H", "=x", data="a")
     assert "empty" in kgw.fail(ExitCode.USAGE, "produce", "strict", "-k", "", data="a")
     assert "No such file" in kgw.fail(ExitCode.USAGE, "produce", "strict", "-f", "/missing")
+
+
+def test_a_refused_batch_says_what_is_stored_all_the_same(kgw: Commands) -> None:
+    """In other partitions, too; nothing else is printed, however many batches were under way."""
+    kgw.succeed("topics", "create", "partly", "-p", "2", "--set", "max.message.bytes=1000")
+    lines = [{"partition": 1, "value": "b"}, {"partition": 0, "value": "a" * 2000}]
+    lines += [{"partition": number % 2, "value": "c"} for number in range(60)]
+    message = kgw.fail(
+        ExitCode.FAILED, "produce", "partly", "--format", "json", "--batch-records", "1",
+        data="\n".join(map(json.dumps, lines)),
+    )  # fmt: skip
+    stored = len(records(kgw, "partly"))
+    found = re.fullmatch(
+        r".*MESSAGE_TOO_LARGE.*; ([0-9]+) records? stored before(?:, ([0-9]+) records? may be)?",
+        message,
+    )
+    assert found is not None, message
+    told, unknown = int(found[1]), int(found[2] or 0)
+    assert told <= stored <= told + unknown
+    assert told >= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_json", [False, True])
+def test_ctrl_c_tells_what_is_stored(kgw: Commands, is_json: bool) -> None:
+    """What is acknowledged, with its offsets, and how many records nobody can say that of."""
+    topic = f"interrupted-{is_json}"
+    kgw.succeed("topics", "create", topic)
+    with subprocess.Popen(
+        [sys.executable, "-m", "kgw", "produce", topic, *(["--json"] if is_json else [])],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "KGW_BOOTSTRAP": kgw.bootstrap},
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write("a\nb\n")
+        process.stdin.flush()
+        limit = patience.Limit(10)
+        while len(records(kgw, topic)) < 2:
+            assert not limit.is_over
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=patience.seconds(10))
+    assert ExitCode.INTERRUPTED == process.returncode
+    if is_json:
+        told = json.loads(stdout)
+        assert (2, True) == (told["records"] + told["unacknowledged_records"], told["interrupted"])
+        assert "" == stderr.strip()
+    else:
+        assert re.fullmatch(
+            f"Interrupted: 2 records to {topic}: partition 0 offsets 0 to 1; 0 records sent and not"
+            f" acknowledged|Interrupted: 0 records to {topic}; 2 records sent and not acknowledged,"
+            " which may be stored",
+            stderr.strip(),
+        ), stderr
 
 
 def test_what_cannot_be_read_says_why(kgw: Commands, offline: Commands) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -287,6 +288,22 @@ async def test_a_failure_that_lasts_ends_what_follows() -> None:
             with pytest.raises(ServerRefusedError, match="MESSAGE_TOO_LARGE"):
                 await future
         assert 1 == (await client.list_offsets("events", {0: LATEST}))[0].offset
+
+
+async def test_failures_that_nobody_asks_for_are_not_told_by_the_loop() -> None:
+    """Whoever sends many batches looks at the first failure, and the others end silently."""
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    async with served_client(message_max_bytes=1000) as client:
+        await client.topic("events", auto_create=True)
+        producer = Producer(client)
+        await producer.open()
+        for _ in range(3):
+            await producer.send("events", 0, [record(b"x" * 2000)])
+        await producer.flush()
+        await producer.send("events", 0, [record(b"after the lane has failed")])
+        gc.collect()
+    assert [] == told
 
 
 async def test_a_producer_that_is_abandoned_is_over_when_that_returns() -> None:

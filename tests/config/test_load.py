@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.config import SERVER_SETTINGS, ConfigError, load_config
+from kgw.config import SERVER_SETTINGS, TOPIC_SETTINGS, ConfigError, load_config
 from kgw.config.load import environment_name, split_assignment
+from kgw.config.refused import REFUSED_SERVER_SETTINGS, REFUSED_TOPIC_SETTINGS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -105,6 +106,38 @@ def test_variables_that_mean_nothing_are_told() -> None:
         load_config(environ={"KGW_NUM_PARTITION": "3"})
     config = load_config(environ={"KGW_SOMETHING_ELSE": "3"})
     assert ("environment variable KGW_SOMETHING_ELSE is no setting",) == config.warnings
+
+
+REFUSED = (
+    *REFUSED_SERVER_SETTINGS,
+    *REFUSED_TOPIC_SETTINGS,
+    *(TOPIC_SETTINGS.keys() - SERVER_SETTINGS.keys()),
+    "ssl.keystore.location",
+    "sasl.enabled.mechanisms",
+    "quota.window.num",
+    "zookeeper.connect",
+)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_obeyed_is_refused_wherever_it_is_said(tmp_path: Path, name: str) -> None:
+    """A file, a variable and a flag are refused alike, each with its place and the same reason."""
+    variable = environment_name(name)
+    given: dict[str, tuple[Path | None, dict[str, str], list[tuple[str, str, str]]]] = {
+        "--set": (None, {}, [(name, "1", "--set")]),
+        f"file {tmp_path / 'kgw.toml'}": (write(tmp_path, f'"{name}" = "1"'), {}, []),
+        f"environment variable {variable}": (None, {variable: "1"}, []),
+    }
+    if name == "flush.ms":
+        # That is kgw.flush.ms, of the server.
+        del given[f"environment variable {variable}"]
+    told = set()
+    for place, (file, environ, flags) in given.items():
+        with pytest.raises(ConfigError) as caught:
+            load_config(file, environ, flags)
+        assert str(caught.value).endswith(f" ({place})")
+        told.add(str(caught.value).removesuffix(f" ({place})"))
+    assert 1 == len(told)
 
 
 def test_bad_variables_and_flags_are_named() -> None:

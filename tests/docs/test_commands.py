@@ -73,7 +73,8 @@ def is_installed(name: str) -> bool:
         except PackageNotFoundError:
             return False
         return True
-    return extra["name"] in (None, *distribution("kgw-broker").metadata.get_all("Provides-Extra", []))
+    provided = distribution("kgw-broker").metadata.get_all("Provides-Extra", [])
+    return extra["name"] in (None, *provided)
 
 
 @pytest.fixture

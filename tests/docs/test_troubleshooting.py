@@ -209,7 +209,7 @@ def test_a_missing_package() -> None:
     """A command names the extra that brings it."""
     run = "import sys; sys.modules['numpy'] = None; from kgw.cli.main import main; main()"
     ended = subprocess.run(
-        [sys.executable, "-c", run, "pipeline", "lag"],
+        [sys.executable, "-c", run, "pipeline", "lag", "--history", "--topic", "orders"],
         capture_output=True, text=True, check=False, timeout=patience.seconds(20),
     )  # fmt: skip
     assert (1, True) == (ended.returncode, said("extra", ended.stderr))

@@ -3,6 +3,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+import pytest
+
 from kgw.backend.memory import MemoryBackend, MemoryPartitionLog
 from kgw.errors import StorageError
 from kgw.state.memory import MemoryStateStore
@@ -22,8 +24,6 @@ from tests.handlers.transactions import Transactions
 from tests.turns import turns
 
 if TYPE_CHECKING:
-    import pytest
-
     from kgw.partitions.topic import Topic
 
 HOUR_MS = 3_600_000
@@ -156,6 +156,19 @@ async def test_a_jump_of_the_clock_is_said_once(caplog: pytest.LogCaptureFixture
         assert clock.wall_ms() == await log_manager.now_ms()
         assert 1 == caplog.text.count("is gone by again")
         assert 0 == gateway.gateway.metrics.clock_held
+
+
+@pytest.mark.parametrize(("days", "said"), [(30, "ahead"), (-30, "behind")])
+async def test_how_far_the_clock_has_jumped_is_said(
+    caplog: pytest.LogCaptureFixture, days: int, said: str
+) -> None:
+    """Also of a clock that was set back, which is never less than the time to go by."""
+    clock = WrongClock()
+    async with InProcessGateway(clock=clock) as gateway:
+        await gateway.gateway.log_manager.now_ms()
+        clock.wrong_by_ms = days * 24 * HOUR_MS
+        await gateway.gateway.log_manager.now_ms()
+    assert f"{30 * 24 * HOUR_MS} ms {said} of where it should be" in caplog.text
 
 
 async def test_the_time_outlives_a_restart() -> None:

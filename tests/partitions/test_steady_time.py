@@ -25,6 +25,17 @@ def test_wall_time_is_right_as_long_as_it_runs() -> None:
         assert not time.is_held
 
 
+def test_how_far_the_clock_is_off_is_known_in_both_directions() -> None:
+    """Also where time goes by the wall clock: one that was set back is behind, and not right."""
+    for jump_ms in (30 * 24 * HOUR_MS, -30 * 24 * HOUR_MS):
+        time = watch()
+        time.read(START_MS + jump_ms + 1000, 1.0)
+        assert (True, jump_ms) == (time.is_held, time.ahead_ms)
+        time = watch(last_known_ms=START_MS - jump_ms)
+        time.read(START_MS, 0.0)
+        assert (True, jump_ms) == (time.is_held, time.ahead_ms)
+
+
 def test_a_jump_moves_nothing_until_it_has_lasted() -> None:
     """An hour ahead, or ten years: time goes on from before, and is believed after the hold."""
     for jump_ms in (HOUR_MS, 10 * YEAR_MS):

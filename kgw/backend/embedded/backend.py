@@ -168,6 +168,9 @@ class EmbeddedBackend(Backend):
         try:
             # Until then no start has come further than to create the directory, if it has.
             if not self._fs.exists(f"{self._root}/{layout.FORMAT_NAME}"):
+                from kgw.backend.embedded.foreign import refuse_foreign
+
+                refuse_foreign(self._fs, self._root)
                 self._fs.make_directories_durably(self._root)
         except OSError as error:
             raise DataDirectoryError(f"{self._root}: {error.strerror or error}") from error

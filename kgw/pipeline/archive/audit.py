@@ -21,7 +21,7 @@ from kgw.pipeline.archive.columns import SCHEMA
 from kgw.pipeline.archive.commit_log import CommitLog
 from kgw.pipeline.archive.entry import DataFile
 from kgw.pipeline.archive.errors import ArchiveError, CoverageError, DamagedLogError
-from kgw.pipeline.archive.findings import Finding, Problem
+from kgw.pipeline.archive.findings import MAX_LEVEL, Finding, Problem
 from kgw.pipeline.archive.reading import open_file
 from kgw.pipeline.archive.tables import check
 from kgw.pipeline.archive.units import FOOTER_KEY, checksum_of, footer_value
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from uuid import UUID
 
-MAX_LEVEL: Final = 2
 _OFFSET_INDEX: Final = SCHEMA.get_field_index("_offset")
 _PARTITION_INDEX: Final = SCHEMA.get_field_index("_partition")
 _TIME_INDEX: Final = SCHEMA.get_field_index("_ts_ns")

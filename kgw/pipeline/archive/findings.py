@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kgw.pipeline.archive.errors import Fault
 
 if TYPE_CHECKING:
     from kgw.pipeline.archive.entry import DataFile
+
+MAX_LEVEL: Final = 2
+"""What an audit of the archive alone can find belongs to the levels up to this one."""
 
 
 class Problem(StrEnum):

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from kgw.pipeline.archive.lives import Life
     from kgw.pipeline.jobs.running import Runner
 
-DEFAULT_MIN_DIRTY_RATIO: Final = 0.5
 _TOMBSTONE_COLUMNS: Final = ("_key", "_value", "_ts_ns", "_ts_ms")
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.files.lock import DirectoryLock
+from kgw.backend.embedded.foreign import refuse_foreign
 from kgw.backend.embedded.log.log_state import read_log_state, write_log_state
 from kgw.backend.embedded.log.side import ENTRY_BYTES, decode_entry, encode_batches
 from kgw.backend.embedded.log.snapshots import read_snapshot, write_snapshot
@@ -52,6 +53,7 @@ async def opened_target(data_dir: str) -> AsyncIterator[DirectoryLogs]:
     """Hold a directory, which is made where there is none. Raises DataDirectoryError."""
     fs = RealFs()
     partitions = f"{data_dir}/{layout.PARTITIONS_DIRECTORY}"
+    await asyncio.to_thread(refuse_foreign, fs, data_dir)
     await asyncio.to_thread(fs.make_directories_durably, partitions)
     lock = DirectoryLock(fs, data_dir)
     lock.acquire()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.files.lock import DirectoryLock
+from kgw.backend.embedded.foreign import refuse_foreign
 from kgw.backend.embedded.state_place import read_place
 from kgw.backend.embedded.store import is_as_left, look_at_state
 from kgw.errors import DataDirectoryError
@@ -36,6 +37,7 @@ async def opened_state(data_dir: str, *, may_create: bool = False) -> AsyncItera
 
     fs = RealFs()
     if not fs.exists(f"{data_dir}/{layout.FORMAT_NAME}"):
+        await asyncio.to_thread(refuse_foreign, fs, data_dir)
         raise DataDirectoryError(f"{data_dir} is not a data directory: no {layout.FORMAT_NAME}")
     lock = DirectoryLock(fs, data_dir)
     lock.acquire()

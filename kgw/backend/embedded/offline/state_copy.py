@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.files.lock import DirectoryLock
+from kgw.backend.embedded.foreign import refuse_foreign
 from kgw.backend.embedded.offline.opening import opened_state
 from kgw.backend.embedded.state_place import (
     StatePlace,
@@ -101,6 +102,7 @@ async def _copy_to_namespace(
     fs = RealFs()
     place = await asyncio.to_thread(read_place, fs, data_dir)
     if place is None and not fs.exists(f"{data_dir}/{layout.STATE_NAME}"):
+        await asyncio.to_thread(refuse_foreign, fs, data_dir)
         raise DataDirectoryError(f"{data_dir} has no state: there is no {layout.STATE_NAME}")
     async with opened_state(data_dir) as source, open_namespace(url) as target:
         rows, samples = await _fill(source, target, url)
@@ -119,6 +121,7 @@ async def _copy_from_namespace(
         )
     fs = RealFs()
     path = f"{data_dir}/{layout.STATE_NAME}"
+    await asyncio.to_thread(refuse_foreign, fs, data_dir)
     await asyncio.to_thread(fs.make_directories_durably, data_dir)
     lock = DirectoryLock(fs, data_dir)
     lock.acquire()
@@ -143,6 +146,7 @@ async def _move_state(data_dir: str, target: str) -> CopyReport:
     place = await asyncio.to_thread(read_place, fs, data_dir)
     path = f"{data_dir}/{layout.STATE_NAME}"
     if place is None and not fs.exists(path):
+        await asyncio.to_thread(refuse_foreign, fs, data_dir)
         raise DataDirectoryError(f"{data_dir} has no state: there is no {layout.STATE_NAME}")
     is_clean = await asyncio.to_thread(is_as_left, fs, data_dir)
     source_name = IN_DIRECTORY if place is None else place.url
