@@ -159,7 +159,7 @@ class LagMonitor:
                     lag = self._measure(partition, offset)
                     age_ms = None
                     if lag is not None and offset >= 0:
-                        age_ms = await self._age(partition, offset, now_ms)
+                        age_ms = await self._age(group_id, partition, offset, now_ms)
                     found.append(Standing(topic.name, index, offset, lag, age_ms))
         found.sort(key=lambda one: one[:2])
         return found
@@ -273,7 +273,7 @@ class LagMonitor:
                     continue
                 age_ms: int | None = 0
                 if 0 <= offset < lag.high_watermark:
-                    age_ms = await self._age(partition, offset, look.taken_ms)
+                    age_ms = await self._age(group_id, partition, offset, look.taken_ms)
                     await self._look_ahead(group_id, partition, lag, look)
                     look.rank(group_id, Standing(topic.name, index, offset, lag, age_ms))
                 total.add(lag, age_ms)
@@ -283,9 +283,17 @@ class LagMonitor:
         if topics:
             look.groups[group_id] = GroupSample(group_id, _sum(topics.values()), topics)
 
-    async def _age(self, partition: Partition, offset: int, now_ms: int) -> int | None:
-        age_ms = self._ages.look(partition.log, offset, now_ms)
-        return await self._ages.read(partition.log, offset, now_ms) if age_ms is None else age_ms
+    async def _age(
+        self, group_id: str, partition: Partition, offset: int, now_ms: int
+    ) -> int | None:
+        def is_given_aborted() -> bool:
+            described = self._groups.describe(group_id)
+            members = () if described is None else described.members
+            return self.positions.are_given_aborted(
+                {one.client_id for one in members}, partition.topic.topic_id, partition.index
+            )
+
+        return await self._ages.age(partition, offset, now_ms, is_given_aborted)
 
     async def _look_ahead(
         self, group_id: str, partition: Partition, lag: PartitionLag, look: _Look
