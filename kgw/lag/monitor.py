@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from heapq import heappush, heappushpop, nsmallest
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kgw.errors import KgwError, StorageError
 from kgw.lag.ages import RecordAges
+from kgw.lag.pace import Pace
 from kgw.lag.samples import AtRisk, Event, GroupSample, LagSample, Standing, history_points
 from kgw.logs import EventLogger
 from kgw.metrics import count
@@ -82,7 +83,7 @@ class LagMonitor:
         self._report_bug = report_bug
         self._ages = RecordAges()
         self._open = Occurrences(OPEN_FINDINGS)
-        self._marks: dict[Place, tuple[int, int]] = {}
+        self._marks: dict[Place, _Mark] = {}
         self._lines_left = _LINES_A_SAMPLE
         self._turn_ends_s = 0.0
         self._task: asyncio.Task[None] | None = None
@@ -226,14 +227,18 @@ class LagMonitor:
 
     async def _look_at_logs(self) -> None:
         """Compare every log with what was seen of it last."""
-        marks: dict[Place, tuple[int, int]] = {}
+        marks: dict[Place, _Mark] = {}
         log_bytes = 0
+        now_s = self._clock.monotonic_s()
         for number, partition in enumerate(self._topics.partitions()):
             if number % _PLACES_BETWEEN_CLOCKS == 0:
                 await self._yield_if_due()
             place = (partition.topic.topic_id, partition.index)
-            before, skips_before = self._marks.get(place, (0, 0))
-            skip_count = partition.skip_count
+            grown_bytes, skip_count = partition.grown_bytes, partition.skip_count
+            mark = self._marks.get(place)
+            if mark is None:
+                mark = _Mark(0, 0, Pace.begin(now_s, grown_bytes))
+            before, skips_before = mark.high_watermark, mark.skip_count
             try:
                 high_watermark = partition.log.high_watermark
                 log_bytes += partition.log.size_bytes
@@ -246,7 +251,12 @@ class LagMonitor:
             if skip_count > skips_before:
                 detail = f"{skip_count - skips_before} appends skipped offsets"
                 self._happened(LagAnomaly.OFFSETS_SKIPPED, None, place, detail)
-            marks[place] = (high_watermark, skip_count)
+            marks[place] = _Mark(
+                high_watermark,
+                skip_count,
+                mark.pace.moved(now_s, grown_bytes),
+                mark.pace.bytes_a_ms(now_s, grown_bytes),
+            )
         self._marks = marks
         self._metrics.log_bytes = log_bytes
 
@@ -302,8 +312,11 @@ class LagMonitor:
         log = partition.log
         next_start = look.next_starts.get(log.key)
         if next_start is None:
+            at_ms = look.taken_ms + self.config.lag_risk_ms
+            mark = self._marks.get((partition.topic.topic_id, partition.index))
+            pace = 0.0 if mark is None else mark.recent_bytes_a_ms
             try:
-                next_start = await self._forecast(log.key, look.taken_ms + self.config.lag_risk_ms)
+                next_start = await self._forecast(log.key, at_ms, pace)
             except KgwError:
                 self._metrics.lag_failures += 1
                 next_start = log.log_start_offset
@@ -395,6 +408,15 @@ class LagMonitor:
         metrics.group_lag, metrics.group_time_lag_s = await _apart(
             sample, lambda: _by_group(sample, named_before, limit)
         )
+
+
+class _Mark(NamedTuple):
+    """What a look has seen of a partition, for the next one."""
+
+    high_watermark: int
+    skip_count: int
+    pace: Pace
+    recent_bytes_a_ms: float = 0.0
 
 
 class _Look:

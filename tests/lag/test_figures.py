@@ -259,6 +259,71 @@ async def assert_told(gateway: InProcessGateway, lag: int, age_s: int) -> None:
     assert f'kgw_group_lag_seconds{{group="{GROUP}"}} {float(age_s)}\n' in text
 
 
+# --- risk -----------------------------------------------------------------------------------------
+
+DAYS, ROOM_BYTES = 10, 2_000_000
+
+
+async def ten_days(gateway: InProcessGateway) -> None:
+    """A log of ten days with 500 records of 1 kB, which retention lets have 2 MB."""
+    configs = {"retention.bytes": str(ROOM_BYTES), "segment.bytes": "50000", "retention.ms": "-1"}
+    await gateway.gateway.catalog.create("orders", 1, configs)
+    for _ in range(DAYS):
+        for _ in range(50):
+            await produce(gateway, batch(b"v" * 1_000))
+        gateway.manual_clock.advance(86_400)
+    await commit(gateway, 0)
+    await commit(gateway, 500, group_id="at the end")
+    await gateway.gateway.lag.sample()
+
+
+async def lost_after_a_minute(gateway: InProcessGateway, records: int) -> list[tuple[str, int]]:
+    """Write so many records of 1 kB within a minute; return who will lose how many."""
+    for _ in range(records):
+        await produce(gateway, batch(b"v" * 1_000))
+    gateway.manual_clock.advance(60)
+    sample = await gateway.gateway.lag.sample()
+    value = await Admin(gateway.gateway).value("/api/v1/lag/at-risk")
+    found = [(one.group_id, one.lost_count) for one in sample.at_risk]
+    assert found == [(one["group"], one["lost"]) for one in value["at_risk"]]
+    assert len(found) == gateway.gateway.metrics.offsets_at_risk
+    return found
+
+
+async def test_a_burst_is_noticed_with_the_next_look(gateway: InProcessGateway) -> None:
+    """A pace that fills the log within the hour is told, although the mean of days is slow."""
+    await ten_days(gateway)
+    assert [("group", 600), ("at the end", 100)] == await lost_after_a_minute(gateway, 100)
+
+
+async def test_a_pace_that_leaves_room_is_no_burst(gateway: InProcessGateway) -> None:
+    """Whose records would still be there after the hour is not warned."""
+    await ten_days(gateway)
+    for _ in range(3):
+        assert [] == await lost_after_a_minute(gateway, 20)
+
+
+async def test_a_burst_that_is_over(gateway: InProcessGateway) -> None:
+    """The risk of a moment goes with it: two minutes later nobody is warned any more."""
+    await ten_days(gateway)
+    await lost_after_a_minute(gateway, 100)
+    await lost_after_a_minute(gateway, 0)
+    assert [] == await lost_after_a_minute(gateway, 0)
+
+
+async def test_a_burst_between_frequent_looks(gateway: InProcessGateway) -> None:
+    """What came within seconds counts as that of a minute, however often somebody looks."""
+    await ten_days(gateway)
+    found = []
+    for _ in range(10):
+        for _ in range(5):
+            await produce(gateway, batch(b"v" * 1_000))
+        gateway.manual_clock.advance(3)
+        found.append(len((await gateway.gateway.lag.sample()).at_risk))
+    assert [0, 0, 0, 0, 1] == found[:5]
+    assert 0 not in found[5:]
+
+
 # --- what changes while a group stands still ------------------------------------------------------
 
 
