@@ -108,7 +108,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     Endpoint(
         "/api/v1/lag/anomalies",
-        "Anomalies that are there now, and the latest of those that were over at once.",
+        "Anomalies that are there now, and the latest of those that were over at once. `partition` "
+        "is null where a group stands or falls behind in a topic. `is_complete` is false when "
+        "there are more than are remembered, or watched.",
         lag.anomalies,
         (GROUP, TOPIC, LIMIT),
     ),

@@ -589,6 +589,7 @@ class ClassicGroup:
             tuple(
                 one.describe(self.protocol_name, is_stable=is_stable) for one in self.members.all
             ),
+            self.members.rebalance_timeout_ms,
         )
 
     def subscribed_topics(self) -> frozenset[str] | None:

@@ -252,6 +252,11 @@ class GroupCoordinator:
         """Return the id of every group."""
         return list(self._groups)
 
+    def member_count(self, group_id: str) -> int:
+        """Return how many members a group has; 0 where there is no such group."""
+        group = self._groups.get(group_id)
+        return 0 if group is None else group.machine.member_count
+
     def describe(self, group_id: str) -> GroupDescription | None:
         group = self._groups.get(group_id)
         return None if group is None else group.machine.describe()

@@ -131,9 +131,14 @@ class MemberTable:
         return max(map(_HOLDS_UNTIL_S, self.pending.values()), default=0.0)
 
     @property
-    def rebalance_timeout_s(self) -> float:
+    def rebalance_timeout_ms(self) -> int:
         """How long the slowest member may take to join."""
-        return max(map(_REBALANCE_TIMEOUT_MS, self.all), default=0) / 1000
+        return max(map(_REBALANCE_TIMEOUT_MS, self.all), default=0)
+
+    @property
+    def rebalance_timeout_s(self) -> float:
+        """The same in seconds."""
+        return self.rebalance_timeout_ms / 1000
 
     def get(self, member_id: str) -> Member | None:
         return self._by_id.get(member_id)

@@ -215,6 +215,8 @@ class GroupDescription(NamedTuple):
     protocol_name: str
     generation: int
     members: tuple[MemberDescription, ...]
+    rebalance_timeout_ms: int = 0
+    """The longest of its members."""
 
 
 def _unknown(group_id: str) -> ErrorCode:

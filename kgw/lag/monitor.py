@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from heapq import heappush, heappushpop, nsmallest
+from heapq import heappush, heappushpop
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kgw.errors import KgwError, StorageError
 from kgw.lag.ages import RecordAges
+from kgw.lag.by_group import by_group, sum_of
 from kgw.lag.pace import Pace
 from kgw.lag.samples import AtRisk, Event, GroupSample, LagSample, Standing, history_points
+from kgw.lag.watch import KINDS, GroupWatch
 from kgw.logs import EventLogger
 from kgw.metrics import count
 from kgw.offsets.lag import Finding, LagAnomaly, LagSum, Occurrences, PartitionLag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from kgw.clock import Clock
     from kgw.config import Config
@@ -49,8 +51,11 @@ _SUMS_IN_LOOP = 500
 """More of them are ranked in a thread: 100,000 sums of topics take 23 ms."""
 _LINES_A_SAMPLE = 20
 """A retention run that passes ten thousand groups by is one trouble, not ten thousand lines."""
-OTHER = "other"
-_ALL = (LagAnomaly.COMMITTED_AHEAD, LagAnomaly.COMMITTED_BELOW_START, LagAnomaly.COMMITTED_DAMAGED)
+_OF_OFFSETS = (
+    LagAnomaly.COMMITTED_AHEAD,
+    LagAnomaly.COMMITTED_BELOW_START,
+    LagAnomaly.COMMITTED_DAMAGED,
+)
 
 
 class LagMonitor:
@@ -83,6 +88,7 @@ class LagMonitor:
         self._report_bug = report_bug
         self._ages = RecordAges()
         self._open = Occurrences(OPEN_FINDINGS)
+        self._watch = GroupWatch(groups, config)
         self._marks: dict[Place, _Mark] = {}
         self._lines_left = _LINES_A_SAMPLE
         self._turn_ends_s = 0.0
@@ -180,8 +186,8 @@ class LagMonitor:
 
     @property
     def is_full(self) -> bool:
-        """Whether there are more anomalies than are remembered."""
-        return self._open.is_full
+        """Whether there are more anomalies than are remembered, or more groups than are watched."""
+        return self._open.is_full or self._watch.watches.is_full
 
     # --- sampling --------------------------------------------------------------------------------
 
@@ -202,10 +208,12 @@ class LagMonitor:
         self._ages.begin()
         self._lines_left = _LINES_A_SAMPLE
         await self._look_at_logs()
-        look = _Look(taken_ms)
+        look = _Look(taken_ms, began_s)
+        self._watch.watches.begin_look()
         for group_id in self._groups.ids():
             await self._look_at_group(group_id, look)
         self._open.finish_look()
+        self._watch.watches.finish_look()
         self._log_what_was_left_out()
         self.positions.expire(self._clock.monotonic_s() - self.config.lag_client_idle_ms / 1000)
         took_s = self._clock.monotonic_s() - began_s
@@ -273,7 +281,7 @@ class LagMonitor:
                 lag = self._measure(partition, offset)
                 if lag is None:
                     total.add_unknown()
-                    for kind in _ALL:
+                    for kind in _OF_OFFSETS:
                         self._open.keep(Finding(kind, group_id, topic.topic_id, index))
                     continue
                 if offset == lag.high_watermark:
@@ -289,9 +297,30 @@ class LagMonitor:
                 total.add(lag, age_ms)
                 if lag.anomaly is not None:
                     finding = Finding(lag.anomaly, group_id, topic.topic_id, index)
-                    self._found(finding, topic.name, lag)
+                    self._found(
+                        finding,
+                        topic.name,
+                        committed=lag.committed_offset,
+                        log_start=lag.log_start_offset,
+                        high_watermark=lag.high_watermark,
+                    )
+            self._look_at_progress(group_id, topic, total, look)
         if topics:
-            look.groups[group_id] = GroupSample(group_id, _sum(topics.values()), topics)
+            look.groups[group_id] = GroupSample(group_id, sum_of(topics.values()), topics)
+
+    def _look_at_progress(self, group_id: str, topic: Topic, total: LagSum, look: _Look) -> None:
+        """Tell of a group that stands in a topic, or falls behind."""
+        topic_id = topic.topic_id
+        if total.unknown_lags:
+            self._watch.watches.keep(group_id, topic_id)
+            for kind in KINDS:
+                self._open.keep(Finding(kind, group_id, topic_id, None))
+            return
+        before = None if self.latest is None else self.latest.groups.get(group_id)
+        topic_before = None if before is None else before.topics.get(topic.name)
+        for kind, fields in self._watch.look(group_id, topic, total, topic_before, look.began_s):
+            total.anomalies += 1
+            self._found(Finding(kind, group_id, topic_id, None), topic.name, **fields)
 
     async def _age(
         self, group_id: str, partition: Partition, offset: int, now_ms: int
@@ -363,18 +392,12 @@ class LagMonitor:
 
     # --- telling ---------------------------------------------------------------------------------
 
-    def _found(self, finding: Finding, topic: str, lag: PartitionLag) -> None:
+    def _found(self, finding: Finding, topic: str, **fields: object) -> None:
         """Count and log an anomaly that lasts, once."""
         if self._open.see(finding, self._clock.wall_ms()):
-            self._tell(
-                finding.kind,
-                group=finding.group_id,
-                topic=topic,
-                partition=finding.partition,
-                committed=lag.committed_offset,
-                log_start=lag.log_start_offset,
-                high_watermark=lag.high_watermark,
-            )
+            if finding.partition is not None:
+                fields = {"partition": finding.partition, **fields}
+            self._tell(finding.kind, group=finding.group_id, topic=topic, **fields)
 
     def _happened(self, kind: LagAnomaly, group_id: str | None, place: Place, detail: str) -> None:
         topic = self._topics.by_id(place[0])
@@ -396,7 +419,7 @@ class LagMonitor:
 
     async def _set_metrics(self, sample: LagSample) -> None:
         metrics = self._metrics
-        counts = dict.fromkeys((kind.value for kind in _ALL), 0)
+        counts = dict.fromkeys((kind.value for kind in (*_OF_OFFSETS, *KINDS)), 0)
         for finding in self._open:
             counts[finding.kind.value] += 1
         metrics.offset_anomalies_open = counts
@@ -406,7 +429,7 @@ class LagMonitor:
         self._ages.failures = 0
         named_before, limit = metrics.group_lag, self.config.lag_metrics_groups
         metrics.group_lag, metrics.group_time_lag_s = await _apart(
-            sample, lambda: _by_group(sample, named_before, limit)
+            sample, lambda: by_group(sample, named_before, limit)
         )
 
 
@@ -427,13 +450,16 @@ class _Look:
         "_ranked_count",
         "at_risk",
         "at_risk_count",
+        "began_s",
         "groups",
         "next_starts",
         "taken_ms",
     )
 
-    def __init__(self, taken_ms: int) -> None:
+    def __init__(self, taken_ms: int, began_s: float) -> None:
         self.taken_ms = taken_ms
+        self.began_s = began_s
+        """Monotonic time."""
         self.groups: dict[str, GroupSample] = {}
         self.at_risk: list[AtRisk] = []
         self.at_risk_count = 0
@@ -468,41 +494,3 @@ async def _apart(sample: LagSample, work: Callable[[], _Result]) -> _Result:
     """Return what comes of ranking a sample, done in a thread when there is much to rank."""
     sums = sum(len(one.topics) for one in sample.groups.values())
     return await asyncio.to_thread(work) if sums > _SUMS_IN_LOOP else work()
-
-
-def _sum(parts: Iterable[LagSum]) -> LagSum:
-    total = LagSum()
-    for one in parts:
-        total.merge(one)
-    return total
-
-
-def _by_group(
-    sample: LagSample, named_before: dict[str, int], limit: int
-) -> tuple[dict[str, int], dict[str, float]]:
-    """Return lag and time lag by group, for at most `limit` groups and all others together.
-
-    A group that has a series of its own keeps it: one that came and went with its rank would look
-    like a counter that is reset. Free ones go to the greatest lags.
-    """
-    groups = sample.groups
-    named = [group_id for group_id in named_before if group_id in groups][:limit]
-    if len(named) < limit:
-        nameless = groups.keys() - set(named)
-        named += nsmallest(
-            limit - len(named), nameless, key=lambda one: (-groups[one].total.lag, one)
-        )
-    totals = {group_id: groups[group_id].total for group_id in named}
-    rest = groups.keys() - set(named)
-    if rest:
-        others = [groups[one].total for one in rest]
-        totals[OTHER] = _sum([*others, totals[OTHER]] if OTHER in totals else others)
-    lags: dict[str, int] = {}
-    ages: dict[str, float] = {}
-    for group_id, total in totals.items():
-        # What is not known has no series: a zero would say that all is well.
-        if total.known_lag is not None:
-            lags[group_id] = total.lag
-        if total.time_lag_ms is not None:
-            ages[group_id] = total.time_lag_ms / 1000
-    return lags, ages

@@ -333,6 +333,26 @@ async def age_s(gateway: InProcessGateway) -> float | None:
     return None if time_lag_ms is None else time_lag_ms / 1000
 
 
+async def test_a_record_from_the_future_is_unread(gateway: InProcessGateway) -> None:
+    """Its age is not the 0 of a group that has read everything."""
+    await create_topic(gateway)
+    await write(gateway, -60)
+    await commit(gateway, 0)
+    assert 0.001 == await age_s(gateway)
+    await commit(gateway, 1)
+    assert 0 == await age_s(gateway)
+
+
+async def test_a_record_without_a_time(gateway: InProcessGateway) -> None:
+    """Its age is unknown, has no series, and is nobody's 0."""
+    await create_topic(gateway)
+    await produce(gateway, batch(b"v", timestamps_ms=[-1]))
+    await commit(gateway, 0)
+    assert None is await age_s(gateway)
+    assert {} == gateway.gateway.metrics.group_time_lag_s
+    assert {GROUP: 1} == gateway.gateway.metrics.group_lag
+
+
 async def test_an_open_transaction_that_is_aborted(gateway: InProcessGateway) -> None:
     """Its record counts while it may be committed, and no more when it is given up."""
     await open_transaction(gateway)
