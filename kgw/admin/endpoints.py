@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from kgw.admin import health, lag, offsets, process, seeks
+from kgw.admin import groups, health, lag, offsets, process, seeks
 from kgw.admin.parameters import AFTER, GROUP, LIMIT, PARTITION, TOPIC, Parameter
 
 if TYPE_CHECKING:
@@ -85,6 +85,14 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "that there are, and the time of the record where it is sought by time.",
         seeks.seek,
         (seeks.SOUGHT_TOPIC, seeks.TO, seeks.RESUMED_GROUP, PARTITION, LIMIT, AFTER),
+    ),
+    Endpoint(
+        "/api/v1/groups/members",
+        "The members of a group with their states: `pending` was given an id and has yet to join, "
+        "`joining` takes part in a generation that forms or has yet to fetch its assignment, "
+        "`stable` has its assignment, `leaving` was asked to join again and has not.",
+        groups.members,
+        (_REQUIRED_GROUP, groups.MEMBER, LIMIT, AFTER),
     ),
     Endpoint(
         "/api/v1/lag",
