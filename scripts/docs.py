@@ -345,7 +345,7 @@ def groups() -> str:
         [
             states_of("Groups", "a classic group", states, states.GroupState),
             "\n## Members\n\n",
-            "How far each is, as `kgw groups describe --members` and `/api/v1/groups/members` tell.\n",
+            "How far each is: `kgw groups describe --members` and `/api/v1/groups/members`.\n",
             "DescribeGroups has no place for it.\n\n",
             meanings_of(states, states.MemberState),
             "\n## Why a rebalance began\n\n",
