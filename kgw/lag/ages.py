@@ -53,12 +53,29 @@ class Seen(NamedTuple):
     """What lies below it need not be looked at again."""
     timestamp_ms: int | None = None
     """Of the first record that every group is given; None as long as none was found."""
+    at_offset: int = 0
+    """Where that is, or where its batch begins."""
     aborted_ms: int | None = None
     """Of the first aborted record before that one; None when there is none."""
+    aborted_at: int = 0
+    """Where that is, as `at_offset`."""
     is_open: bool = False
     """Whether the transaction of the record that was found was open then."""
     compacted_end: int = 0
     """Where the compacted part of the log ended then."""
+
+
+class Unread(NamedTuple):
+    """The first record that a group would be given."""
+
+    age_ms: int | None
+    """0 when there is none, None when it is not known."""
+    offset: int | None = None
+    """Where it is, or where its batch begins; None when there is none or it is not known."""
+
+
+_NOTHING = Unread(0)
+_UNKNOWN = Unread(None)
 
 
 class RecordAges:
@@ -82,18 +99,18 @@ class RecordAges:
         self._hot_left = HOT_LOOKS
         self._cold_left = COLD_READS
 
-    async def age(
+    async def unread(
         self, partition: Partition, offset: int, now_ms: int, is_given_aborted: Callable[[], bool]
-    ) -> int | None:
-        """Return the age of the first record at or behind an offset that a group is given.
+    ) -> Unread:
+        """Return the first record at or behind an offset that a group is given.
 
-        0 when there is none; None when it is unknown: the record has no time, a read has failed, or
-        enough was read for one sample. `is_given_aborted` is asked only where it matters.
+        Its age is unknown when it has no time, a read has failed, or enough was read for one
+        sample. `is_given_aborted` is asked only where it matters.
         """
         log = partition.log
         offset = max(offset, log.log_start_offset)
         if offset >= log.high_watermark:
-            return 0
+            return _NOTHING
         key = (log.key, offset)
         try:
             seen = self._remembered(key, partition)
@@ -102,12 +119,12 @@ class RecordAges:
                 self._remember(key, seen)
         except KgwError:
             self.failures += 1
-            return None
+            return _UNKNOWN
         if seen.aborted_ms is not None and is_given_aborted():
-            return record_age_ms(seen.aborted_ms, now_ms)
+            return Unread(record_age_ms(seen.aborted_ms, now_ms), max(offset, seen.aborted_at))
         if seen.timestamp_ms is not None:
-            return record_age_ms(seen.timestamp_ms, now_ms)
-        return 0 if seen.next_offset >= log.high_watermark else None
+            return Unread(record_age_ms(seen.timestamp_ms, now_ms), max(offset, seen.at_offset))
+        return _NOTHING if seen.next_offset >= log.high_watermark else _UNKNOWN
 
     def _remembered(self, key: tuple[PartitionKey, int], partition: Partition) -> Seen:
         """Return what is still known; at least where to begin."""
@@ -189,13 +206,16 @@ def see(batch: RecordBatch, seen: Seen, *, is_aborted: bool, last_stable_offset:
     if is_empty(batch):
         return seen._replace(next_offset=batch.next_offset)
     if is_aborted:
-        aborted_ms = _time_of(batch) if seen.aborted_ms is None else seen.aborted_ms
-        return seen._replace(next_offset=batch.next_offset, aborted_ms=aborted_ms)
+        seen = seen._replace(next_offset=batch.next_offset)
+        if seen.aborted_ms is not None:
+            return seen
+        return seen._replace(aborted_ms=_time_of(batch), aborted_at=batch.base_offset)
+    seen = seen._replace(timestamp_ms=_time_of(batch), at_offset=batch.base_offset)
     if batch.is_transactional and batch.base_offset >= last_stable_offset:
         # It may yet be aborted: it is looked at again then.
         at = max(seen.next_offset, batch.base_offset)
-        return seen._replace(next_offset=at, timestamp_ms=_time_of(batch), is_open=True)
-    return seen._replace(next_offset=batch.next_offset, timestamp_ms=_time_of(batch))
+        return seen._replace(next_offset=at, is_open=True)
+    return seen._replace(next_offset=batch.next_offset)
 
 
 def is_empty(batch: RecordBatch) -> bool:
@@ -219,7 +239,7 @@ async def _look_inside(batch: RecordBatch, partition: Partition, offset: int, se
         return seen  # a client is given it all the same, and has to say what is wrong with it
     if record is None:
         return seen._replace(next_offset=batch.next_offset, timestamp_ms=None, is_open=False)
-    return seen._replace(timestamp_ms=record.timestamp_ms)
+    return seen._replace(timestamp_ms=record.timestamp_ms, at_offset=record.offset)
 
 
 def _compacted_end(log: PartitionLog) -> int:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kgw.clock import Clock
     from kgw.config import Config
     from kgw.groups.coordinator import GroupCoordinator
+    from kgw.lag.ages import Unread
     from kgw.lag.positions import ClientPositions
     from kgw.lag.samples import Forecast
     from kgw.metrics import Metrics
@@ -166,7 +167,7 @@ class LagMonitor:
                     lag = self._measure(partition, offset)
                     age_ms = None
                     if lag is not None and offset >= 0:
-                        age_ms = await self._age(group_id, partition, offset, now_ms)
+                        age_ms = (await self._unread(group_id, partition, offset, now_ms)).age_ms
                     found.append(Standing(topic.name, index, offset, lag, age_ms))
         found.sort(key=lambda one: one[:2])
         return found
@@ -291,8 +292,10 @@ class LagMonitor:
                     continue
                 age_ms: int | None = 0
                 if 0 <= offset < lag.high_watermark:
-                    age_ms = await self._age(group_id, partition, offset, look.taken_ms)
-                    await self._look_ahead(group_id, partition, lag, look)
+                    unread = await self._unread(group_id, partition, offset, look.taken_ms)
+                    age_ms = unread.age_ms
+                    if age_ms != 0:
+                        await self._look_ahead(group_id, partition, lag, unread, look)
                     look.rank(group_id, Standing(topic.name, index, offset, lag, age_ms))
                 total.add(lag, age_ms)
                 if lag.anomaly is not None:
@@ -322,9 +325,9 @@ class LagMonitor:
             total.anomalies += 1
             self._found(Finding(kind, group_id, topic_id, None), topic.name, **fields)
 
-    async def _age(
+    async def _unread(
         self, group_id: str, partition: Partition, offset: int, now_ms: int
-    ) -> int | None:
+    ) -> Unread:
         def is_given_aborted() -> bool:
             described = self._groups.describe(group_id)
             members = () if described is None else described.members
@@ -332,10 +335,15 @@ class LagMonitor:
                 {one.client_id for one in members}, partition.topic.topic_id, partition.index
             )
 
-        return await self._ages.age(partition, offset, now_ms, is_given_aborted)
+        return await self._ages.unread(partition, offset, now_ms, is_given_aborted)
 
     async def _look_ahead(
-        self, group_id: str, partition: Partition, lag: PartitionLag, look: _Look
+        self,
+        group_id: str,
+        partition: Partition,
+        lag: PartitionLag,
+        unread: Unread,
+        look: _Look,
     ) -> None:
         """Find out whether retention is about to pass the group by."""
         log = partition.log
@@ -350,7 +358,7 @@ class LagMonitor:
                 self._metrics.lag_failures += 1
                 next_start = log.log_start_offset
             look.next_starts[log.key] = next_start
-        if lag.lost_by(next_start):
+        if lag.lost_by(next_start) and (unread.offset is None or unread.offset < next_start):
             look.at_risk_count += 1
             if len(look.at_risk) < self.at_risk_listed:
                 look.at_risk.append(

@@ -41,23 +41,23 @@ def header(attributes: int = 0, *, records: int = 5, first_ms: int = FIRST_MS) -
     ("batch", "is_aborted", "stable", "expected"),
     [
         # A plain record counts wherever the stable part ends.
-        (header(), False, 99, Seen(15, FIRST_MS)),
-        (header(), False, 10, Seen(15, FIRST_MS)),
+        (header(), False, 99, Seen(15, FIRST_MS, 10)),
+        (header(), False, 10, Seen(15, FIRST_MS, 10)),
         # Its time is the latest one where the first is not known.
-        (header(LOG_APPEND_TIME_FLAG), False, 99, Seen(15, LATEST_MS)),
-        (header(DELETE_HORIZON_FLAG), False, 99, Seen(15, LATEST_MS)),
-        (header(first_ms=-1), False, 99, Seen(15, LATEST_MS)),
+        (header(LOG_APPEND_TIME_FLAG), False, 99, Seen(15, LATEST_MS, 10)),
+        (header(DELETE_HORIZON_FLAG), False, 99, Seen(15, LATEST_MS, 10)),
+        (header(first_ms=-1), False, 99, Seen(15, LATEST_MS, 10)),
         # What compaction has emptied, and markers, are passed.
         (header(records=0), False, 99, Seen(15)),
         (header(TRANSACTIONAL_FLAG, records=0), False, 99, Seen(15)),
         (header(CONTROL_FLAG | TRANSACTIONAL_FLAG), False, 99, Seen(15)),
         (header(CONTROL_FLAG | TRANSACTIONAL_FLAG), True, 99, Seen(15)),
         # What was committed counts, what was aborted is noted and passed.
-        (header(TRANSACTIONAL_FLAG), False, 99, Seen(15, FIRST_MS)),
-        (header(TRANSACTIONAL_FLAG), True, 99, Seen(15, None, FIRST_MS)),
+        (header(TRANSACTIONAL_FLAG), False, 99, Seen(15, FIRST_MS, 10)),
+        (header(TRANSACTIONAL_FLAG), True, 99, Seen(15, aborted_ms=FIRST_MS, aborted_at=10)),
         # While its transaction is open it counts, and is looked at again.
-        (header(TRANSACTIONAL_FLAG), False, 11, Seen(15, FIRST_MS)),
-        (header(TRANSACTIONAL_FLAG), False, 10, Seen(10, FIRST_MS, is_open=True)),
+        (header(TRANSACTIONAL_FLAG), False, 11, Seen(15, FIRST_MS, 10)),
+        (header(TRANSACTIONAL_FLAG), False, 10, Seen(10, FIRST_MS, 10, is_open=True)),
     ],
 )
 def test_one_batch(batch: RecordBatch, is_aborted: bool, stable: int, expected: Seen) -> None:
@@ -71,7 +71,7 @@ def test_the_first_aborted_record_is_the_oldest() -> None:
     for first_ms in (100, 300):
         batch = header(TRANSACTIONAL_FLAG, first_ms=first_ms)
         seen = see(batch, seen, is_aborted=True, last_stable_offset=99)
-    assert Seen(15, None, 100) == seen
+    assert Seen(15, aborted_ms=100, aborted_at=10) == seen
 
 
 def test_a_filler_is_passed() -> None:

@@ -324,6 +324,57 @@ async def test_a_burst_between_frequent_looks(gateway: InProcessGateway) -> None
     assert 0 not in found[5:]
 
 
+class Risk(NamedTuple):
+    """Who is at risk when retention takes what lies below an offset."""
+
+    build: Callable[[InProcessGateway], Awaitable[None]]
+    offset: int
+    kept_from: int
+    lost: int
+    """Offsets; 0: the group is at no risk."""
+
+
+RISKS = [
+    Risk(plain, 1, 3, 2),
+    Risk(plain, 3, 3, 0),
+    Risk(plain, 4, 4, 0),
+    # Behind the group there is nothing that it would be given, or nothing that goes.
+    Risk(committed, 2, 3, 0),
+    Risk(committed, 1, 3, 2),
+    Risk(aborted, 1, 4, 0),
+    Risk(aborted, 0, 4, 4),
+    Risk(aborted_then_committed, 1, 4, 0),
+    Risk(aborted_then_committed, 1, 5, 4),
+    Risk(aborted_among_committed, 0, 1, 0),
+    Risk(aborted_among_committed, 0, 2, 2),
+    Risk(aborted_among_committed, 2, 4, 0),
+    Risk(holes, 1, 20, 0),
+    Risk(holes, 1, 21, 20),
+    Risk(gap_in_a_batch, 1, 4, 0),
+    Risk(gap_in_a_batch, 1, 5, 4),
+    Risk(gap_in_a_batch, 5, 6, 0),
+]
+
+
+@pytest.mark.parametrize(
+    "risk", RISKS, ids=lambda one: f"{one.build.__name__}-{one.offset}-{one.kept_from}"
+)
+async def test_risk(gateway: InProcessGateway, risk: Risk) -> None:
+    """At risk is who would lose a record that it would be given."""
+    await risk.build(gateway)
+    topic = topic_of(gateway)
+    limit = {"kgw.retention.offset": str(risk.kept_from), "retention.ms": "-1"}
+    policy = {"cleanup.policy": "compact,delete"} if "cleanup.policy" in topic.config.own else {}
+    await gateway.gateway.catalog.configure(topic, lambda own: {**own, **policy, **limit})
+    await commit(gateway, risk.offset)
+    sample = await gateway.gateway.lag.sample()
+    found = [one.lost_count for one in sample.at_risk]
+    value = await Admin(gateway.gateway).value("/api/v1/lag/at-risk")
+    assert ([risk.lost] if risk.lost else []) == found
+    assert found == [one["lost"] for one in value["at_risk"]]
+    assert len(found) == gateway.gateway.metrics.offsets_at_risk
+
+
 # --- what changes while a group stands still ------------------------------------------------------
 
 
