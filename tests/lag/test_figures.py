@@ -105,6 +105,15 @@ async def gap_in_a_compressed_batch(gateway: InProcessGateway) -> None:
     await _gap_in_a_batch(gateway, Compression.GZIP)
 
 
+async def one_gone_from_a_batch(gateway: InProcessGateway) -> None:
+    """Compacted: of a batch of two records the one at 0 is left, and then others from 600 s on."""
+    await compacted(gateway, min_cleanable_dirty_ratio="0")
+    await write_keyed(gateway, [b"kept", b"a"], 900)
+    for number in range(20):
+        await write_keyed(gateway, [b"a" if number else b"kept too"], 600 - number)
+    await compact(gateway)
+
+
 async def committed(gateway: InProcessGateway) -> None:
     """Records at 0 and 1, their commit marker at 2."""
     await create_topic(gateway)
@@ -190,6 +199,8 @@ FIGURES = [
     Figures(gap_in_a_batch, 26, 0, 0),
     Figures(gap_in_a_compressed_batch, 1, 25, 896),
     Figures(gap_in_a_compressed_batch, 5, 21, 589),
+    Figures(one_gone_from_a_batch, 0, 22, 900),
+    Figures(one_gone_from_a_batch, 1, 21, 600),
     Figures(committed, 0, 3, 900),
     Figures(committed, 2, 1, 0),
     Figures(committed, 3, 0, 0),
