@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kgw.client.admin import describe_configs
 from kgw.client.coordinators import coordinator_connection
-from kgw.client.errors import ServerRefusedError, refuse
+from kgw.client.errors import ServerRefusedError, UnsupportedApiError, refuse
 from kgw.errors import DecodeError, ErrorCode
 from kgw.protocol.blobs import (
     ConsumerProtocolAssignment,
@@ -309,8 +309,8 @@ class GroupClient:
         details = await self.describe(group_id)
         try:
             told = await self._told(group_id, GROUP_MEMBERS, "cannot tell the members of")
-        except ServerRefusedError:
-            return details  # a Kafka, or a kgw that knows no states
+        except (ServerRefusedError, UnsupportedApiError):
+            return details  # a Kafka, perhaps an old one, or a kgw that knows no states
         states = {one["member_id"]: one for one in told}
         known = {one.member_id for one in details.members}
         members = [
