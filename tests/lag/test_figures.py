@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.errors import ErrorCode
 from kgw.lag import ages
 from kgw.records.batch import Compression
@@ -24,6 +25,7 @@ from tests.partitions.test_compactor import compacted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from pathlib import Path
 
 GROUP = "group"
 OTHER_PRODUCER, PRODUCER = 8, 7
@@ -249,6 +251,19 @@ async def test_by_isolation(
     if isolation_level == 0 and figures.uncommitted_age_s is not None:
         expected_s = figures.uncommitted_age_s
     await assert_told(gateway, figures.lag, expected_s)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("figures", [one for one in FIGURES if one.offset == 1], ids=name_of)
+async def test_in_files(tmp_path: Path, figures: Figures) -> None:
+    """The same where the log is in files, and nothing of it in memory any more."""
+    folder = str(tmp_path / "data")
+    async with InProcessGateway(backend=EmbeddedBackend(folder)) as gateway:
+        await figures.build(gateway)
+        await commit(gateway, figures.offset)
+        await assert_told(gateway, figures.lag, figures.age_s)
+    async with InProcessGateway(backend=EmbeddedBackend(folder)) as gateway:
+        await assert_told(gateway, figures.lag, figures.age_s)
 
 
 async def assert_told(gateway: InProcessGateway, lag: int, age_s: int) -> None:
