@@ -3,9 +3,9 @@
 A group stands in a topic when its members are there, more records come, and nothing of it has been
 committed for a while. It falls behind steadily when it commits, and yet the least lag of each
 quarter of a period is greater than that of the quarter before: what rises and falls, as the lag of
-a group that commits now and then, has the same least lag again and again. What is told must weigh
-something, too: the group left at least one of fifty records that came, and what it has yet to read
-is a sixtieth of the period old.
+a group that commits now and then, has the same least lag again and again. It must be no chance,
+either: in the last quarter the group never had as little to read as it had at most in the first,
+and what it has yet to read is a sixtieth of the period old.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 WATCHED: Final = 10_000
 """Topics of groups with something to read. Whoever has read everything is not watched."""
 QUARTERS: Final = 4
-_LEFT_OF: Final = 50
 _AGE_OF: Final = 60
 
 
@@ -32,20 +31,17 @@ class Look(NamedTuple):
     age_ms: int | None
     """None when it is not known."""
 
-    @property
-    def end(self) -> int:
-        return self.committed + self.lag
-
 
 class Progress:
     """How a group with something to read has got on since it has."""
 
     __slots__ = (
-        "_base",
+        "_base_most",
         "_before",
         "_began",
         "_last",
         "_least",
+        "_most",
         "_moved_s",
         "_quarter_s",
         "_rises",
@@ -65,10 +61,12 @@ class Progress:
         """The look that began this quarter."""
         self._least: Look | None = None
         """The one of this quarter with the least lag."""
+        self._most = 0
+        """The greatest lag of this quarter."""
         self._before: Look | None = None
         """That of the quarter before."""
-        self._base: Look | None = None
-        """That of the quarter from which on it rises."""
+        self._base_most = 0
+        """The greatest lag of the quarter from which on the least one rises."""
         self._rises = 0
         """How many quarters in a row had a greater one than the quarter before them."""
         self.falls_behind = False
@@ -85,10 +83,14 @@ class Progress:
 
     def _see_quarter(self, look: Look) -> None:
         if self._before is not None and look.lag <= self._before.lag:
-            # It catches up: that need not wait for the quarter's end.
-            self._rises, self.falls_behind = 0, False
+            # It catches up: that need not wait for the quarter's end, and what was is over.
+            self._rises = 0
+            if self.falls_behind:
+                self.falls_behind = False
+                self._before, self._began, self._least, self._most = None, look, None, 0
         if self._least is None or look.lag <= self._least.lag:
             self._least = look
+        self._most = max(self._most, look.lag)
         if look.at_s - self._began.at_s < self._quarter_s:
             return
         least, before = self._least, self._before
@@ -96,13 +98,12 @@ class Progress:
         if has_moved and before is not None and before.lag < least.lag:
             self._rises += 1
         else:
-            self._rises, self._base, self.falls_behind = 0, least, False
-        if self._rises >= QUARTERS - 1 and self._base is not None:
-            left, came = least.lag - self._base.lag, least.end - self._base.end
+            self._rises, self._base_most, self.falls_behind = 0, self._most, False
+        if self._rises >= QUARTERS - 1 and least.lag > self._base_most:
             period_ms = self._quarter_s * QUARTERS * 1000
             is_old = (least.age_ms or 0) * _AGE_OF >= period_ms
-            self.falls_behind = self.falls_behind or (is_old and left * _LEFT_OF >= came)
-        self._before, self._began, self._least = least, look, None
+            self.falls_behind = self.falls_behind or is_old
+        self._before, self._began, self._least, self._most = least, look, None, 0
 
     def still_s(self) -> float:
         """Return for how long records have come and nothing was committed; 0 where none came."""

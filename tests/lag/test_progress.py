@@ -99,9 +99,12 @@ def test_standing(
         (lambda m: 1_000 + 100 * m, lambda _: 500, None),
         # It commits once an hour: its lag rises in between.
         (lambda m: 1_000 + 100 * m, lambda m: m // 59 * 5_900, None),
-        # So little is left that it may as well be chance.
-        (lambda m: 1_000 + 1_000 * m, lambda m: 900 + 990 * m, None),
-        (lambda m: 1_000 + 1_000 * m, lambda m: 900 + 970 * m, 60),
+        # One of a hundred is left, as steadily.
+        (lambda m: 1_000 + 1_000 * m, lambda m: 900 + 990 * m, 60),
+        # It commits every five minutes, and its least lag rises by less than that: maybe by chance.
+        (lambda m: 1_000 + 100 * m, lambda m: m // 5 * 499, None),
+        # It rises by more than that in the end.
+        (lambda m: 1_000 + 100 * m, lambda m: m // 5 * 450, 75),
         # An hour of more than it can read, and then it catches up, slowly.
         (lambda m: 1_000 + 100 * min(m, 45), lambda m: 900 + 60 * m, None),
         # Nothing comes and nothing is read.
