@@ -82,12 +82,10 @@ class Progress:
             self._see_quarter(look)
 
     def _see_quarter(self, look: Look) -> None:
-        if self._before is not None and look.lag <= self._before.lag:
+        if self.falls_behind and self._before is not None and look.lag <= self._before.lag:
             # It catches up: that need not wait for the quarter's end, and what was is over.
-            self._rises = 0
-            if self.falls_behind:
-                self.falls_behind = False
-                self._before, self._began, self._least, self._most = None, look, None, 0
+            self.falls_behind = False
+            self._before, self._began, self._least, self._most = None, look, None, 0
         if self._least is None or look.lag <= self._least.lag:
             self._least = look
         self._most = max(self._most, look.lag)
