@@ -82,7 +82,13 @@ _FAILURES = (
     "bug",
 )
 # docs/lag.md says what each is.
-_LASTING_ANOMALIES = ("committed-ahead", "committed-below-start", "committed-damaged")
+_LASTING_ANOMALIES = (
+    "committed-ahead",
+    "committed-below-start",
+    "committed-damaged",
+    "group-standing",
+    "group-falling-behind",
+)
 _PASSING_ANOMALIES = (
     "committed-back",
     "high-watermark-back",
@@ -289,7 +295,7 @@ class Metrics:
     )
     offset_anomalies_open: dict[str, int] = _gauge(
         "kgw_offset_anomalies_open",
-        "Anomalies of committed offsets that are there now, by kind.",
+        "Anomalies of committed offsets, and of groups in topics, that are there now, by kind.",
         "kind",
         values=_LASTING_ANOMALIES,
     )

@@ -344,6 +344,10 @@ def groups() -> str:
     return "".join(
         [
             states_of("Groups", "a classic group", states, states.GroupState),
+            "\n## Members\n\n",
+            "How far each is: `kgw groups describe --members` and `/api/v1/groups/members`.\n",
+            "DescribeGroups has no place for it.\n\n",
+            meanings_of(states, states.MemberState),
             "\n## Why a rebalance began\n\n",
             "The causes that `kgw groups explain` and `kgw_group_rebalances_total` name.\n\n",
             "".join(f"- `{cause.value}`\n" for cause in Cause),
@@ -373,7 +377,6 @@ def states_of(title: str, what: str, module: Any, states: type[Enum]) -> str:
         for event, target in events.items():
             lines.append(f"    {state.value} --> {target.value}: {event.value}\n")
     lines += ["    Dead --> [*]\n", "```\n"]
-    meanings = enum_docstrings(Path(module.__file__), states.__name__)
     return "".join(
         [
             f"# {title}\n\n",
@@ -382,9 +385,15 @@ def states_of(title: str, what: str, module: Any, states: type[Enum]) -> str:
             " happen.\n\n",
             *lines,
             "\n",
-            table(("State", "Meaning"), ((state.value, meanings[state.name]) for state in states)),
+            meanings_of(module, states),
         ]
     )
+
+
+def meanings_of(module: Any, states: type[Enum]) -> str:
+    """A table of states and what the strings below them say."""
+    meanings = enum_docstrings(Path(module.__file__), states.__name__)
+    return table(("State", "Meaning"), ((state.value, meanings[state.name]) for state in states))
 
 
 def enum_docstrings(source: Path, class_name: str) -> dict[str, str]:

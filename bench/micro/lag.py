@@ -132,7 +132,7 @@ def note_ns() -> float:
     topic_id = bytes(16)
     began = time.perf_counter()
     for number in range(NOTES):
-        positions.note("client", topic_id, number % 100, number, 0.0)  # type: ignore[arg-type]
+        positions.note("client", topic_id, number % 100, number, 0.0, is_committed=True)  # type: ignore[arg-type]
     return (time.perf_counter() - began) / NOTES * 1e9
 
 

@@ -286,6 +286,34 @@ ALERTS = (
         "Bring the consumers back, or add some. Where an hour is usual, change 3600 in the rule.",
     ),
     Alert(
+        "KgwGroupStanding",
+        "warning",
+        'kgw_offset_anomalies_open{kind="group-standing"} > 0',
+        "1m",
+        "a group stands: its members are there and commit nothing",
+        "It is so in {{ $value }} topics of groups on {{ $labels.instance }}.",
+        "Records come, and for `kgw.lag.standing.ms` (ten minutes) or twice the members' "
+        "`max.poll.interval.ms`, whichever is longer, nothing was committed: a consumer hangs, "
+        "fails at the same record again and again, or reads without committing.",
+        "`kgw offsets lag --admin ... --anomalies`: which groups and topics; `kgw groups describe "
+        "...`, and the consumers' own logs.",
+        "Have the consumer restarted, or see to the record at which it fails. Where a group "
+        "commits rarely on purpose, make `kgw.lag.standing.ms` longer than that.",
+    ),
+    Alert(
+        "KgwGroupFallingBehind",
+        "warning",
+        'kgw_offset_anomalies_open{kind="group-falling-behind"} > 0',
+        "1m",
+        "a group falls behind steadily",
+        "It is so in {{ $value }} topics of groups on {{ $labels.instance }}.",
+        "It commits, and for `kgw.lag.falling.behind.ms` (an hour) it has read less than came.",
+        "`kgw offsets lag --admin ... --anomalies`: which groups and topics; `kgw offsets lag "
+        "--admin ... --history --group ...`: since when, and how fast.",
+        "Add consumers, up to one for each partition, or make each of them faster. Else the lag "
+        "grows until KgwGroupAtRisk says that records are about to be lost.",
+    ),
+    Alert(
         "KgwLagUnknown",
         "warning",
         "increase(kgw_lag_failures_total[10m]) > 0",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from kgw.admin import health, lag, offsets, process, seeks
+from kgw.admin import groups, health, lag, offsets, process, seeks
 from kgw.admin.parameters import AFTER, GROUP, LIMIT, PARTITION, TOPIC, Parameter
 
 if TYPE_CHECKING:
@@ -87,6 +87,14 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         (seeks.SOUGHT_TOPIC, seeks.TO, seeks.RESUMED_GROUP, PARTITION, LIMIT, AFTER),
     ),
     Endpoint(
+        "/api/v1/groups/members",
+        "The members of a group with their states: `pending` was given an id and has yet to join, "
+        "`joining` takes part in a generation that forms or has yet to fetch its assignment, "
+        "`stable` has its assignment, `leaving` was asked to join again and has not.",
+        groups.members,
+        (_REQUIRED_GROUP, groups.MEMBER, LIMIT, AFTER),
+    ),
+    Endpoint(
         "/api/v1/lag",
         "Groups with their lag, in all and by topic, from a sample no older than five seconds; "
         "and counts of anomalies, of partitions at risk, of clients.",
@@ -108,7 +116,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     Endpoint(
         "/api/v1/lag/anomalies",
-        "Anomalies that are there now, and the latest of those that were over at once.",
+        "Anomalies that are there now, and the latest of those that were over at once. `partition` "
+        "is null where a group stands or falls behind in a topic. `is_complete` is false when "
+        "there are more than are remembered, or watched.",
         lag.anomalies,
         (GROUP, TOPIC, LIMIT),
     ),

@@ -99,19 +99,31 @@ def list_groups(states: tuple[str, ...], bootstrap: Bootstrap, is_json: bool) ->
 
 @groups.command()
 @click.argument("names", nargs=-1, required=True, metavar="GROUP...")
+@click.option(
+    "--members",
+    "is_members",
+    is_flag=True,
+    help="Show the members alone, and how far each is: pending (was given an id, and has yet to "
+    "join), joining, stable (has its assignment), leaving (was asked to join again and has not), "
+    "unknown (has just gone). A Kafka broker does not tell.",
+)
 @client_options
-def describe(names: tuple[str, ...], bootstrap: Bootstrap, is_json: bool) -> None:
+def describe(names: tuple[str, ...], is_members: bool, bootstrap: Bootstrap, is_json: bool) -> None:
     """Show state, members and lag of groups."""
 
     async def action(client: AsyncClient) -> list[tuple[GroupDetails, list[Standing]]]:
-        return [
-            (await GroupClient(client).describe(name), await standings(client, name))
-            for name in names
-        ]
+        groups = GroupClient(client)
+        if is_members:
+            return [(await groups.members(name), []) for name in names]
+        return [(await groups.describe(name), await standings(client, name)) for name in names]
 
     described = with_client(bootstrap, action)
     if is_json:
-        print_json([_as_json(details, rows) for details, rows in described])
+        found = [_as_json(details, rows) for details, rows in described]
+        if is_members:
+            for one in found:
+                del one["offsets"]
+        print_json(found)
         return
     for number, (details, rows) in enumerate(described):
         if number:
@@ -121,7 +133,7 @@ def describe(names: tuple[str, ...], bootstrap: Bootstrap, is_json: bool) -> Non
             f"{printable(details.protocol_type)}  {printable(details.protocol_name)}".rstrip()
         )
         if details.members:
-            _print_members(details)
+            _print_members(details, are_states_known=is_members)
         if rows:
             _print_standings(rows)
 
@@ -130,9 +142,9 @@ def describe(names: tuple[str, ...], bootstrap: Bootstrap, is_json: bool) -> Non
 @click.argument("group")
 @client_options
 def members(group: str, bootstrap: Bootstrap, is_json: bool) -> None:
-    """Show the members of a group and what each has been given."""
-    details = with_client(bootstrap, lambda client: GroupClient(client).describe(group))
-    _print_members(details, is_json=is_json)
+    """Show the members of a group, how far each is and what it has been given."""
+    details = with_client(bootstrap, lambda client: GroupClient(client).members(group))
+    _print_members(details, is_json=is_json, are_states_known=True)
 
 
 @groups.command()
@@ -344,12 +356,17 @@ def _as_json(details: GroupDetails, rows: list[Standing]) -> dict[str, Any]:
     }
 
 
-def _print_members(details: GroupDetails, *, is_json: bool = False) -> None:
+def _print_members(
+    details: GroupDetails, *, is_json: bool = False, are_states_known: bool = False
+) -> None:
+    state = "state " if are_states_known else ""
     print_result(
         [_member_as_json(one) for one in details.members],
-        "member=member_id instance=group_instance_id client=client_id host=client_host partitions",
+        f"member=member_id {state}instance=group_instance_id client=client_id host=client_host "
+        "partitions",
         is_json=is_json,
         nothing="The group has no members.",
+        state=lambda state: state or "?",
         group_instance_id=lambda instance_id: instance_id or "-",
         partitions=_partition_list,
     )

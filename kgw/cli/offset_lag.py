@@ -52,6 +52,8 @@ class Row(NamedTuple):
     time_lag_ms: int | None = None
     lost: int = 0
     """Offsets that retention is about to remove unread."""
+    told: tuple[str, ...] = ()
+    """What kgw says of the group in this topic."""
 
     @property
     def marks(self) -> list[str]:
@@ -59,6 +61,8 @@ class Row(NamedTuple):
         found = [self.problem] if self.problem else []
         if self.lag is not None and self.lag.anomaly is not None:
             found.append(self.lag.anomaly.value)
+        if self.offset_lag:
+            found += self.told
         if self.lost:
             found.append(AT_RISK)
         return found
@@ -147,7 +151,8 @@ def lag(
     about to remove.
 
     Marks: committed-ahead (past the high watermark), committed-below-start (records are gone that
-    the group had not read), committed-damaged (ask for an explicit reset), at risk.
+    the group had not read), committed-damaged (ask for an explicit reset), and with --admin
+    group-standing (its members are there and commit nothing), group-falling-behind, at risk.
     """
     instead = is_clients + is_anomalies + is_history
     if instead:
@@ -254,7 +259,7 @@ def _row(group: str, place: Place, one: GroupOffset, bounds: dict[int, OffsetBou
 
 
 def _with_admin(admin: Address, rows: list[Row]) -> tuple[list[Row], int]:
-    """Add what only kgw knows: ages, and what retention is about to take.
+    """Add what only kgw knows: ages, how groups get on, and what retention is about to take.
 
     Returns besides how many places are at risk that kgw does not name: it names a thousand.
     """
@@ -263,6 +268,11 @@ def _with_admin(admin: Address, rows: list[Row]) -> tuple[list[Row], int]:
     unlisted = told["count"] - len(lost)
     if unlisted:
         note(f"{unlisted} more places are at risk than can be shown.")
+    anomalies = get(admin, "/api/v1/lag/anomalies", limit=1_000)
+    kinds: dict[tuple[str, str], list[str]] = {}
+    for one in anomalies["lasting"]:
+        if one["partition"] is None:
+            kinds.setdefault((one["group"], one["topic"]), []).append(one["kind"])
     ages: dict[tuple[str, str, int], int | None] = {}
     for group in sorted({row.group for row in rows}):
         try:
@@ -273,7 +283,14 @@ def _with_admin(admin: Address, rows: list[Row]) -> tuple[list[Row], int]:
             continue
         for one in places:
             ages[group, one["topic"], one["partition"]] = one["time_lag_ms"]
-    added = [row._replace(time_lag_ms=ages.get(row[:3]), lost=lost.get(row[:3], 0)) for row in rows]
+    added = [
+        row._replace(
+            time_lag_ms=ages.get(row[:3]),
+            lost=lost.get(row[:3], 0),
+            told=tuple(kinds.get(row[:2], ())),
+        )
+        for row in rows
+    ]
     return added, unlisted
 
 

@@ -59,7 +59,13 @@ def print_anomalies(
     rows = [*lasting, *answer["events"]]
     if rows:
         columns = "kind group topic partition since=at_ms detail"
-        print_rows(rows, columns, at_ms=format_time, group=lambda name: name or "-")
+        print_rows(
+            rows,
+            columns,
+            at_ms=format_time,
+            group=lambda name: name or "-",
+            partition=lambda number: "-" if number is None else number,
+        )
     elif group or topic:
         note("None are known.")
     if group or topic:

@@ -208,7 +208,9 @@ def alarms_of(sample: Sample) -> list[Row]:
                 alarms.append({"alarm": name, "detail": f"{since}{number:g} {meaning}"})
     if sample.anomalies is not None:
         for one in sample.anomalies["lasting"]:
-            where = f"group {one['group']}, topic {one['topic']} partition {one['partition']}"
+            where = f"group {one['group']}, topic {one['topic']}"
+            if one["partition"] is not None:
+                where += f" partition {one['partition']}"
             alarms.append({"alarm": one["kind"], "detail": f"{one['kind']}: {where}"})
         unlisted = sample.anomalies["lasting_count"] - len(sample.anomalies["lasting"])
         if unlisted > 0:

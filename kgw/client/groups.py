@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kgw.client.admin import describe_configs
 from kgw.client.coordinators import coordinator_connection
-from kgw.client.errors import ServerRefusedError, refuse
+from kgw.client.errors import ServerRefusedError, UnsupportedApiError, refuse
 from kgw.errors import DecodeError, ErrorCode
 from kgw.protocol.blobs import (
     ConsumerProtocolAssignment,
@@ -52,6 +52,9 @@ GROUP = 32
 """Resource type of DescribeConfigs."""
 
 GROUP_TRACE = "kgw.group.trace"
+GROUP_MEMBERS = "kgw.group.members"
+UNKNOWN = "unknown"
+"""The state of a member that the group does not have, or has no more."""
 _STABLE = 7
 _SEVERAL = 8
 _BY_NAME = 9
@@ -76,6 +79,8 @@ class GroupMember(NamedTuple):
     client_host: str
     topics: tuple[str, ...] | None
     partitions: tuple[tuple[str, int], ...] | None
+    state: str | None = None
+    """How far it is; None where that was not asked for, or the server cannot tell."""
 
 
 class GroupDetails(NamedTuple):
@@ -296,18 +301,55 @@ class GroupClient:
             group_id, [place for place, offset in offsets.items() if offset is None]
         )
 
+    async def members(self, group_id: str) -> GroupDetails:
+        """Return a group whose members have states, where the server is a kgw that tells them.
+
+        Among them are those who were given an id and have yet to join. Raises as `describe`.
+        """
+        details = await self.describe(group_id)
+        try:
+            told = await self._told(group_id, GROUP_MEMBERS, "cannot tell the members of")
+        except (ServerRefusedError, UnsupportedApiError):
+            return details  # a Kafka, perhaps an old one, or a kgw that knows no states
+        states = {one["member_id"]: one for one in told}
+        known = {one.member_id for one in details.members}
+        members = [
+            one._replace(
+                state=states[one.member_id]["state"] if one.member_id in states else UNKNOWN
+            )
+            for one in details.members
+        ]
+        members += [
+            GroupMember(
+                one["member_id"],
+                one["group_instance_id"],
+                one["client_id"] or "",
+                one["client_host"] or "",
+                None,
+                None,
+                one["state"],
+            )
+            for one in told
+            if one["member_id"] not in known
+        ]
+        return details._replace(members=tuple(members))
+
     async def explain(self, group_id: str) -> dict[str, Any]:
         """Return what a group decided lately and why. Only kgw can tell."""
+        explained: dict[str, Any] = await self._told(group_id, GROUP_TRACE, "cannot explain")
+        return explained
+
+    async def _told(self, group_id: str, key: str, what: str) -> Any:
+        """Return the JSON that only a kgw has. Raises ServerRefusedError for any other server."""
         connection = await self._coordinator(group_id)
-        (result,) = await describe_configs(connection, GROUP, [group_id], [GROUP_TRACE], 4)
-        what = f"cannot explain group {group_id}"
+        (result,) = await describe_configs(connection, GROUP, [group_id], [key], 4)
+        what = f"{what} group {group_id}"
         refuse(result.error_code, what, result.error_message)
         for row in result.configs:
-            if row.name == GROUP_TRACE and row.value is not None:
-                explained: dict[str, Any] = json.loads(row.value)
-                return explained
+            if row.name == key and row.value is not None:
+                return json.loads(row.value)
         raise ServerRefusedError(
-            ErrorCode.UNSUPPORTED_VERSION, what, "the server keeps no trace of groups"
+            ErrorCode.UNSUPPORTED_VERSION, what, f"the server has no {key} of groups"
         )
 
     async def _coordinator(self, group_id: str) -> Connection:

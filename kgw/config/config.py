@@ -79,6 +79,8 @@ class Config:
     transactional_ids_max: int
     lag_interval_ms: int
     lag_risk_ms: int
+    lag_standing_ms: int
+    lag_falling_behind_ms: int
     lag_metrics_groups: int
     metrics_labels: tuple[str, ...]
     metrics_labels_series_max: int

@@ -421,6 +421,21 @@ _LAG = (
         type_=LONG,
     ),
     Setting(
+        "kgw.lag.standing.ms",
+        600_000,
+        "A group counts as standing in a topic when its members have committed nothing for this "
+        "time while records came, and for twice the longest time that one of them may take between "
+        "two polls (its rebalance timeout, Java's `max.poll.interval.ms`); 0 for never.",
+        type_=LONG,
+    ),
+    Setting(
+        "kgw.lag.falling.behind.ms",
+        3_600_000,
+        "A group counts as falling behind in a topic when it commits and yet has more to read from "
+        "quarter to quarter of this time; 0 for never.",
+        type_=LONG,
+    ),
+    Setting(
         "kgw.lag.metrics.groups",
         100,
         "Groups that have their own series in metrics; the others are counted together as `other`.",

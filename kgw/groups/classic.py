@@ -586,9 +586,9 @@ class ClassicGroup:
             self.protocol_type,
             (self.protocol_name or "") if is_stable else "",
             self.generation,
-            tuple(
-                one.describe(self.protocol_name, is_stable=is_stable) for one in self.members.all
-            ),
+            tuple(one.describe(self.protocol_name, self.state) for one in self.members.all),
+            self.members.rebalance_timeout_ms,
+            tuple(self.members.pending),
         )
 
     def subscribed_topics(self) -> frozenset[str] | None:

@@ -14,6 +14,7 @@ from kgw.groups.group import ListedGroup, Reply
 from kgw.groups.machine import Asked, Persist
 from kgw.groups.requests import CLASSIC
 from kgw.groups.retention import OffsetRetention
+from kgw.groups.states import MemberState
 from kgw.groups.table import GroupTable
 from kgw.offsets.pending import TransactionEnd
 
@@ -252,9 +253,38 @@ class GroupCoordinator:
         """Return the id of every group."""
         return list(self._groups)
 
+    def member_count(self, group_id: str) -> int:
+        """Return how many members a group has; 0 where there is no such group."""
+        group = self._groups.get(group_id)
+        return 0 if group is None else group.machine.member_count
+
     def describe(self, group_id: str) -> GroupDescription | None:
         group = self._groups.get(group_id)
         return None if group is None else group.machine.describe()
+
+    def members(self, group_id: str, member_id: str | None = None) -> list[dict[str, Any]] | None:
+        """Return a group's members with their states, as plain values; None for no such group.
+
+        Those who have yet to join come last. Only one where a `member_id` is given: who is none of
+        the group's members is `unknown`.
+        """
+        described = self.describe(group_id)
+        if described is None:
+            return None
+        found = {
+            one.member_id: {
+                "member_id": one.member_id,
+                "group_instance_id": one.group_instance_id,
+                "client_id": one.client_id,
+                "client_host": one.client_host,
+                "state": one.state.value,
+            }
+            for one in described.members
+        }
+        found |= {one: _nameless(one, MemberState.PENDING) for one in described.pending_ids}
+        if member_id is None:
+            return list(found.values())
+        return [found.get(member_id) or _nameless(member_id, MemberState.UNKNOWN)]
 
     def explain(self, group_id: str) -> dict[str, Any] | None:
         """Return what a group decided lately and why, as plain values; None for no such group."""
@@ -279,6 +309,17 @@ class GroupCoordinator:
             ],
             **group.trace.export(self._clock.monotonic_s(), self._clock.wall_ms()),
         }
+
+
+def _nameless(member_id: str, state: MemberState) -> dict[str, Any]:
+    """Return what is told of somebody who has not said who it is."""
+    return {
+        "member_id": member_id,
+        "group_instance_id": None,
+        "client_id": None,
+        "client_host": None,
+        "state": state.value,
+    }
 
 
 def _answered(code: ErrorCode) -> Reply[ErrorCode]:

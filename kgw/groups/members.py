@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kgw.errors import ErrorCode
 from kgw.groups.requests import JoinedMember, MemberDescription
 from kgw.groups.rows import MemberRow
+from kgw.groups.states import GroupState, MemberState
 
 if TYPE_CHECKING:
     from kgw.groups.requests import JoinRequest, MemberProtocol
@@ -68,8 +69,18 @@ class Member:
         """Whether its deadline counts: not while a request of its waits, unless it is new."""
         return self.is_new or not (self.is_parked or self.is_untold)
 
-    def describe(self, protocol_name: str | None, *, is_stable: bool) -> MemberDescription:
+    def state_in(self, group: GroupState) -> MemberState:
+        """Return how far it is in a group in this state."""
+        if self.join_waiter is not None:
+            return MemberState.JOINING
+        if group is GroupState.PREPARING_REBALANCE or not self.has_joined:
+            return MemberState.LEAVING
+        is_done = group is GroupState.STABLE and self.has_synced
+        return MemberState.STABLE if is_done else MemberState.JOINING
+
+    def describe(self, protocol_name: str | None, group: GroupState) -> MemberDescription:
         """Return what administrators see: metadata and assignment only while they hold."""
+        is_stable = group is GroupState.STABLE
         return MemberDescription(
             self.member_id,
             self.group_instance_id,
@@ -77,6 +88,7 @@ class Member:
             self.said.client_host,
             self.metadata(protocol_name) if is_stable else b"",
             self.assignment if is_stable else b"",
+            self.state_in(group),
         )
 
     def metadata(self, protocol_name: str | None) -> bytes:
@@ -131,9 +143,14 @@ class MemberTable:
         return max(map(_HOLDS_UNTIL_S, self.pending.values()), default=0.0)
 
     @property
-    def rebalance_timeout_s(self) -> float:
+    def rebalance_timeout_ms(self) -> int:
         """How long the slowest member may take to join."""
-        return max(map(_REBALANCE_TIMEOUT_MS, self.all), default=0) / 1000
+        return max(map(_REBALANCE_TIMEOUT_MS, self.all), default=0)
+
+    @property
+    def rebalance_timeout_s(self) -> float:
+        """The same in seconds."""
+        return self.rebalance_timeout_ms / 1000
 
     def get(self, member_id: str) -> Member | None:
         return self._by_id.get(member_id)

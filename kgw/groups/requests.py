@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kgw.errors import NO_ERROR, ErrorCode
 
 if TYPE_CHECKING:
+    from kgw.groups.states import MemberState
     from kgw.offsets.pending import PendingCommit
     from kgw.offsets.topic_offsets import OffsetChanges
 
@@ -205,6 +206,7 @@ class MemberDescription(NamedTuple):
     client_host: str
     metadata: bytes
     assignment: bytes
+    state: MemberState
 
 
 class GroupDescription(NamedTuple):
@@ -215,6 +217,10 @@ class GroupDescription(NamedTuple):
     protocol_name: str
     generation: int
     members: tuple[MemberDescription, ...]
+    rebalance_timeout_ms: int = 0
+    """The longest of its members."""
+    pending_ids: tuple[str, ...] = ()
+    """Ids that were given to clients that have yet to join with them."""
 
 
 def _unknown(group_id: str) -> ErrorCode:

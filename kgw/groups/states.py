@@ -28,6 +28,26 @@ class GroupState(Enum):
     """Deleted, or gone because nothing was left of it."""
 
 
+class MemberState(Enum):
+    """How far a member is, by the names that `kgw groups` and the admin's JSON tell."""
+
+    UNKNOWN = "unknown"
+    """The group has no such member, and has given its id to nobody."""
+
+    PENDING = "pending"
+    """A client was given this id, and has yet to join with it."""
+
+    JOINING = "joining"
+    """It takes part in the generation that forms, or has yet to fetch its assignment."""
+
+    STABLE = "stable"
+    """It has its assignment."""
+
+    LEAVING = "leaving"
+    """It was asked to join again and has not: without a JoinGroup of it the group goes on without
+    it, when the time to join is over; a static member keeps its place until its session ends."""
+
+
 class GroupEvent(Enum):
     """What moves a group to another state."""
 

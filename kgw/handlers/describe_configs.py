@@ -7,7 +7,8 @@ Behaviour:
   so is the node id that is kept from an earlier start;
 - broker "" lists what was changed while running, with no values from the start of this one;
 - a group has no settings. Asked by its name and from v4 on, `kgw.group.trace` is what the group
-  decided lately and why, as JSON: what `kgw groups explain` shows;
+  decided lately and why, as JSON: what `kgw groups explain` shows; `kgw.group.members` is who its
+  members are and how far each is, with those who have yet to join;
 - other resources are refused with INVALID_REQUEST.
 - all settings of a topic that others lead are read-only, and what is to be known of it is listed
   with them;
@@ -43,14 +44,16 @@ from kgw.protocol.messages.describe_configs import (
 from kgw.turns import Share, in_turns
 
 GROUP_TRACE = "kgw.group.trace"
+GROUP_MEMBERS = "kgw.group.members"
 # Before, a string has no more than 32,767 bytes.
 _LONG_STRINGS = 4
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from kgw.backend.base import TopicNote
     from kgw.config import Config, Setting, Value
+    from kgw.groups.coordinator import GroupCoordinator
     from kgw.handlers.context import Answer, RequestContext
     from kgw.partitions.topic_config import TopicConfig
     from kgw.protocol.messages.describe_configs import (
@@ -131,28 +134,40 @@ def _entries(
                 yield _broker_entry(setting, config, is_default_broker=not name)
     elif resource.resource_type == ResourceType.GROUP:
         # Not among all of a group's entries: tools that list them expect settings.
-        if GROUP_TRACE in (resource.configuration_keys or ()):
-            yield _trace_entry(name, context)
+        for key in _GROUP_ENTRIES:
+            if key in (resource.configuration_keys or ()):
+                yield _group_entry(key, name, context)
     else:
         raise unsupported_resource(resource.resource_type)
 
 
-def _trace_entry(group_id: str, context: RequestContext) -> DescribeConfigsResourceResult:
+def _group_entry(key: str, group_id: str, context: RequestContext) -> DescribeConfigsResourceResult:
     if context.api_version < _LONG_STRINGS:
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_VERSION, f"{GROUP_TRACE} needs version {_LONG_STRINGS}"
-        )
-    explained = coordinator(group_id, context).explain(group_id)
-    if explained is None:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{key} needs version {_LONG_STRINGS}")
+    ask, documentation = _GROUP_ENTRIES[key]
+    told = ask(coordinator(group_id, context), group_id)
+    if told is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
     return DescribeConfigsResourceResult(
-        name=GROUP_TRACE,
-        value=json.dumps(explained),
+        name=key,
+        value=json.dumps(told),
         read_only=True,
         config_source=ConfigSource.DEFAULT,
         config_type=SettingType.STRING,
-        documentation="What the group decided lately and why.",
+        documentation=documentation,
     )
+
+
+_GROUP_ENTRIES: dict[str, tuple[Callable[[GroupCoordinator, str], object], str]] = {
+    GROUP_TRACE: (
+        lambda groups, group_id: groups.explain(group_id),
+        "What the group decided lately and why.",
+    ),
+    GROUP_MEMBERS: (
+        lambda groups, group_id: groups.members(group_id),
+        "The members of the group and how far each is.",
+    ),
+}
 
 
 def _topic_entry(

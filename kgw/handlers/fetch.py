@@ -570,5 +570,10 @@ def _note_session(session: FetchSession, context: RequestContext) -> None:
 def _note(view: PartitionView | None, offset: int, context: RequestContext) -> None:
     if view is not None:
         context.gateway.positions.note(
-            context.session.client_id, view.topic.topic_id, view.index, offset, context.received_s
+            context.session.client_id,
+            view.topic.topic_id,
+            view.index,
+            offset,
+            context.received_s,
+            is_committed=view.isolation is Isolation.READ_COMMITTED,
         )

@@ -9,22 +9,26 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from heapq import heappush, heappushpop, nsmallest
-from typing import TYPE_CHECKING, TypeVar
+from heapq import heappush, heappushpop
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kgw.errors import KgwError, StorageError
 from kgw.lag.ages import RecordAges
+from kgw.lag.by_group import by_group, sum_of
+from kgw.lag.pace import Pace
 from kgw.lag.samples import AtRisk, Event, GroupSample, LagSample, Standing, history_points
+from kgw.lag.watch import KINDS, GroupWatch
 from kgw.logs import EventLogger
 from kgw.metrics import count
 from kgw.offsets.lag import Finding, LagAnomaly, LagSum, Occurrences, PartitionLag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from kgw.clock import Clock
     from kgw.config import Config
     from kgw.groups.coordinator import GroupCoordinator
+    from kgw.lag.ages import Unread
     from kgw.lag.labelled import GroupFigures
     from kgw.lag.positions import ClientPositions
     from kgw.lag.samples import Forecast
@@ -49,8 +53,11 @@ _SUMS_IN_LOOP = 500
 """More of them are ranked in a thread: 100,000 sums of topics take 23 ms."""
 _LINES_A_SAMPLE = 20
 """A retention run that passes ten thousand groups by is one trouble, not ten thousand lines."""
-OTHER = "other"
-_ALL = (LagAnomaly.COMMITTED_AHEAD, LagAnomaly.COMMITTED_BELOW_START, LagAnomaly.COMMITTED_DAMAGED)
+_OF_OFFSETS = (
+    LagAnomaly.COMMITTED_AHEAD,
+    LagAnomaly.COMMITTED_BELOW_START,
+    LagAnomaly.COMMITTED_DAMAGED,
+)
 
 
 class LagMonitor:
@@ -86,7 +93,8 @@ class LagMonitor:
         self._figures = figures
         self._ages = RecordAges()
         self._open = Occurrences(OPEN_FINDINGS)
-        self._marks: dict[Place, tuple[int, int]] = {}
+        self._watch = GroupWatch(groups, config)
+        self._marks: dict[Place, _Mark] = {}
         self._lines_left = _LINES_A_SAMPLE
         self._turn_ends_s = 0.0
         self._task: asyncio.Task[None] | None = None
@@ -163,7 +171,7 @@ class LagMonitor:
                     lag = self._measure(partition, offset)
                     age_ms = None
                     if lag is not None and offset >= 0:
-                        age_ms = await self._age(partition, offset, now_ms)
+                        age_ms = (await self._unread(group_id, partition, offset, now_ms)).age_ms
                     found.append(Standing(topic.name, index, offset, lag, age_ms))
         found.sort(key=lambda one: one[:2])
         return found
@@ -183,8 +191,8 @@ class LagMonitor:
 
     @property
     def is_full(self) -> bool:
-        """Whether there are more anomalies than are remembered."""
-        return self._open.is_full
+        """Whether there are more anomalies than are remembered, or more groups than are watched."""
+        return self._open.is_full or self._watch.watches.is_full
 
     # --- sampling --------------------------------------------------------------------------------
 
@@ -205,13 +213,15 @@ class LagMonitor:
         self._ages.begin()
         self._lines_left = _LINES_A_SAMPLE
         await self._look_at_logs()
-        look = _Look(taken_ms)
+        look = _Look(taken_ms, began_s)
+        self._watch.watches.begin_look()
         figures = self._figures
         if figures is not None:
             figures.begin()
         for group_id in self._groups.ids():
             await self._look_at_group(group_id, look)
         self._open.finish_look()
+        self._watch.watches.finish_look()
         self._log_what_was_left_out()
         self.positions.expire(self._clock.monotonic_s() - self.config.lag_client_idle_ms / 1000)
         took_s = self._clock.monotonic_s() - began_s
@@ -233,14 +243,18 @@ class LagMonitor:
 
     async def _look_at_logs(self) -> None:
         """Compare every log with what was seen of it last."""
-        marks: dict[Place, tuple[int, int]] = {}
+        marks: dict[Place, _Mark] = {}
         log_bytes = 0
+        now_s = self._clock.monotonic_s()
         for number, partition in enumerate(self._topics.partitions()):
             if number % _PLACES_BETWEEN_CLOCKS == 0:
                 await self._yield_if_due()
             place = (partition.topic.topic_id, partition.index)
-            before, skips_before = self._marks.get(place, (0, 0))
-            skip_count = partition.skip_count
+            grown_bytes, skip_count = partition.grown_bytes, partition.skip_count
+            mark = self._marks.get(place)
+            if mark is None:
+                mark = _Mark(0, 0, Pace.begin(now_s, grown_bytes))
+            before, skips_before = mark.high_watermark, mark.skip_count
             try:
                 high_watermark = partition.log.high_watermark
                 log_bytes += partition.log.size_bytes
@@ -253,7 +267,12 @@ class LagMonitor:
             if skip_count > skips_before:
                 detail = f"{skip_count - skips_before} appends skipped offsets"
                 self._happened(LagAnomaly.OFFSETS_SKIPPED, None, place, detail)
-            marks[place] = (high_watermark, skip_count)
+            marks[place] = _Mark(
+                high_watermark,
+                skip_count,
+                mark.pace.moved(now_s, grown_bytes),
+                mark.pace.bytes_a_ms(now_s, grown_bytes),
+            )
         self._marks = marks
         self._metrics.log_bytes = log_bytes
 
@@ -271,7 +290,7 @@ class LagMonitor:
                 lag = self._measure(partition, offset)
                 if lag is None:
                     total.add_unknown()
-                    for kind in _ALL:
+                    for kind in _OF_OFFSETS:
                         self._open.keep(Finding(kind, group_id, topic.topic_id, index))
                     continue
                 if offset == lag.high_watermark:
@@ -283,38 +302,77 @@ class LagMonitor:
                     continue
                 age_ms: int | None = 0
                 if 0 <= offset < lag.high_watermark:
-                    age_ms = await self._age(partition, offset, look.taken_ms)
-                    await self._look_ahead(group_id, partition, lag, look)
+                    unread = await self._unread(group_id, partition, offset, look.taken_ms)
+                    age_ms = unread.age_ms
+                    if age_ms != 0:
+                        await self._look_ahead(group_id, partition, lag, unread, look)
                     look.rank(group_id, Standing(topic.name, index, offset, lag, age_ms))
                 total.add(lag, age_ms)
                 if figures is not None:
                     figures.add_partition(group_id, topic.name, index, offset, lag.lag, age_ms)
                 if lag.anomaly is not None:
                     finding = Finding(lag.anomaly, group_id, topic.topic_id, index)
-                    self._found(finding, topic.name, lag)
+                    self._found(
+                        finding,
+                        topic.name,
+                        committed=lag.committed_offset,
+                        log_start=lag.log_start_offset,
+                        high_watermark=lag.high_watermark,
+                    )
+            self._look_at_progress(group_id, topic, total, look)
             if figures is not None:
                 figures.add_topic(group_id, topic.name, total)
         if topics:
-            look.groups[group_id] = GroupSample(group_id, _sum(topics.values()), topics)
+            look.groups[group_id] = GroupSample(group_id, sum_of(topics.values()), topics)
 
-    async def _age(self, partition: Partition, offset: int, now_ms: int) -> int | None:
-        age_ms = self._ages.look(partition.log, offset, now_ms)
-        return await self._ages.read(partition.log, offset, now_ms) if age_ms is None else age_ms
+    def _look_at_progress(self, group_id: str, topic: Topic, total: LagSum, look: _Look) -> None:
+        """Tell of a group that stands in a topic, or falls behind."""
+        topic_id = topic.topic_id
+        if total.unknown_lags:
+            self._watch.watches.keep(group_id, topic_id)
+            for kind in KINDS:
+                self._open.keep(Finding(kind, group_id, topic_id, None))
+            return
+        before = None if self.latest is None else self.latest.groups.get(group_id)
+        topic_before = None if before is None else before.topics.get(topic.name)
+        for kind, fields in self._watch.look(group_id, topic, total, topic_before, look.began_s):
+            total.anomalies += 1
+            self._found(Finding(kind, group_id, topic_id, None), topic.name, **fields)
+
+    async def _unread(
+        self, group_id: str, partition: Partition, offset: int, now_ms: int
+    ) -> Unread:
+        def is_given_aborted() -> bool:
+            described = self._groups.describe(group_id)
+            members = () if described is None else described.members
+            return self.positions.are_given_aborted(
+                {one.client_id for one in members}, partition.topic.topic_id, partition.index
+            )
+
+        return await self._ages.unread(partition, offset, now_ms, is_given_aborted)
 
     async def _look_ahead(
-        self, group_id: str, partition: Partition, lag: PartitionLag, look: _Look
+        self,
+        group_id: str,
+        partition: Partition,
+        lag: PartitionLag,
+        unread: Unread,
+        look: _Look,
     ) -> None:
         """Find out whether retention is about to pass the group by."""
         log = partition.log
         next_start = look.next_starts.get(log.key)
         if next_start is None:
+            at_ms = look.taken_ms + self.config.lag_risk_ms
+            mark = self._marks.get((partition.topic.topic_id, partition.index))
+            pace = 0.0 if mark is None else mark.recent_bytes_a_ms
             try:
-                next_start = await self._forecast(log.key, look.taken_ms + self.config.lag_risk_ms)
+                next_start = await self._forecast(log.key, at_ms, pace)
             except KgwError:
                 self._metrics.lag_failures += 1
                 next_start = log.log_start_offset
             look.next_starts[log.key] = next_start
-        if lag.lost_by(next_start):
+        if lag.lost_by(next_start) and (unread.offset is None or unread.offset < next_start):
             look.at_risk_count += 1
             if len(look.at_risk) < self.at_risk_listed:
                 look.at_risk.append(
@@ -356,18 +414,12 @@ class LagMonitor:
 
     # --- telling ---------------------------------------------------------------------------------
 
-    def _found(self, finding: Finding, topic: str, lag: PartitionLag) -> None:
+    def _found(self, finding: Finding, topic: str, **fields: object) -> None:
         """Count and log an anomaly that lasts, once."""
         if self._open.see(finding, self._clock.wall_ms()):
-            self._tell(
-                finding.kind,
-                group=finding.group_id,
-                topic=topic,
-                partition=finding.partition,
-                committed=lag.committed_offset,
-                log_start=lag.log_start_offset,
-                high_watermark=lag.high_watermark,
-            )
+            if finding.partition is not None:
+                fields = {"partition": finding.partition, **fields}
+            self._tell(finding.kind, group=finding.group_id, topic=topic, **fields)
 
     def _happened(self, kind: LagAnomaly, group_id: str | None, place: Place, detail: str) -> None:
         topic = self._topics.by_id(place[0])
@@ -391,7 +443,7 @@ class LagMonitor:
         metrics = self._metrics
         if self._figures is not None:
             self._figures.finish()
-        counts = dict.fromkeys((kind.value for kind in _ALL), 0)
+        counts = dict.fromkeys((kind.value for kind in (*_OF_OFFSETS, *KINDS)), 0)
         for finding in self._open:
             counts[finding.kind.value] += 1
         metrics.offset_anomalies_open = counts
@@ -401,8 +453,17 @@ class LagMonitor:
         self._ages.failures = 0
         named_before, limit = metrics.group_lag, self.config.lag_metrics_groups
         metrics.group_lag, metrics.group_time_lag_s = await _apart(
-            sample, lambda: _by_group(sample, named_before, limit)
+            sample, lambda: by_group(sample, named_before, limit)
         )
+
+
+class _Mark(NamedTuple):
+    """What a look has seen of a partition, for the next one."""
+
+    high_watermark: int
+    skip_count: int
+    pace: Pace
+    recent_bytes_a_ms: float = 0.0
 
 
 class _Look:
@@ -413,13 +474,16 @@ class _Look:
         "_ranked_count",
         "at_risk",
         "at_risk_count",
+        "began_s",
         "groups",
         "next_starts",
         "taken_ms",
     )
 
-    def __init__(self, taken_ms: int) -> None:
+    def __init__(self, taken_ms: int, began_s: float) -> None:
         self.taken_ms = taken_ms
+        self.began_s = began_s
+        """Monotonic time."""
         self.groups: dict[str, GroupSample] = {}
         self.at_risk: list[AtRisk] = []
         self.at_risk_count = 0
@@ -454,41 +518,3 @@ async def _apart(sample: LagSample, work: Callable[[], _Result]) -> _Result:
     """Return what comes of ranking a sample, done in a thread when there is much to rank."""
     sums = sum(len(one.topics) for one in sample.groups.values())
     return await asyncio.to_thread(work) if sums > _SUMS_IN_LOOP else work()
-
-
-def _sum(parts: Iterable[LagSum]) -> LagSum:
-    total = LagSum()
-    for one in parts:
-        total.merge(one)
-    return total
-
-
-def _by_group(
-    sample: LagSample, named_before: dict[str, int], limit: int
-) -> tuple[dict[str, int], dict[str, float]]:
-    """Return lag and time lag by group, for at most `limit` groups and all others together.
-
-    A group that has a series of its own keeps it: one that came and went with its rank would look
-    like a counter that is reset. Free ones go to the greatest lags.
-    """
-    groups = sample.groups
-    named = [group_id for group_id in named_before if group_id in groups][:limit]
-    if len(named) < limit:
-        nameless = groups.keys() - set(named)
-        named += nsmallest(
-            limit - len(named), nameless, key=lambda one: (-groups[one].total.lag, one)
-        )
-    totals = {group_id: groups[group_id].total for group_id in named}
-    rest = groups.keys() - set(named)
-    if rest:
-        others = [groups[one].total for one in rest]
-        totals[OTHER] = _sum([*others, totals[OTHER]] if OTHER in totals else others)
-    lags: dict[str, int] = {}
-    ages: dict[str, float] = {}
-    for group_id, total in totals.items():
-        # What is not known has no series: a zero would say that all is well.
-        if total.known_lag is not None:
-            lags[group_id] = total.lag
-        if total.time_lag_ms is not None:
-            ages[group_id] = total.time_lag_ms / 1000
-    return lags, ages

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from kgw.types import TopicId
 
@@ -35,26 +35,46 @@ class ClientPositions:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         # In the order in which they were seen, the oldest first.
-        self._entries: dict[tuple[str, TopicId, int], tuple[int, float]] = {}
+        self._entries: dict[tuple[str, TopicId, int], tuple[int, float, bool | None]] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def note(
-        self, client_id: str | None, topic_id: TopicId, partition: int, offset: int, now_s: float
+        self,
+        client_id: str | None,
+        topic_id: TopicId,
+        partition: int,
+        offset: int,
+        now_s: float,
+        *,
+        is_committed: bool,
     ) -> None:
-        """Take a position; the one seen longest ago goes when there is no room."""
+        """Take a position; the one seen longest ago goes when there is no room.
+
+        `is_committed` is whether the client wants committed records only.
+        """
         key = ((client_id or "")[:CLIENT_ID_CHARACTERS], topic_id, partition)
         entries = self._entries
-        entries.pop(key, None)
-        entries[key] = (offset, now_s)
+        before = entries.pop(key, None)
+        # Of clients that share an id and want different things nobody knows which is which.
+        is_told = before is None or before[2] is is_committed
+        entries[key] = (offset, now_s, is_committed if is_told else None)
         if len(entries) > self._limit:
             del entries[next(iter(entries))]
+
+    def are_given_aborted(
+        self, client_ids: Iterable[str], topic_id: TopicId, partition: int
+    ) -> bool:
+        """Whether one of these clients is known to read uncommitted records of a partition."""
+        keys = ((one[:CLIENT_ID_CHARACTERS], topic_id, partition) for one in client_ids)
+        found = (self._entries.get(key) for key in keys)
+        return any(one is not None and one[2] is False for one in found)
 
     def expire(self, seen_before_s: float) -> None:
         """Forget clients that have not fetched since."""
         gone = []
-        for key, (_, seen_s) in self._entries.items():
+        for key, (_, seen_s, _) in self._entries.items():
             if seen_s >= seen_before_s:
                 break
             gone.append(key)
@@ -67,5 +87,6 @@ class ClientPositions:
             del self._entries[key]
 
     def __iter__(self) -> Iterator[ClientPosition]:
-        for (client_id, topic_id, partition), (offset, seen_s) in list(self._entries.items()):
+        for key, (offset, seen_s, _) in list(self._entries.items()):
+            client_id, topic_id, partition = key
             yield ClientPosition(client_id, topic_id, partition, offset, seen_s)

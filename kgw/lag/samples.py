@@ -25,9 +25,10 @@ ALL_PARTITIONS = -1
 POINTS_A_SAMPLE = 1_000
 """More would not be drawn, and writing them would show."""
 
-Forecast: TypeAlias = "Callable[[PartitionKey, int], Awaitable[int]]"
+Forecast: TypeAlias = "Callable[[PartitionKey, int, float], Awaitable[int]]"
 """Returns where a partition's log would begin if retention ran at a time (wall milliseconds), which
-is today's log start where nothing would go. Raises StorageError."""
+is today's log start where nothing would go. The last argument is how fast it grows now, in bytes
+a millisecond. Raises StorageError."""
 
 
 class AtRisk(NamedTuple):

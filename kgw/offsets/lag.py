@@ -27,6 +27,10 @@ class LagAnomaly(Enum):
     """Retention or DeleteRecords removed records that a group had not read."""
     COMMITTED_DAMAGED = "committed-damaged"
     """The stored offset of a group cannot be read any more."""
+    GROUP_STANDING = "group-standing"
+    """Members are there and records come, and the group commits nothing."""
+    GROUP_FALLING_BEHIND = "group-falling-behind"
+    """A group commits, and has more to read from quarter to quarter of a period."""
     COMMITTED_BACK = "committed-back"
     """A member committed less than was committed before. An application that seeks back does so;
     two members that both believe to own a partition do too."""
@@ -138,8 +142,11 @@ class LagSum:
 
 
 def record_age_ms(timestamp_ms: int, now_ms: int) -> int | None:
-    """Return how old a record is: None without a time, 0 for one from the future."""
-    return None if timestamp_ms == NO_TIMESTAMP_MS else max(0, now_ms - timestamp_ms)
+    """Return how old a record is: None without a time, 1 for one of now or from the future.
+
+    0 is the age of what has been read.
+    """
+    return None if timestamp_ms == NO_TIMESTAMP_MS else max(1, now_ms - timestamp_ms)
 
 
 class Finding(NamedTuple):
@@ -148,7 +155,8 @@ class Finding(NamedTuple):
     kind: LagAnomaly
     group_id: str | None
     topic_id: TopicId
-    partition: int
+    partition: int | None
+    """None where it is of a group in a topic as a whole."""
 
 
 class Occurrences:

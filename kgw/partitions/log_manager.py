@@ -209,10 +209,11 @@ class LogManager:
         self._seen_held = tuple(dict.fromkeys(self._held))
         self._metrics.held_partitions = len(self._seen_held)
 
-    async def forecast(self, key: PartitionKey, at_ms: int) -> int:
+    async def forecast(self, key: PartitionKey, at_ms: int, recent_bytes_a_ms: float = 0.0) -> int:
         """Return where a partition will begin once retention has run at a later time.
 
-        That is today's log start where nothing will go. Raises StorageError.
+        Producers go on at the recent pace, or at that of the whole log where it is faster. That is
+        today's log start where nothing will go. Raises StorageError.
         """
         topic = self._catalog.by_id(key.topic_id)
         partition = None if topic is None else topic.partition(key.partition)
@@ -229,6 +230,7 @@ class LogManager:
             now_ms=self._clock.wall_ms(),
             at_ms=at_ms,
             recompressed=log.recompressed if isinstance(log, Segmented) else Recompressed(),
+            recent_bytes_a_ms=recent_bytes_a_ms,
         )
 
     async def _retain_partition(self, partition: Partition, now_ms: int) -> None:

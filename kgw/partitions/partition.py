@@ -251,6 +251,11 @@ class Partition:
         return self._snapshot_offset < self._stored_end and not self._is_fenced
 
     @property
+    def grown_bytes(self) -> int:
+        """Bytes that have become readable in this life, whoever appended them, as appended."""
+        return self._visible_bytes
+
+    @property
     def unsaved_bytes(self) -> int:
         """How much the log has grown, or shrunk, since the last snapshot."""
         return abs(self.log.size_bytes - self._snapshot_log_bytes)

@@ -120,15 +120,18 @@ def forecast_log_start(
     now_ms: int,
     at_ms: int,
     recompressed: Recompressed = _NOTHING_RECOMPRESSED,
+    recent_bytes_a_ms: float = 0.0,
 ) -> int:
     """Return where the log will begin once retention has run at a later time, as far as known.
 
     Producers are taken to go on at the pace of the segments that are there, of those that have been
-    `recompressed` by what they were before: their bytes push older ones out. An active segment that
-    must go is closed and goes, as the second run of a plan finds.
+    `recompressed` by what they were before, or at the recent pace where that is faster: their bytes
+    push older ones out. An active segment that must go is closed and goes, as the second run of a
+    plan finds.
     """
     if rules.retention_bytes >= 0:
-        grown_bytes = int(_bytes_a_ms(segments, now_ms, recompressed) * (at_ms - now_ms))
+        pace = max(_bytes_a_ms(segments, now_ms, recompressed), recent_bytes_a_ms)
+        grown_bytes = int(pace * (at_ms - now_ms))
         rules = rules._replace(retention_bytes=max(0, rules.retention_bytes - grown_bytes))
     start = log_start_offset
     for known in (segments, _closed(segments)):

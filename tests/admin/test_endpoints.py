@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pytest
 
 from kgw import __version__
 from kgw.admin.endpoints import ALL_ENDPOINTS
-from kgw.errors import StorageError
+from kgw.errors import ErrorCode, StorageError
 from kgw.metrics import METRICS
 from kgw.testing.gateway import InProcessGateway
 from tests.admin.asking import Admin
@@ -224,6 +224,28 @@ class TestSeeks:
         assert 404 == (await admin.get("/api/v1/offsets/seek?topic=none&to=7")).status
 
 
+class TestGroups:
+    async def test_members(self, admin: Admin, gateway: InProcessGateway) -> None:
+        """With their states, page by page; one that the group does not have is unknown."""
+        member = WireMember("group", gateway.request)
+        assert (ErrorCode.NONE, ErrorCode.NONE) == (await member.join(), await member.sync())
+        waiting: Any = await gateway.request(WireMember("group", gateway.request).join_request(), 5)
+        target = "/api/v1/groups/members?group=group"
+        value = await admin.value(target)
+        expected = {member.member_id: "stable", waiting.member_id: "pending"}
+        assert expected == {one["member_id"]: one["state"] for one in value["members"]}
+        assert ("group", "Stable", 1) == (value["group"], value["state"], value["generation"])
+        named = {one["member_id"]: one["client_id"] for one in value["members"]}
+        assert {member.member_id: "in-process", waiting.member_id: None} == named
+        page = await admin.value(f"{target}&limit=1")
+        rest = await admin.value(f"{target}&limit=1&after={page['next']}")
+        assert value["members"] == page["members"] + rest["members"]
+        assert None is rest["next"]
+        for member_id, state in (*expected.items(), ("nobody", "unknown")):
+            (one,) = (await admin.value(f"{target}&member={member_id}"))["members"]
+            assert (member_id, state) == (one["member_id"], one["state"])
+
+
 class TestLag:
     async def test_groups(self, admin: Admin, gateway: InProcessGateway) -> None:
         """Sums by group and topic."""
@@ -359,6 +381,7 @@ class TestRefusals:
             ("/api/v1/offsets?after=orders", "after is TOPIC:PARTITION"),
             ("/api/v1/offsets?after=orders:-1", "after is TOPIC:PARTITION"),
             ("/api/v1/lag/partitions", "group is needed"),
+            ("/api/v1/groups/members", "group is needed"),
             ("/api/v1/lag/history?group=x&since_ms=now", "since_ms is a number"),
             ("/api/v1/lag/history?group=x&partition=0", "a partition needs a topic"),
             ("/health/live?verbose=1", "no parameters"),
@@ -376,6 +399,8 @@ class TestRefusals:
             ("/api/v1/lag?group=none", "none"),
             ("/api/v1/lag/partitions?group=no%1bne", "no\\x1bne"),
             ("/api/v1/lag/at-risk?group=none", "none"),
+            ("/api/v1/groups/members?group=none", "none"),
+            ("/api/v1/groups/members?group=none&member=m", "none"),
             ("/api/v1/offsets?topic=orders&partition=3", "no partition 3"),
         ],
     )

@@ -10,7 +10,9 @@ from kgw.cli.client import parse_bootstrap
 from kgw.cli.errors import CommandError, ExitCode
 from kgw.cli.group_offsets import Standing, parse_duration_ms
 from kgw.cli.groups import what_if
-from kgw.client import AsyncClient
+from kgw.client import AsyncClient, ServerRefusedError
+from kgw.client.errors import UnsupportedApiError
+from kgw.errors import ErrorCode
 from kgw.groups.requests import JoinRequest, MemberProtocol
 from kgw.offsets.committed import DAMAGED_OFFSET, NO_EXPIRY_MS, CommittedOffset
 from kgw.protocol.api_keys import ApiKey
@@ -72,6 +74,16 @@ async def joined(kgw: Commands, group: str, topic: str) -> str:
             assignments=[{"member_id": member.member_id, "assignment": assignment}],
         )
         member_id: str = member.member_id
+        return member_id
+
+
+async def given_an_id(kgw: Commands, group: str) -> str:
+    """Ask for a member id, join no further, and return it."""
+    async with AsyncClient(parse_bootstrap(kgw.bootstrap), client_id="reader") as client:
+        protocols = [{"name": "range", "metadata": b""}]
+        asked_for = {"group_id": group, "session_timeout_ms": 30_000, "protocols": protocols}
+        answer = await asked(client, ApiKey.JOIN_GROUP, 5, **asked_for, protocol_type="consumer")
+        member_id: str = answer.member_id
         return member_id
 
 
@@ -162,7 +174,17 @@ def test_members_are_described_and_explained(kgw: Commands) -> None:
     assert ["read"] == member["topics"]
     assert [0, 1] == [one["partition"] for one in member["partitions"]]
     assert "read:0,1" in kgw.succeed("groups", "describe", "readers")
-    assert [member] == kgw.json("groups", "members", "readers")
+    assert None is member["state"]
+    assert [member | {"state": "stable"}] == kgw.json("groups", "members", "readers")
+    (described,) = kgw.json("groups", "describe", "readers", "--members")
+    assert [member | {"state": "stable"}] == described["members"]
+    assert "offsets" not in described
+    pending_id = asyncio.run(given_an_id(kgw, "readers"))
+    rows = kgw.succeed("groups", "describe", "readers", "--members").splitlines()[2:]
+    assert {(member_id, "stable"), (pending_id, "pending")} == {
+        tuple(row.split()[:2]) for row in rows
+    }
+    assert pending_id not in kgw.succeed("groups", "describe", "readers")
     explained = kgw.json("groups", "explain", "readers")
     (round_,) = explained["rounds"]
     assert ("member_joined", member_id, 1) == (
@@ -180,11 +202,38 @@ def test_members_are_described_and_explained(kgw: Commands) -> None:
     assert "NON_EMPTY_GROUP" in kgw.fail(ExitCode.FAILED, "groups", "delete", "readers")
     message = kgw.fail(ExitCode.FAILED, "groups", "delete-offsets", "readers", "-t", "read")
     assert "GROUP_SUBSCRIBED_TO_TOPIC" in message
-    asyncio.run(left(kgw, "readers", member_id))
+    for one in (member_id, pending_id):
+        asyncio.run(left(kgw, "readers", one))
     assert [] == kgw.json("groups", "members", "readers")
     assert "Deleted readers." in kgw.succeed("groups", "delete", "readers")
     assert "GROUP_ID_NOT_FOUND" in kgw.fail(ExitCode.FAILED, "groups", "describe", "readers")
     assert "GROUP_ID_NOT_FOUND" in kgw.fail(ExitCode.FAILED, "groups", "explain", "readers")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ServerRefusedError(ErrorCode.INVALID_REQUEST, "cannot tell"),
+        UnsupportedApiError("serves DescribeConfigs in versions 0 to 2, not in any of 4 to 4"),
+    ],
+)
+def test_a_server_that_tells_no_states(
+    kgw: Commands, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """A Kafka broker, new or old, has members without states: nothing is made up for them."""
+
+    async def told(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("kgw.client.groups.describe_configs", told)
+    if "elsewhere" not in kgw.succeed("topics", "list"):
+        produced(kgw, "elsewhere")
+    member_id = asyncio.run(joined(kgw, "others", "elsewhere"))
+    (member,) = kgw.json("groups", "members", "others")
+    assert (member_id, None) == (member["member_id"], member["state"])
+    text = kgw.succeed("groups", "describe", "others", "--members")
+    assert [member_id, "?"] == text.splitlines()[2].split()[:2]
+    asyncio.run(left(kgw, "others", member_id))
 
 
 def test_shares_of_workers_are_not_made_up() -> None:

@@ -16,6 +16,7 @@ from kgw.config import Listener
 from kgw.errors import ErrorCode
 from kgw.lag.samples import history_points
 from kgw.offsets.committed import DAMAGED_OFFSET, NO_EXPIRY_MS, CommittedOffset
+from kgw.offsets.lag import Finding, LagAnomaly
 from tests import patience
 from tests.cli.conftest import Commands
 from tests.client.serving import ServerThread
@@ -196,6 +197,25 @@ def test_anomalies(kgw: Commands, server: WatchedThread, tmp_path: Path) -> None
     result = kgw.run("offsets", "lag", "-g", "ahead", "--check", "--partitions")
     assert ExitCode.FAILED == result.exit_code
     assert 3 == result.stdout.count("committed-damaged")
+
+
+def test_groups_that_stand_are_marked(
+    kgw: Commands, server: WatchedThread, behind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the topics in which they do; --anomalies names no partition."""
+    lag = server.gateway.lag
+    topic_id = server.gateway.catalog.topics[behind].topic_id
+    finding = Finding(LagAnomaly.GROUP_STANDING, "slow", topic_id, None)
+    monkeypatch.setattr(lag, "findings", lambda: [(finding, behind, 0)])
+    admin = ("--admin", server.admin)
+    result = kgw.run("offsets", "lag", "-g", "slow", "--check", *admin)
+    assert ExitCode.FAILED == result.exit_code
+    assert "2 group-standing" in result.stdout
+    assert ExitCode.OK == kgw.run("offsets", "lag", "-g", "quick", "--check", *admin).exit_code
+    text = kgw.succeed("offsets", "lag", "--anomalies", *admin)
+    assert ["group-standing", "slow", behind, "-"] == text.splitlines()[1].split()[:4]
+    (lasting,) = kgw.json("offsets", "lag", "--anomalies", *admin)["lasting"]
+    assert None is lasting["partition"]
 
 
 def test_a_failed_look_up_is_no_zero(

@@ -207,6 +207,7 @@ def test_percentiles_of_nothing() -> None:
 def test_alarms() -> None:
     """Problems first, then metrics that should be 0, then offsets that cannot be right."""
     lasting = {"kind": "committed-ahead", "group": "g", "topic": "t", "partition": 3}
+    standing = {"kind": "group-standing", "group": "g", "topic": "t", "partition": None}
     figures = Watch().take(
         sample_at(
             1.0,
@@ -216,7 +217,7 @@ def test_alarms() -> None:
                 "kgw_compaction_put_aside_partitions": 1,
                 "kgw_clock_held": 0,
             },
-            anomalies={"lasting": [lasting], "lasting_count": 5},
+            anomalies={"lasting": [lasting, standing], "lasting_count": 6},
         )
     )
     assert [
@@ -225,5 +226,6 @@ def test_alarms() -> None:
         "1 partitions that could not be compacted are put aside",
         "since the start: 2 errors that are bugs of kgw",
         "committed-ahead: group g, topic t partition 3",
+        "group-standing: group g, topic t",
         "4 more that last",
     ] == [one["detail"] for one in figures.alarms]

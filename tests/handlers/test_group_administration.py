@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kgw.errors import ErrorCode
+from kgw.handlers.describe_configs import GROUP_MEMBERS, GROUP_TRACE
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.blobs import ConsumerProtocolSubscription, encode_blob
 from tests.groups.driver import GroupDriver, subscription
@@ -54,6 +56,39 @@ async def test_describe(gateway: InProcessGateway, driver: GroupDriver, version:
     code = ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else ErrorCode.NONE
     assert (code, "Dead", []) == (unknown.error_code, unknown.group_state, unknown.members)
     assert (version >= 3) == (known.authorized_operations > 0)
+
+
+@pytest.mark.parametrize("version", range(7))
+async def test_describe_lists_members_alone(
+    gateway: InProcessGateway, driver: GroupDriver, version: int
+) -> None:
+    """As in Kafka: who was given an id and has yet to join is no member."""
+    await driver.join(id_first=True)
+    response = await call(gateway, ApiKey.DESCRIBE_GROUPS, version, groups=["group"])
+    (known,) = response.groups
+    assert (ErrorCode.NONE, "Empty", []) == (known.error_code, known.group_state, known.members)
+
+
+async def test_members_with_states(gateway: InProcessGateway, driver: GroupDriver) -> None:
+    """By the name of the entry alone, and from v4 on; what does not exist is an error."""
+    (member,) = await driver.stable(1)
+    asked = {"resource_type": 32, "resource_name": "group"}
+    for version, keys, code, names in (
+        (4, [GROUP_MEMBERS], ErrorCode.NONE, [GROUP_MEMBERS]),
+        (4, [GROUP_TRACE, GROUP_MEMBERS], ErrorCode.NONE, [GROUP_TRACE, GROUP_MEMBERS]),
+        (4, None, ErrorCode.NONE, []),
+        (3, [GROUP_MEMBERS], ErrorCode.UNSUPPORTED_VERSION, []),
+    ):
+        resources = [asked | {"configuration_keys": keys}]
+        answer = await call(gateway, ApiKey.DESCRIBE_CONFIGS, version, resources=resources)
+        (result,) = answer.results
+        assert (code, names) == (result.error_code, [one.name for one in result.configs])
+        if names == [GROUP_MEMBERS]:
+            (told,) = json.loads(result.configs[0].value)
+            assert (member.member_id, "stable") == (told["member_id"], told["state"])
+    missing = {"resource_type": 32, "resource_name": "none", "configuration_keys": [GROUP_MEMBERS]}
+    answer = await call(gateway, ApiKey.DESCRIBE_CONFIGS, 4, resources=[missing])
+    assert ErrorCode.GROUP_ID_NOT_FOUND == answer.results[0].error_code
 
 
 @pytest.mark.parametrize("version", range(6))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kgw.completion import Completion
 from kgw.errors import ErrorCode
 from kgw.partitions.transactions import TransactionMarker
-from tests.handlers.support import batch, topic_of
+from tests.handlers.support import START_MS, batch, topic_of
 
 if TYPE_CHECKING:
     from kgw.partitions.partition import Partition
@@ -33,12 +33,16 @@ class Transactions:
     def partition(self) -> Partition:
         return topic_of(self._gateway).partitions[0]
 
-    async def write(self, producer_id: int, *values: bytes) -> int:
+    async def write(self, producer_id: int, *values: bytes, timestamp_ms: int = START_MS) -> int:
         """Append a batch of an open or a new transaction, and return its offset."""
         sequence = self._sequences.get(producer_id, 0)
         self._sequences[producer_id] = sequence + len(values)
         records = batch(
-            *values, producer_id=producer_id, base_sequence=sequence, is_transactional=True
+            *values,
+            timestamps_ms=[timestamp_ms] * len(values),
+            producer_id=producer_id,
+            base_sequence=sequence,
+            is_transactional=True,
         )
         result = self.partition.append(records, verify=allowed).result
         assert result is not None

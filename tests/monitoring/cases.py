@@ -34,6 +34,7 @@ def _histogram(name: str, label: str, *, slow: str, fast: str) -> dict[str, str]
 
 _PRODUCE = 'api="PRODUCE", '
 _ANOMALIES = "kgw_offset_anomalies_total"
+_OPEN = "kgw_offset_anomalies_open"
 
 CASES = {
     "KgwDown": Case(
@@ -121,6 +122,17 @@ CASES = {
     "KgwGroupBehind": Case(
         {'kgw_group_lag_seconds{group="billing"}': "3601x500"},
         {'kgw_group_lag_seconds{group="billing"}': "3599x500"},
+    ),
+    "KgwGroupStanding": Case(
+        {f'{_OPEN}{{kind="group-standing"}}': "1x500"},
+        {
+            f'{_OPEN}{{kind="group-standing"}}': "0x500",
+            f'{_OPEN}{{kind="committed-below-start"}}': "1x500",
+        },
+    ),
+    "KgwGroupFallingBehind": Case(
+        {f'{_OPEN}{{kind="group-falling-behind"}}': "2x500"},
+        {f'{_OPEN}{{kind="group-falling-behind"}}': "0x500"},
     ),
     "KgwLagUnknown": Case(
         {"kgw_lag_failures_total": "0+1x500"}, {"kgw_lag_failures_total": "9x500"}

@@ -20,9 +20,11 @@ from kgw.client import (
     GroupClient,
     TransactionalClient,
 )
+from kgw.errors import ErrorCode
 from kgw.protocol.messages.describe_cluster import DescribeClusterRequest
 from kgw.testing.batches import make_batch
 from tests.campaigns import jumping_serve, slow_serve
+from tests.groups.wire import WireMember
 from tests.monitoring import misbehaving_serve
 from tests.monitoring.stage import client_of
 
@@ -267,6 +269,41 @@ async def _behind(stage: Stage, name: str) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
+async def _standing(stage: Stage, name: str) -> AsyncIterator[None]:
+    """A member lives, records come, and nothing is committed."""
+    gateway = await stage.start(name, "kgw.lag.standing.ms=3000")
+    await _topic(gateway, 3)
+    await _commit(gateway, 1)
+    async with client_of(gateway) as client:
+        connection = await client.any_connection()
+        member = WireMember(GROUP, connection.send, session_ms=60_000, rebalance_ms=1_000)
+        for done in (await member.join(), await member.sync()):
+            if done is not ErrorCode.NONE:
+                raise RuntimeError(f"the member is refused: {done.name}")
+        async with _again_and_again(lambda: client.produce(TOPIC, 0, _records())):
+            yield
+
+
+@asynccontextmanager
+async def _falling_behind(stage: Stage, name: str) -> AsyncIterator[None]:
+    """Of two records that come one is read."""
+    gateway = await stage.start(name, "kgw.lag.falling.behind.ms=8000")
+    await _topic(gateway, 3)
+    read = 0
+    await _commit(gateway, read)
+    async with client_of(gateway) as client:
+
+        async def work() -> None:
+            nonlocal read
+            await client.produce(TOPIC, 0, _records(b"1", b"2"))
+            read += 1
+            await GroupClient(client).commit(GROUP, {(TOPIC, 0): read})
+
+        async with _again_and_again(work):
+            yield
+
+
+@asynccontextmanager
 async def _lag_unknown(stage: Stage, name: str) -> AsyncIterator[None]:
     gateway = await _misbehaving(stage, name, "no_history")
     await _topic(gateway, 1)
@@ -377,6 +414,8 @@ CASES = (
     Case("at-risk", frozenset({"KgwGroupAtRisk"}), _at_risk),
     Case("passed-by", frozenset({"KgwGroupPassedBy"}), _passed_by),
     Case("behind", frozenset({"KgwGroupBehind"}), _behind),
+    Case("standing", frozenset({"KgwGroupStanding"}), _standing),
+    Case("falling-behind", frozenset({"KgwGroupFallingBehind"}), _falling_behind),
     Case("lag-unknown", frozenset({"KgwLagUnknown"}), _lag_unknown),
     Case(
         "compaction-fails",

@@ -91,8 +91,8 @@ class TestLagSum:
 
 
 def test_record_age() -> None:
-    """A record from the future has no age yet; one without a time has none at all."""
-    assert [5, 0, None] == [record_age_ms(time_ms, 10) for time_ms in (5, 11, -1)]
+    """A record of now or the future is hardly old, but unread; one without a time has no age."""
+    assert [5, 1, 1, None] == [record_age_ms(time_ms, 10) for time_ms in (5, 10, 11, -1)]
 
 
 class TestOccurrences:

@@ -202,6 +202,7 @@ class TestForecast:
         rules: RetentionRules,
         in_h: int = 0,
         recompressed: Recompressed | None = None,
+        recent_bytes_a_ms: float = 0.0,
     ) -> int:
         """Return the log start that is foreseen for a time."""
         return forecast_log_start(
@@ -212,6 +213,7 @@ class TestForecast:
             now_ms=NOW_MS,
             at_ms=NOW_MS + in_h * HOUR_MS,
             recompressed=recompressed or Recompressed(),
+            recent_bytes_a_ms=recent_bytes_a_ms,
         )
 
     def test_as_time_goes_by(self) -> None:
@@ -241,6 +243,14 @@ class TestForecast:
         """A log that was just begun is not taken to grow as fast for an hour."""
         segments = [segment(0, 60_000), segment(1, 0)]
         assert 0 == self.start(segments, RetentionRules(retention_bytes=400), 1)
+
+    def test_the_faster_pace_counts(self) -> None:
+        """The recent one where producers have become faster, else that of the whole log."""
+        segments, rules = log_of(4, 3, 2, 1), RetentionRules(retention_bytes=500)
+        paces = [0.0, 100 / HOUR_MS, 199 / HOUR_MS, 200 / HOUR_MS, 400 / HOUR_MS, 9.0]
+        found = [self.start(segments, rules, 1, recent_bytes_a_ms=one) for one in paces]
+        assert [0, 0, 0, 10, 30, 40] == found
+        assert 40 == self.start(segments, rules, 99, recent_bytes_a_ms=1 / HOUR_MS)
 
     def test_by_offset(self) -> None:
         """What would go now is foreseen for later too."""

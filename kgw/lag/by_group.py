@@ -1,0 +1,54 @@
+"""Lag by group for the metrics: a series for so many groups, one for all others."""
+
+from __future__ import annotations
+
+from heapq import nsmallest
+from typing import TYPE_CHECKING
+
+from kgw.offsets.lag import LagSum
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kgw.lag.samples import LagSample
+
+OTHER = "other"
+
+
+def sum_of(parts: Iterable[LagSum]) -> LagSum:
+    """Return the lag of all parts together."""
+    total = LagSum()
+    for one in parts:
+        total.merge(one)
+    return total
+
+
+def by_group(
+    sample: LagSample, named_before: dict[str, int], limit: int
+) -> tuple[dict[str, int], dict[str, float]]:
+    """Return lag and time lag by group, for at most `limit` groups and all others together.
+
+    A group that has a series of its own keeps it: one that came and went with its rank would look
+    like a counter that is reset. Free ones go to the greatest lags.
+    """
+    groups = sample.groups
+    named = [group_id for group_id in named_before if group_id in groups][:limit]
+    if len(named) < limit:
+        nameless = groups.keys() - set(named)
+        named += nsmallest(
+            limit - len(named), nameless, key=lambda one: (-groups[one].total.lag, one)
+        )
+    totals = {group_id: groups[group_id].total for group_id in named}
+    rest = groups.keys() - set(named)
+    if rest:
+        others = [groups[one].total for one in rest]
+        totals[OTHER] = sum_of([*others, totals[OTHER]] if OTHER in totals else others)
+    lags: dict[str, int] = {}
+    ages: dict[str, float] = {}
+    for group_id, total in totals.items():
+        # What is not known has no series: a zero would say that all is well.
+        if total.known_lag is not None:
+            lags[group_id] = total.lag
+        if total.time_lag_ms is not None:
+            ages[group_id] = total.time_lag_ms / 1000
+    return lags, ages
