@@ -18,6 +18,7 @@ from kgw.partitions.hold import hold_of, removable_end
 from kgw.partitions.retention import forecast_log_start, plan_retention
 from kgw.partitions.steady_time import SteadyTime
 from kgw.partitions.throttle import Throttle
+from kgw.problems import CLOCK_HELD, HELD, REWRITING, Problem, texts
 from kgw.state.base import Change
 
 if TYPE_CHECKING:
@@ -84,18 +85,31 @@ class LogManager:
     @property
     def problems(self) -> tuple[str, ...]:
         """What an operator should know."""
-        held = ("the wall clock has jumped and is not gone by yet",) if self._was_held else ()
+        return tuple(texts(self.found))
+
+    @property
+    def found(self) -> tuple[Problem, ...]:
+        """The same, with reasons."""
+        clock = "the wall clock has jumped and is not gone by yet"
+        held = (Problem(CLOCK_HELD, clock),) if self._was_held else ()
         compactor, recompressor = self._compactor, self._recompressor
         return (
             held
             + tuple(
-                f"{partition.topic.name}-{partition.index} keeps more than its retention says: "
-                f"kgw.archive.hold waits for group {hold.group_id} at offset {hold.offset}"
+                Problem(
+                    HELD,
+                    f"{partition.topic.name}-{partition.index} keeps more than its retention says: "
+                    f"kgw.archive.hold waits for group {hold.group_id} at offset {hold.offset}",
+                )
                 for partition, hold in self._seen_held
                 if not _is_gone(partition)
             )
-            + (() if compactor is None else compactor.problems)
-            + (() if recompressor is None else recompressor.problems)
+            + tuple(
+                Problem(REWRITING, text)
+                for one in (compactor, recompressor)
+                if one is not None
+                for text in one.problems
+            )
         )
 
     @property

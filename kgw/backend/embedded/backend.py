@@ -10,7 +10,7 @@ from time import sleep
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kgw.backend.base import Backend, DiskRoom, Health, Unsynced
+from kgw.backend.base import NOT_OPEN, Backend, DiskRoom, Health, Unsynced
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.files.lock import DirectoryLock
@@ -33,6 +33,7 @@ from kgw.errors import DataDirectoryError, StorageError
 from kgw.logs import EventLogger
 from kgw.offsets.recovery import ORDINARY
 from kgw.offsets.storage import OffsetStorage
+from kgw.problems import UNCLAIMED, Problem, Refusals
 from kgw.types import PartitionKey
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ class EmbeddedBackend(Backend):
         store = Store(self._fs, self._root, self._options, self._clock.wall_ms)
         store.directory.announce = self._announce
         store.directory.remark = self._remark
+        store.directory.refusals = Refusals(self._clock.monotonic_s)
         return store
 
     def _remark(self, sentence: str) -> None:
@@ -378,15 +380,24 @@ class EmbeddedBackend(Backend):
     def health(self) -> Health:
         store = self._store
         unclaimed = [
-            f"partition directory {key} belongs to no topic; see `kgw log adopt`"
+            Problem(
+                UNCLAIMED, f"partition directory {key} belongs to no topic; see `kgw log adopt`"
+            )
             for key in store.unclaimed
         ]
-        state_failure = self.state.failure if self._is_open else None
         return Health(
-            self._is_open and store.writes.is_writable and state_failure is None,
-            (*store.problems, *([state_failure] if state_failure else []), *unclaimed),
+            (
+                *(self.state.found if self._is_open else (NOT_OPEN,)),
+                *store.writes.found,
+                *store.directory.found,
+                *unclaimed,
+            ),
             len(unclaimed),
         )
+
+    async def look(self) -> None:
+        if self._is_open:
+            await self.threads.run_in_io(self._store.writes.look_for_room)
 
     @property
     def recovery_anomalies(self) -> dict[str, int]:

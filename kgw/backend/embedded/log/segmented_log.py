@@ -127,6 +127,10 @@ class SegmentedLog:
                 return damaged
         return None
 
+    def is_gone_below(self, end_offset: int) -> bool:
+        """Whether nothing below an offset is left to be read."""
+        return self.is_deleted or self.offsets.log_start_offset >= end_offset
+
     def is_in_gap(self, offset: int) -> bool:
         """Whether `offset` was left out: no reader has a reason to stand there."""
         if not self.gaps:
