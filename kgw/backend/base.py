@@ -407,7 +407,10 @@ class PartitionLog(ABC):
 
     @abstractmethod
     async def drop_before(self, offset: int) -> None:
-        """Move the log start up to `offset`, durably. Whole segments below it may be removed."""
+        """Move the log start up to `offset`, durably. Whole segments below it may be removed.
+
+        At the log start it removes segments that were left below it.
+        """
 
     @abstractmethod
     def replay(self, from_offset: int) -> AsyncIterator[RecordBatch]:

@@ -144,6 +144,8 @@ class TopicCatalog:
         """What answers say of the topics here: how many partitions, of which leader epochs."""
         self.when_deleted: list[Callable[[TopicId], None]] = []
         """Called with the id of each topic that is deleted, once that is durable."""
+        self.when_retention_changed: Callable[[Topic], None] | None = None
+        """Called when a topic's own settings have changed what retention removes of it."""
 
     @property
     def topics(self) -> Mapping[str, Topic]:
@@ -551,7 +553,10 @@ class TopicCatalog:
     async def _take(self, topic: Topic, own: Mapping[str, Value]) -> None:
         """Let a topic's own settings be these, from the next append on."""
         config = TopicConfig(own, self._config)
+        before = topic.config.retention
         await take_turns(topic.configure(config, self._config_share()))
+        if config.retention != before and self.when_retention_changed is not None:
+            self.when_retention_changed(topic)
 
     async def _begin_loading(self, topic: Topic, config: TopicConfig) -> None:
         """Let only the one write that a changed configuration names, before that is durable.

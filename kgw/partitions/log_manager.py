@@ -22,7 +22,7 @@ from kgw.problems import CLOCK_HELD, HELD, REWRITING, Problem, texts
 from kgw.state.base import Change
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from kgw.backend.base import Backend
     from kgw.clock import RunningClock
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kgw.partitions.partition import Partition
     from kgw.partitions.recompressor import Recompressor
     from kgw.partitions.retention import Removal, RetentionPlan
+    from kgw.partitions.topic import Topic
     from kgw.types import PartitionKey
 
 _log = logging.getLogger(__name__)
@@ -69,6 +70,9 @@ class LogManager:
         self._compactor: Compactor | None = None
         self._recompressor: Recompressor | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._changed: set[Topic] = set()
+        self._has_changed = asyncio.Event()
+        catalog.when_retention_changed = self._note_changed
 
     def start(self) -> None:
         """Begin the schedule."""
@@ -203,8 +207,27 @@ class LogManager:
         """
         now_ms = await self._note_time()
         self._held = []
+        await self._retain(self._catalog.partitions(), now_ms)
+        self._seen_held = tuple(dict.fromkeys(self._held))
+        self._metrics.held_partitions = len(self._seen_held)
+
+    async def retain_changed(self) -> None:
+        """Do the same for topics whose retention has changed since: who wants room waits for it.
+
+        Raises StorageError when the time cannot be told.
+        """
+        self._has_changed.clear()
+        changed, self._changed = self._changed, set()
+        partitions = [one for topic in changed for one in topic.partitions.values()]
+        await self._retain(partitions, await self.now_ms())
+
+    def _note_changed(self, topic: Topic) -> None:
+        self._changed.add(topic)
+        self._has_changed.set()
+
+    async def _retain(self, partitions: Iterable[Partition], now_ms: int) -> None:
         throttle = Throttle(self._clock)
-        for partition in self._catalog.partitions():
+        for partition in partitions:
             if _is_gone(partition):
                 continue
             try:
@@ -219,8 +242,6 @@ class LogManager:
                 self._metrics.retention_failures += 1
                 self._report_bug(error)
             await throttle.step()
-        self._seen_held = tuple(dict.fromkeys(self._held))
-        self._metrics.held_partitions = len(self._seen_held)
 
     async def forecast(self, key: PartitionKey, at_ms: int) -> int:
         """Return where a partition will begin once retention has run at a later time.
@@ -248,6 +269,10 @@ class LogManager:
         """Do what the rules say. Raises StorageError."""
         log = partition.log
         if log.end_offset == log.log_start_offset:
+            if isinstance(log, Segmented) and log.size_bytes:
+                # All of it was deleted, and the active segment could not be closed then.
+                await partition.close_active_segment()
+                await log.drop_before(log.log_start_offset)
             return
         plan = await self._plan(partition, now_ms)
         if plan.must_roll and isinstance(log, Segmented):
@@ -304,7 +329,20 @@ class LogManager:
         await self._rest(min(config.log_initial_task_delay_ms / 1000, interval_s))
         while True:
             await self._attempt(self.retain)
-            await self._rest(interval_s)
+            due_s = self._clock.monotonic_s() + interval_s
+            while await self._is_changed_before(due_s):
+                await self._attempt(self.retain_changed)
+
+    async def _is_changed_before(self, due_s: float) -> bool:
+        """Wait until the retention of a topic has changed, or a time has come: False."""
+        resting = asyncio.ensure_future(self._clock.sleep_until(due_s))
+        changing = asyncio.ensure_future(self._has_changed.wait())
+        try:
+            await asyncio.wait((resting, changing), return_when=asyncio.FIRST_COMPLETED)
+            return not resting.done()
+        finally:
+            resting.cancel()
+            changing.cancel()
 
     async def compact(self) -> None:
         """Compact partition after partition until none is due. Raises StorageError."""

@@ -183,13 +183,17 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
         return self._log.epoch_at(offset)
 
     async def drop_before(self, offset: int) -> None:
-        if offset <= self._offsets.log_start_offset:
+        log_start_offset = self._offsets.log_start_offset
+        if offset < log_start_offset or (
+            offset == log_start_offset and not self._log.has_segments_below(offset)
+        ):
             return
         if offset > self._offsets.high_watermark:
             raise ValueError(f"log start cannot be {offset}, above {self._offsets.high_watermark}")
-        await self.make_durable(offset)
-        await self._threads.note(partial(self._store.save_log_start, self._log, offset))
-        self._offsets.raise_log_start(offset)
+        if offset > log_start_offset:
+            await self.make_durable(offset)
+            await self._threads.note(partial(self._store.save_log_start, self._log, offset))
+            self._offsets.raise_log_start(offset)
         paths = await self._threads.run_in_flusher(
             partial(self._store.remove_below, self._log, offset)
         )

@@ -421,7 +421,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
     # --- the list of files -----------------------------------------------------------------------
 
     async def drop_before(self, offset: int) -> None:
-        if offset <= self._offsets.log_start_offset:
+        if offset < self._offsets.log_start_offset:
             return
         if offset > self._offsets.high_watermark:
             raise ValueError(f"log start cannot be {offset}, above {self._offsets.high_watermark}")

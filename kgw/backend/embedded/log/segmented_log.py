@@ -310,6 +310,11 @@ class SegmentedLog:
             write_log_state(self.directory.fs, self.path, state, others)
             self.noted_log_start = log_start_offset
 
+    def has_segments_below(self, offset: int) -> bool:
+        """Whether there are segments that lie wholly below `offset`."""
+        segments = self.segments
+        return len(segments) > 1 and segments[1].base_offset <= offset
+
     def remove_below(self, offset: int) -> list[Segment]:
         """Take segments that lie wholly below `offset` out of the log; returns them.
 
