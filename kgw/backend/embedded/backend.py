@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from time import sleep
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kgw.backend.base import NOT_OPEN, Backend, DiskRoom, Health, Unsynced
 from kgw.backend.embedded import layout
@@ -51,6 +51,9 @@ if TYPE_CHECKING:
     from kgw.offsets.storage import LoadedCheckpoints
     from kgw.state.base import StateStore
     from kgw.types import TopicName
+
+LITTLE_ROOM_BYTES: Final = 256 << 20
+"""A start says so when there is less for records: a disk of 100 MB carries 4 MB of them."""
 
 _Result = TypeVar("_Result")
 _log = EventLogger(__name__)
@@ -163,8 +166,26 @@ class EmbeddedBackend(Backend):
         # A new journal is 32 MB of zeros to be synced, for which a commit of the state would wait:
         # no start does. Until it is there, every group syncs its segments.
         if self._preparing is None:
-            maintenance, prepare = self.threads.maintenance, self._store.prepare_journal
-            self._preparing = self._loop.run_in_executor(maintenance, prepare)
+            self._preparing = self._loop.run_in_executor(self.threads.maintenance, self._prepare)
+
+    def _prepare(self) -> None:
+        self._store.prepare_journal()
+        reserve_bytes = self._options.min_free_bytes
+        if reserve_bytes <= 0:
+            return
+        try:
+            free_bytes = self._fs.free_bytes(self._root)
+        except OSError:
+            return  # whoever appends is told
+        left_bytes = free_bytes - reserve_bytes
+        if left_bytes < LITTLE_ROOM_BYTES:
+            _log.warning(
+                "little room for records; docs/sizing.md says what a disk carries",
+                left_bytes=max(0, left_bytes),
+                free_bytes=free_bytes,
+                reserve_bytes=reserve_bytes,
+                data=self._root,
+            )
 
     def _open_directory(self) -> None:
         try:
