@@ -72,11 +72,17 @@ class LogManager:
         self._tasks: list[asyncio.Task[None]] = []
         self._changed: set[Topic] = set()
         self._has_changed = asyncio.Event()
+        self._retaining = asyncio.Lock()
+        """A partition is looked at by one run at a time."""
         catalog.when_retention_changed = self._note_changed
 
     def start(self) -> None:
         """Begin the schedule."""
-        for schedule in (self._retain_regularly(), self._compact_regularly()):
+        for schedule in (
+            self._retain_regularly(),
+            self._retain_when_changed(),
+            self._compact_regularly(),
+        ):
             self._tasks.append(asyncio.ensure_future(schedule))
 
     async def aclose(self) -> None:
@@ -205,21 +211,23 @@ class LogManager:
         A partition that fails is logged and counted, and the next one has its turn. Raises
         StorageError when the time cannot be told.
         """
-        now_ms = await self._note_time()
-        self._held = []
-        await self._retain(self._catalog.partitions(), now_ms)
-        self._seen_held = tuple(dict.fromkeys(self._held))
-        self._metrics.held_partitions = len(self._seen_held)
+        async with self._retaining:
+            now_ms = await self._note_time()
+            self._held = []
+            await self._retain(self._catalog.partitions(), now_ms)
+            self._seen_held = tuple(dict.fromkeys(self._held))
+            self._metrics.held_partitions = len(self._seen_held)
 
     async def retain_changed(self) -> None:
         """Do the same for topics whose retention has changed since: who wants room waits for it.
 
         Raises StorageError when the time cannot be told.
         """
-        self._has_changed.clear()
-        changed, self._changed = self._changed, set()
-        partitions = [one for topic in changed for one in topic.partitions.values()]
-        await self._retain(partitions, await self.now_ms())
+        async with self._retaining:
+            self._has_changed.clear()
+            changed, self._changed = self._changed, set()
+            partitions = [one for topic in changed for one in topic.partitions.values()]
+            await self._retain(partitions, await self.now_ms())
 
     def _note_changed(self, topic: Topic) -> None:
         self._changed.add(topic)
@@ -329,20 +337,12 @@ class LogManager:
         await self._rest(min(config.log_initial_task_delay_ms / 1000, interval_s))
         while True:
             await self._attempt(self.retain)
-            due_s = self._clock.monotonic_s() + interval_s
-            while await self._is_changed_before(due_s):
-                await self._attempt(self.retain_changed)
+            await self._rest(interval_s)
 
-    async def _is_changed_before(self, due_s: float) -> bool:
-        """Wait until the retention of a topic has changed, or a time has come: False."""
-        resting = asyncio.ensure_future(self._clock.sleep_until(due_s))
-        changing = asyncio.ensure_future(self._has_changed.wait())
-        try:
-            await asyncio.wait((resting, changing), return_when=asyncio.FIRST_COMPLETED)
-            return not resting.done()
-        finally:
-            resting.cancel()
-            changing.cancel()
+    async def _retain_when_changed(self) -> None:
+        while True:
+            await self._has_changed.wait()
+            await self._attempt(self.retain_changed)
 
     async def compact(self) -> None:
         """Compact partition after partition until none is due. Raises StorageError."""

@@ -201,8 +201,8 @@ async def test_old_segments_are_removed_and_the_rest_is_served() -> None:
         metrics = gateway.gateway.metrics
         assert {"time": after[0]} == metrics.removed_records
         assert {"time": len(before) - len(after)} == metrics.removed_segments
-        await gateway.gateway.catalog.configure(topic, lambda _: {"retention.bytes": "1000"})
         size_bytes = topic.partitions[0].log.size_bytes
+        await gateway.gateway.catalog.configure(topic, lambda _: {"retention.bytes": "1000"})
         await gateway.gateway.log_manager.retain()
         left = await bases(topic)
         assert after[0] < left[0]

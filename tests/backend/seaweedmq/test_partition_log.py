@@ -180,7 +180,8 @@ async def test_without_a_writable_volume_appends_are_refused_and_reads_go_on() -
             assert append.error.code.retriable
             assert 30 <= cluster.clock.monotonic_s() - began_s < 40
             health = gateway.backend.health
-            (problem,) = health.problems
+            nothing, problem = health.problems
+            assert "no partition takes records" == nothing
             assert not health.writable
             assert "waited for SeaweedFS for over 10 s: no volume can be written" in problem
             assert [(0, b"before")] == await contents(log)
