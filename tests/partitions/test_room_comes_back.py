@@ -17,7 +17,15 @@ from kgw.testing.clock import ManualClock
 from kgw.testing.filer import FilerStore, MemoryFiler
 from kgw.testing.gateway import InProcessGateway
 from tests.backend.embedded.driver import DIRECT
-from tests.handlers.support import batch, call, create_topic, produce, topic_of
+from tests.handlers.support import (
+    batch,
+    call,
+    create_topic,
+    produce,
+    produce_request,
+    produced,
+    topic_of,
+)
 from tests.simulated_disk import CrashMode
 from tests.simulated_fs import Fault, FaultKind, SimulatedFs
 from tests.turns import turns
@@ -99,6 +107,20 @@ async def test_all_of_the_active_segment_is_deleted(offset: int) -> None:
             await turns(5)
         await fill(gateway, first=10, count=1)
         assert 11 == log.high_watermark
+
+
+async def test_all_is_deleted_while_producers_go_on() -> None:
+    """What is on its way to the disk then does not keep what was there before."""
+    fs, clock = new_disk(), ManualClock()
+    backend = embedded(fs, MemoryStateStore(), clock)
+    async with InProcessGateway(backend=backend, clock=clock) as gateway:
+        await create_topic(gateway, file_delete_delay_ms="0")
+        await fill(gateway)
+        pending = gateway.start(produce_request(batch(producer_id=PRODUCER, base_sequence=10)), 9)
+        assert 11 == await delete(gateway)
+        assert ErrorCode.NONE == (await produced(pending)).error_code
+        log = log_of(gateway)
+        assert (11, 0, 0) == (log.log_start_offset, log.size_bytes, log_bytes(fs, log))
 
 
 async def test_a_part_of_the_active_segment_is_deleted() -> None:
