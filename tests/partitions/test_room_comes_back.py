@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from copy import deepcopy
 from random import Random
+from threading import Event
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +18,7 @@ from kgw.state.memory import MemoryStateStore
 from kgw.testing.clock import ManualClock
 from kgw.testing.filer import FilerStore, MemoryFiler
 from kgw.testing.gateway import InProcessGateway
+from tests import patience
 from tests.backend.embedded.driver import DIRECT
 from tests.handlers.support import (
     batch,
@@ -116,8 +119,18 @@ async def test_all_is_deleted_while_producers_go_on() -> None:
     async with InProcessGateway(backend=backend, clock=clock) as gateway:
         await create_topic(gateway, file_delete_delay_ms="0")
         await fill(gateway)
+        goes_on = Event()
+
+        def wait(call: str, path: str) -> None:
+            if call == "fdatasync" and path.endswith(".log"):
+                goes_on.wait(patience.seconds(10))
+
+        fs.on_operation = wait
         pending = gateway.start(produce_request(batch(producer_id=PRODUCER, base_sequence=10)), 9)
-        assert 11 == await delete(gateway)
+        deleting = asyncio.ensure_future(delete(gateway))
+        await turns(50)
+        goes_on.set()
+        assert 11 == await deleting
         assert ErrorCode.NONE == (await produced(pending)).error_code
         log = log_of(gateway)
         assert (11, 0, 0) == (log.log_start_offset, log.size_bytes, log_bytes(fs, log))
