@@ -126,7 +126,8 @@ def doctor(
     """Connect as a client would: listeners, versions, what each API settles on, and what is wrong.
 
     HOST:PORT is that of KGW_BOOTSTRAP, or 127.0.0.1:9092, unless given. Exits with 1 when something
-    would keep clients from working, with 3 when nothing that speaks Kafka answers there.
+    would keep clients from working, with 3 when nothing that speaks Kafka answers there. A server
+    of kgw also says itself for which reasons it refuses records or does not serve them.
 
     With --backend, or a configuration whose kgw.backend is a SeaweedFS, that is examined instead,
     with the settings that the server has: version, filers, volume servers, copies, fence, lease,
