@@ -14,6 +14,7 @@ from kgw import logs
 from kgw.backend.base import Leadership
 from kgw.clock import SystemClock
 from kgw.errors import DataDirectoryError, KgwError, ListenError, ReplacedError, StorageError
+from kgw.problems import CONNECTIONS
 from kgw.system import HAS_THREAD_CLOCKS
 
 if TYPE_CHECKING:
@@ -294,6 +295,7 @@ class _Process:
                     StackWatch(self._offenders).start()
                 gc.callbacks.append(self._offenders.collected)
             server = Server(dispatcher, limits_from(config), clock, gateway.metrics)
+            server.when_refused = partial(gateway.refusals.note, CONNECTIONS)
             bound = self._bound = await server.open(config.bound_listeners, self._given)
             gateway.advertise(advertised(config, bound))
             await self._open_admin(gateway)

@@ -26,6 +26,17 @@ from kgw.partitions.log_manager import LogManager
 from kgw.partitions.producer_ids import ProducerIds
 from kgw.partitions.waits import FetchDeadlines
 from kgw.placement import CoordinatorKey, CoordinatorType, OneProcess, load_cluster_row
+from kgw.problem_watch import ProblemWatch
+from kgw.problems import (
+    BUG,
+    NOT_LEADING,
+    STARTING,
+    STOPPING,
+    TRANSACTIONS,
+    UNOPENED,
+    Problem,
+    Refusals,
+)
 from kgw.state.base import Change
 from kgw.state.kinds import BROKER_CONFIG, CLUSTER, GROUP_KINDS, TRANSACTION
 from kgw.turns import finish
@@ -119,6 +130,11 @@ class Gateway:
         self.positions = ClientPositions(config.lag_clients_max)
         self.internal_errors: dict[str, int] = {}
         """Requests that failed through a bug of ours, by API. Every suite wants it empty."""
+        self.refusals = Refusals(clock.monotonic_s)
+        """What was refused lately, and not by the storage."""
+        self.problem_watch = ProblemWatch(backend.look, lambda: self.problems, clock, self.metrics)
+        self.metrics.when_read.append(self.problem_watch.tell)
+        self._problem_looks: asyncio.Task[None] | None = None
         self._config_turn = asyncio.Lock()
         self.checkpointed_s: float | None = None
         """When the last regular checkpoint was made, in monotonic time."""
@@ -163,6 +179,7 @@ class Gateway:
         self.backend.prepare()
         self._checkpoints = asyncio.ensure_future(self._checkpoint_regularly())
         self.log_manager.start()
+        self._problem_looks = asyncio.ensure_future(self.problem_watch.run())
         self.is_started = True
         self._leadership_changed()
 
@@ -173,8 +190,9 @@ class Gateway:
         if checkpoints is not None:
             checkpoints.cancel()
             await asyncio.gather(checkpoints, return_exceptions=True)
-        if self._watching is not None:
-            self._watching.cancel()
+        for task in (self._watching, self._problem_looks):
+            if task is not None:
+                task.cancel()
         if self._lag is not None:
             await self._lag.aclose()
         if self._transactions is not None:
@@ -274,6 +292,7 @@ class Gateway:
     def report_internal_error(self, api: str, error: BaseException | None) -> None:
         """Count and log a request that failed through a bug of ours."""
         self.internal_errors[api] = self.internal_errors.get(api, 0) + 1
+        self.refusals.note(BUG, f"{api} failed: {error!r}")
         self.metrics.internal_errors += 1
         _log.error("%s failed: a bug of kgw", api, exc_info=error)
 
@@ -479,6 +498,7 @@ class Gateway:
         else:
             # Somebody may have asked the admin side for it once: that would stand for ever.
             metrics.forget_lag()
+        await self.problem_watch.look()
         room = await self.backend.disk_room() or (None, None)
         metrics.disk_free_bytes, metrics.disk_reserve_bytes = room
 
@@ -499,22 +519,32 @@ class Gateway:
         self.lag.start()
 
     @property
-    def readiness(self) -> tuple[bool, list[str]]:
-        """Whether clients are served in full, and what is wrong, also where it does no harm."""
-        is_leading = self.backend.leadership is Leadership.LEADING
+    def problems(self) -> list[Problem]:
+        """What is wrong, as far as is known, also where it does no harm."""
+        found: list[Problem] = []
+        if self.is_stopping:
+            found.append(Problem(STOPPING, "the process is stopping"))
+        if self.backend.leadership is not Leadership.LEADING:
+            found.append(Problem(NOT_LEADING, self.backend.why_not_leading))
+        elif not self.is_started:
+            found.append(Problem(STARTING, "the process is starting"))
         if not self.is_started:
-            return False, ["the process is starting"] if is_leading else []
-        health = self.backend.health
-        # Those of the catalogue and the log manager are named, and it is ready all the same: all
-        # others are served.
-        found = [*health.problems, *self.catalog.problems, *self.log_manager.problems]
-        return health.writable and is_leading and not self.is_stopping, found
+            return found
+        late = self.metrics.transaction_ends_late
+        if late:
+            found.append(Problem(TRANSACTIONS, f"the ends of {late} transactions are not written"))
+        opening = (Problem(UNOPENED, text) for text in self.catalog.problems)
+        return [
+            *found,
+            *self.backend.health.found,
+            *opening,
+            *self.refusals.problems,
+            *self.log_manager.found,
+        ]
 
     def _count(self) -> None:
         """Bring the metrics up to date that are not counted as it goes."""
         metrics, sessions = self.metrics, self.fetch_sessions
-        is_ready, problems = self.readiness
-        metrics.ready, metrics.problems = int(is_ready), len(problems)
         metrics.topics = len(self.catalog.topics)
         metrics.partitions = self.catalog.partition_count
         metrics.waiting_fetches = self.fetch_deadlines.count

@@ -14,6 +14,8 @@ from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from kgw.problems import REASONS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -668,6 +670,12 @@ class Metrics:
     problems: int = _gauge(
         "kgw_problems", "What /health/ready lists as wrong, also where it does no harm."
     )
+    problem_reasons: dict[str, int] = _gauge(
+        "kgw_problem",
+        "The same by reason; docs/reference/problems.md says what each is.",
+        "reason",
+        values=(reason.name for reason in REASONS),
+    )
     leading: int = _gauge(
         "kgw_leading",
         "1 while this server leads what its backend keeps, else 0: it stands by, waits to be "
@@ -691,7 +699,7 @@ class Metrics:
             empty: object = Histogram() if metric.kind == "histogram" else 0
             setattr(self, metric.attribute, {} if metric.labels else empty)
         self.disk_free_bytes = self.disk_reserve_bytes = self.log_bytes = None
-        self.when_read: list[Callable[[], None]] = []
+        self.when_read: list[Callable[[], object]] = []
         """What `refresh` calls."""
 
     def refresh(self) -> None:

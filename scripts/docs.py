@@ -461,6 +461,40 @@ def alerts() -> str:
     return runbook()
 
 
+def problems() -> str:
+    """Every reason for which records are refused, or served otherwise than they should be."""
+    from kgw.problems import REASONS, REFUSED_LATELY_S
+
+    return "".join(
+        [
+            "# Problems\n\n",
+            "Why records are refused, or are served otherwise than they should be.\n",
+            "Each reason is told in the same words by `reasons` and `problems` of `/health/ready` ",
+            "([admin](admin.md)), by `kgw doctor`, which needs no admin listener, by the metric ",
+            "`kgw_problem` with the label `reason`, and by a line `problem` in the log when it ",
+            "begins and `problem is over` when it ends; [alerts](alerts.md) go by the metric.\n",
+            "The server looks for them every five seconds, and whenever it is asked.\n",
+            f"A refusal is told of for {REFUSED_LATELY_S / 60:.0f} minutes after it has happened ",
+            "last, unless it is known before that nothing would be refused any more.\n",
+            "What damage, the storage or others in SeaweedFS are found to have done is in the log ",
+            "at once, one by one, as `storage problem` or `others write where kgw does`.\n\n",
+            table(
+                ("Reason", "Not ready", "Refuses", "Meaning", "It is over"),
+                (
+                    (
+                        f"`{one.name}`",
+                        "yes" if one.stops else "",
+                        ("all" if one.stops else "some") if one.refuses else "",
+                        one.meaning,
+                        one.ends,
+                    )
+                    for one in REASONS
+                ),
+            ),
+        ]
+    )
+
+
 def deployed() -> dict[str, str]:
     """The files of deploy/ that are written, by their names from docs/."""
     from deploy.monitoring.dashboard import dashboard
@@ -479,6 +513,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/errors.md": errors,
     "reference/metrics.md": metrics,
     "reference/alerts.md": alerts,
+    "reference/problems.md": problems,
     "reference/groups.md": groups,
     "reference/transactions.md": transactions,
     "reference/admin.md": admin,

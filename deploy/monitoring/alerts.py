@@ -8,6 +8,17 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from kgw.problems import (
+    BUG,
+    CONNECTIONS,
+    REASONS,
+    STORAGE,
+    STRANGERS,
+    TRANSACTIONS,
+    UNCLAIMED,
+    UNOPENED,
+)
+
 # What must never be: docs/lag.md says what each is.
 _IMPOSSIBLE = (
     "high-watermark-back|offsets-skipped|committed-ahead|committed-damaged|"
@@ -15,6 +26,16 @@ _IMPOSSIBLE = (
 )
 # A series begins with the first error, which is no increase yet.
 _STORAGE_ERRORS = 'kgw_answer_errors_total{error="KAFKA_STORAGE_ERROR"}'
+
+
+# Of each of them an alert of its own tells.
+_TOLD_ELSEWHERE = {CONNECTIONS, BUG, TRANSACTIONS, UNOPENED, UNCLAIMED}
+_REFUSING = "|".join(
+    reason.name
+    for reason in REASONS
+    if reason.refuses and not reason.stops and reason not in _TOLD_ELSEWHERE
+)
+_LEFT_OVER = "|".join(reason.name for reason in (UNOPENED, UNCLAIMED, STORAGE, STRANGERS))
 
 
 class Alert(NamedTuple):
@@ -73,9 +94,11 @@ ALERTS = (
         "1m",
         "kgw on {{ $labels.instance }} does not serve clients in full",
         "It leads and is not ready (kgw_ready is {{ $value }}).",
-        "The storage takes no writes: the disk is full or has failed, or the state cannot be "
-        "stored. Or its start, or its stop, takes longer than a minute.",
-        "`curl http://127.0.0.1:9644/health/ready`: `problems` says why. The log has the same.",
+        "The storage takes no writes: the disk is full, has too little room for what producers "
+        "send, or has failed, or the state cannot be stored. Or its start, or its stop, takes "
+        "longer than a minute.",
+        "`curl http://127.0.0.1:9644/health/ready`: `reasons` and `problems` say why, and so do "
+        "the log and `kgw doctor`; [what each reason means](problems.md).",
         "Make room on the disk, and it goes on by itself. After a failed write or sync, find out "
         "what the disk has, then start kgw again: it recovers what was acknowledged.",
     ),
@@ -162,13 +185,25 @@ ALERTS = (
     ),
     # --- storage ----------------------------------------------------------------------------------
     Alert(
+        "KgwRecordsRefused",
+        "critical",
+        f'kgw_problem{{reason=~"{_REFUSING}"}} > 0',
+        "1m",
+        "kgw on {{ $labels.instance }} refuses records, or does not serve some",
+        "It does for the reason `{{ $labels.reason }}`, of which /health/ready lists {{ $value }}.",
+        "Some records are refused or not served, while others are: were it all of them, it would "
+        "be KgwNotReady.",
+        "`problems` of `/health/ready`, one sentence each, or `kgw doctor`.",
+        "What [the page on problems](problems.md) says of the reason.",
+    ),
+    Alert(
         "KgwStorageProblems",
         "warning",
-        "kgw_problems > 0",
+        f'kgw_problem{{reason=~"{_LEFT_OVER}"}} > 0',
         "5m",
         "kgw on {{ $labels.instance }} has something to tell",
-        "/health/ready lists {{ $value }} problems.",
-        "Something is damaged, missing, left over or put aside. All else is served.",
+        "/health/ready lists {{ $value }} problems of the reason `{{ $labels.reason }}`.",
+        "Something is left over, was put right, or is not open. All else is served.",
         "`problems` of `/health/ready`, one sentence each.",
         "What the sentence says; `kgw log check` on the stopped server, or on a copy, says more.",
     ),

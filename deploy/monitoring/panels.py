@@ -100,6 +100,7 @@ ROWS = (
                 (Query("kgw_build_info@", "{{version}} ({{commit}}) on Python {{python}}"),),
                 kind="stat",
             ),
+            _now("Problems by reason", "kgw_problem", "reason", text="docs/reference/problems.md."),
             Panel(
                 "Records appended",
                 "ops",

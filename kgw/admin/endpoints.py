@@ -43,10 +43,10 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     Endpoint(
         "/health/ready",
-        "Whether clients are served: 200, or 503 while the storage takes no writes, or the process "
-        "stands by for another one, has been replaced by one, or is stopping; `leadership` is "
-        "`standby`, `leading`, `unconfirmed` or `lost`; `problems` says what is wrong, also where "
-        "it does no harm.",
+        "Whether clients are served: 200, or 503 while the storage takes no writes or has lately "
+        "refused a batch for want of room, or the process stands by for another one, has been "
+        "replaced by one, or is stopping; `leadership` is `standby`, `leading`, `unconfirmed` or "
+        "`lost`; `reasons` and `problems` say what is wrong, also where it does no harm.",
         health.ready,
         is_early=True,
         for_everybody=("ready",),

@@ -6,10 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from kgw.admin.answers import Status, Text
-from kgw.backend.base import Leadership
 from kgw.metrics import TIME_BUCKETS_S
+from kgw.problems import count_by_reason, is_ready, texts
 from kgw.series import take_snapshot
-from kgw.server.standing import why_not_leading
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,20 +27,15 @@ async def live(gateway: Gateway, query: Query) -> Answer:
 
 
 async def ready(gateway: Gateway, query: Query) -> Answer:
-    leadership = gateway.backend.leadership
-    is_ready, found = gateway.readiness
-    problems = found[:PROBLEMS_LISTED]
-    if leadership is not Leadership.LEADING:
-        problems.insert(0, why_not_leading(gateway.backend))
-    if gateway.is_stopping:
-        problems.insert(0, "the process is stopping")
+    found = await gateway.problem_watch.look()
     answer = {
-        "ready": is_ready,
-        "leadership": leadership.value,
-        "problems": problems,
+        "ready": is_ready(found),
+        "leadership": gateway.backend.leadership.value,
+        "reasons": [name for name, count in count_by_reason(found).items() if count],
+        "problems": texts(found)[:PROBLEMS_LISTED],
         "problem_count": len(found),
     }
-    return answer if is_ready else Status(503, answer)
+    return answer if answer["ready"] else Status(503, answer)
 
 
 async def metrics(gateway: Gateway, query: Query) -> Answer:

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from kgw.config import ConfigError
+from kgw.problems import CLOSED, Problem, is_ready, texts
 from kgw.records.limits import DEFAULT_LIMITS, DecompressionLimits
 
 if TYPE_CHECKING:
@@ -406,7 +407,10 @@ class PartitionLog(ABC):
 
     @abstractmethod
     async def drop_before(self, offset: int) -> None:
-        """Move the log start up to `offset`, durably. Whole segments below it may be removed."""
+        """Move the log start up to `offset`, durably. Whole segments below it may be removed.
+
+        At the log start it removes segments that were left below it.
+        """
 
     @abstractmethod
     def replay(self, from_offset: int) -> AsyncIterator[RecordBatch]:
@@ -432,10 +436,24 @@ class PartitionLog(ABC):
 class Health(NamedTuple):
     """What an operator, or a readiness probe, should know."""
 
-    writable: bool
-    problems: tuple[str, ...] = ()
+    found: tuple[Problem, ...] = ()
+    """What is wrong, each with its reason."""
     unclaimed_partitions: int = 0
     """Partitions that hold records and belong to no topic; each is among the problems too."""
+
+    @property
+    def writable(self) -> bool:
+        """Whether records are taken."""
+        return is_ready(self.found)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong, a sentence each."""
+        return tuple(texts(self.found))
+
+
+NOT_OPEN: Final = Problem(CLOSED, "the storage is not open")
+"""What is wrong with a backend that has not been opened, or is closed."""
 
 
 class DiskRoom(NamedTuple):
@@ -541,6 +559,16 @@ class Backend(ABC):
         """Who leads, where another process does and it is known how clients reach it."""
         return None
 
+    @property
+    def why_not_leading(self) -> str:
+        """Why a server whose backend does not lead answers no requests."""
+        leader = "another server" if self.leader is None else str(self.leader)
+        if self.leadership is Leadership.STANDBY:
+            return f"standing by: {leader} leads"
+        if self.leadership is Leadership.LOST:
+            return f"replaced: {leader} leads"
+        return "not confirmed as the leader in time: requests are refused until it is"
+
     def take_over(self) -> None:
         """Lead, whoever does so now: the next `open` does not wait, nor does one that waits now.
 
@@ -638,6 +666,12 @@ class Backend(ABC):
     @abstractmethod
     def health(self) -> Health:
         """Whether appends are taken now, and what is wrong."""
+
+    async def look(self) -> None:  # noqa: B027 - for most nothing changes by itself
+        """Look at what changes without an append, as the room on a disk does, for `health` to tell.
+
+        Called every few seconds. Raises StorageError.
+        """
 
     async def disk_room(self) -> DiskRoom | None:
         """Return how much room the disk has; None where there is none, or it does not say."""

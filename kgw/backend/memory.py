@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from kgw.backend.append import Append, AppendResult, refused_append
 from kgw.backend.base import (
     HOT_BATCHES,
+    NOT_OPEN,
     Backend,
     EpochStart,
     Health,
@@ -34,6 +35,7 @@ from kgw.backend.managed_log import ManagedLog
 from kgw.clock import SystemClock
 from kgw.errors import DataDirectoryError, StorageError
 from kgw.offsets.manager import PartitionOffsetManager
+from kgw.problems import DAMAGE, Problem
 from kgw.records.batch import read_batch
 from kgw.state.memory import MemoryStateStore
 from kgw.types import NO_TIMESTAMP_MS
@@ -511,7 +513,9 @@ class MemoryBackend(Backend):
 
     @property
     def health(self) -> Health:
-        return Health(self._is_open, tuple(self._problems))
+        if not self._is_open:
+            return Health((NOT_OPEN,))
+        return Health(tuple(Problem(DAMAGE, text) for text in self._problems))
 
     def _submit(self, submitted: _Submitted) -> None:
         self._submitted.append(submitted)

@@ -21,6 +21,7 @@ from kgw.cli.settings import (
 from kgw.client import AsyncClient, ClientError, Connection, Delays
 from kgw.config.listeners import format_address
 from kgw.errors import KgwError
+from kgw.problems import REASONS
 from kgw.types import printable
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ _READ = {
 }
 _TOPICS_NAMED = 10
 _PAGE_RECORDS = 500
+_HARMLESS = frozenset(reason.name for reason in REASONS if not reason.refuses)
 # Without these no client can do anything.
 _ESSENTIAL = ("Produce", "Fetch", "ListOffsets", "Metadata")
 
@@ -74,6 +76,8 @@ class Examination(NamedTuple):
     validation: Validation | None = None
     """None where the server does not tell."""
     read: tuple[ReadTopic, ...] = ()
+    told: tuple[tuple[str, str], ...] = ()
+    """What the server says is wrong with it: reasons, each with a sentence."""
 
 
 @click.command(short_help="Connect as a client would, and say what is wrong.")
@@ -122,7 +126,8 @@ def doctor(
     """Connect as a client would: listeners, versions, what each API settles on, and what is wrong.
 
     HOST:PORT is that of KGW_BOOTSTRAP, or 127.0.0.1:9092, unless given. Exits with 1 when something
-    would keep clients from working, with 3 when nothing that speaks Kafka answers there.
+    would keep clients from working, with 3 when nothing that speaks Kafka answers there. A server
+    of kgw also says itself for which reasons it refuses records or does not serve them.
 
     With --backend, or a configuration whose kgw.backend is a SeaweedFS, that is examined instead,
     with the settings that the server has: version, filers, volume servers, copies, fence, lease,
@@ -170,13 +175,31 @@ async def _examine(
         cluster = await client.cluster()
         topics = await client.topics()
         validation = await _validation(client, cluster, [one.name for one in topics])
+        told = await _told(client, cluster)
         reaches = await asyncio.gather(*(_reach(broker) for broker in cluster.brokers))
         # Brokers that cannot be reached cannot be read from either, and that is said already.
         is_reached = not any(failure for _, failure in reaches)
         read = [await _read(client, name) for name in read_topics if is_reached]
     return Examination(
-        format_address(host, port), cluster, apis, list(reaches), topics, validation, tuple(read)
+        format_address(host, port),
+        cluster,
+        apis,
+        list(reaches),
+        topics,
+        validation,
+        tuple(read),
+        told,
     )
+
+
+async def _told(client: AsyncClient, cluster: ClusterDescription) -> tuple[tuple[str, str], ...]:
+    """Ask the server what is wrong with it; nothing where it does not say, or may not."""
+    from kgw.client import AdminClient
+
+    try:
+        return tuple(await AdminClient(client).problems(cluster.controller_id))
+    except ClientError:
+        return ()
 
 
 async def _validation(
@@ -285,6 +308,11 @@ def find_problems(examination: Examination, host: str) -> list[str]:
     ]
     for read in examination.read:
         problems += read.problems
+    problems += [
+        f"the server says ({reason}): {text}"
+        for reason, text in examination.told
+        if reason not in _HARMLESS
+    ]
     return problems
 
 
@@ -303,6 +331,7 @@ def _as_json(examination: Examination, problems: list[str]) -> dict[str, Any]:
         "validation": examination.validation and examination.validation._asdict(),
         "read": [{"topic": one.topic, "records": one.records} for one in examination.read],
         "client": _own_versions(),
+        "told": [{"reason": reason, "text": text} for reason, text in examination.told],
         "problems": problems,
     }
 
@@ -338,6 +367,9 @@ def _print_examination(examination: Examination, problems: list[str]) -> None:
         "key=api_key name server client spoken",
     )
     click.echo()
+    for reason, text in examination.told:
+        if reason in _HARMLESS:
+            click.echo(printable(f"note: the server says ({reason}): {text}"))
     for problem in problems:
         click.echo(f"{click.style('problem:', fg='red')} {problem}")
     if not problems:

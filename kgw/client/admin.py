@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from kgw.client.errors import ServerRefusedError, refuse
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 
 TOPIC = 2
 BROKER = 4
+PROBLEMS = "kgw.problems"
+_LONG_STRINGS = 4
 """Resource types of the configuration APIs."""
 
 # What DescribeConfigs calls the place of a value (KIP-226), in words.
@@ -185,6 +188,20 @@ class AdminClient:
             )
             for row in sorted(result.configs, key=lambda row: row.name)
         ]
+
+    async def problems(self, broker_id: int) -> list[tuple[str, str]]:
+        """Return what a broker says is wrong with it: reasons, each with a sentence.
+
+        One that is no kgw, or an older one, says nothing.
+        """
+        connection = await self._client.any_connection()
+        (result,) = await describe_configs(
+            connection, BROKER, [str(broker_id)], [PROBLEMS], _LONG_STRINGS
+        )
+        for row in result.configs:
+            if row.name == PROBLEMS and row.value:
+                return [(reason, text) for reason, text in json.loads(row.value)]
+        return []
 
     async def topic_values(self, setting: str, topics: Sequence[str]) -> dict[str, str]:
         """Return one setting's value of each topic that has it; topics that are gone are left out.

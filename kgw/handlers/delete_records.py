@@ -2,7 +2,9 @@
 
 Behaviour:
 - durable before it is answered: a Fetch below the new start is OFFSET_OUT_OF_RANGE from then on,
-  and after any crash. The bytes of whole segments below it go; what is left is never shown;
+  and after any crash. The bytes of whole segments below it go, after file.delete.delay.ms; the
+  active one is closed first where all of it is deleted, which Kafka does not do. What is left is
+  never shown;
 - -1 is the high watermark; an offset at or below the log start changes nothing and succeeds; one
   above the high watermark, or another negative one, is OFFSET_OUT_OF_RANGE;
 - the answer carries the log start;
@@ -116,6 +118,8 @@ async def _delete(topic: Topic | None, index: int, offset: int, context: Request
         raise KafkaError(ErrorCode.POLICY_VIOLATION)
     log = partition.log
     if offset == HIGH_WATERMARK:
+        # First: what is appended meanwhile does not keep all that was there before.
+        await partition.close_active_segment()
         offset = log.high_watermark
     if not 0 <= offset <= log.high_watermark:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)

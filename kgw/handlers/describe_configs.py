@@ -9,6 +9,7 @@ Behaviour:
 - a group has no settings. Asked by its name and from v4 on, `kgw.group.trace` is what the group
   decided lately and why, as JSON: what `kgw groups explain` shows; `kgw.group.members` is who its
   members are and how far each is, with those who have yet to join;
+- a broker asked for `kgw.problems` by its name, from v4 on, says what is wrong with it, as JSON;
 - other resources are refused with INVALID_REQUEST.
 - all settings of a topic that others lead are read-only, and what is to be known of it is listed
   with them;
@@ -45,6 +46,8 @@ from kgw.turns import Share, in_turns
 
 GROUP_TRACE = "kgw.group.trace"
 GROUP_MEMBERS = "kgw.group.members"
+PROBLEMS = "kgw.problems"
+PROBLEMS_LISTED = 100
 # Before, a string has no more than 32,767 bytes.
 _LONG_STRINGS = 4
 
@@ -132,6 +135,9 @@ def _entries(
         for setting in SERVER_SETTINGS.values():
             if name or setting.name in config.dynamic:
                 yield _broker_entry(setting, config, is_default_broker=not name)
+        # As of a group's trace: no setting.
+        if name and PROBLEMS in (resource.configuration_keys or ()):
+            yield _problems_entry(context)
     elif resource.resource_type == ResourceType.GROUP:
         # Not among all of a group's entries: tools that list them expect settings.
         for key in _GROUP_ENTRIES:
@@ -139,6 +145,20 @@ def _entries(
                 yield _group_entry(key, name, context)
     else:
         raise unsupported_resource(resource.resource_type)
+
+
+def _problems_entry(context: RequestContext) -> DescribeConfigsResourceResult:
+    if context.api_version < _LONG_STRINGS:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{PROBLEMS} needs version {_LONG_STRINGS}")
+    problems = context.gateway.problem_watch.tell()[:PROBLEMS_LISTED]
+    return DescribeConfigsResourceResult(
+        name=PROBLEMS,
+        value=json.dumps([[reason.name, text] for reason, text in problems]),
+        read_only=True,
+        config_source=ConfigSource.DEFAULT,
+        config_type=SettingType.STRING,
+        documentation="What is wrong with the server: reasons, each with a sentence.",
+    )
 
 
 def _group_entry(key: str, group_id: str, context: RequestContext) -> DescribeConfigsResourceResult:

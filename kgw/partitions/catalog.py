@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from kgw.partitions.counts import CountsByPartition
     from kgw.partitions.hold import Committed
     from kgw.partitions.opening import Opening
+    from kgw.partitions.retention import RetentionRules
     from kgw.state.base import Row
     from kgw.turns import Turns
     from kgw.types import TopicId
@@ -150,6 +151,8 @@ class TopicCatalog:
         """What answers say of the topics here: how many partitions, of which leader epochs."""
         self.when_deleted: list[Callable[[TopicId], None]] = []
         """Called with the id of each topic that is deleted, once that is durable."""
+        self.when_retention_changed: Callable[[Topic], None] | None = None
+        """Called when settings have changed what retention removes of a topic."""
 
     @property
     def topics(self) -> Mapping[str, Topic]:
@@ -562,7 +565,13 @@ class TopicCatalog:
     async def _take(self, topic: Topic, own: Mapping[str, Value]) -> None:
         """Let a topic's own settings be these, from the next append on."""
         config = TopicConfig(own, self._config)
+        before = topic.config.retention
         await take_turns(topic.configure(config, self._config_share()))
+        self._tell_retention(topic, before)
+
+    def _tell_retention(self, topic: Topic, before: RetentionRules) -> None:
+        if topic.config.retention != before and self.when_retention_changed is not None:
+            self.when_retention_changed(topic)
 
     async def _begin_loading(self, topic: Topic, config: TopicConfig) -> None:
         """Let only the one write that a changed configuration names, before that is durable.
@@ -613,7 +622,9 @@ class TopicCatalog:
         for topic in topics:
             if not topic.is_deleted:
                 config = TopicConfig(topic.config.own, self._config, topic.foreign)
+                before = topic.config.retention
                 yield from topic.configure(config, share)
+                self._tell_retention(topic, before)
             if share.spend(TOPIC_COST):
                 yield
 

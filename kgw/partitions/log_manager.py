@@ -18,10 +18,11 @@ from kgw.partitions.hold import hold_of, removable_end
 from kgw.partitions.retention import forecast_log_start, plan_retention
 from kgw.partitions.steady_time import SteadyTime
 from kgw.partitions.throttle import Throttle
+from kgw.problems import CLOCK_HELD, HELD, REWRITING, Problem, texts
 from kgw.state.base import Change
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from kgw.backend.base import Backend
     from kgw.clock import RunningClock
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from kgw.partitions.partition import Partition
     from kgw.partitions.recompressor import Recompressor
     from kgw.partitions.retention import Removal, RetentionPlan
+    from kgw.partitions.topic import Topic
     from kgw.types import PartitionKey
 
 _log = logging.getLogger(__name__)
@@ -68,10 +70,19 @@ class LogManager:
         self._compactor: Compactor | None = None
         self._recompressor: Recompressor | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._changed: set[Topic] = set()
+        self._has_changed = asyncio.Event()
+        self._retaining = asyncio.Lock()
+        """A partition is looked at by one run at a time."""
+        catalog.when_retention_changed = self._note_changed
 
     def start(self) -> None:
         """Begin the schedule."""
-        for schedule in (self._retain_regularly(), self._compact_regularly()):
+        for schedule in (
+            self._retain_regularly(),
+            self._retain_when_changed(),
+            self._compact_regularly(),
+        ):
             self._tasks.append(asyncio.ensure_future(schedule))
 
     async def aclose(self) -> None:
@@ -84,18 +95,31 @@ class LogManager:
     @property
     def problems(self) -> tuple[str, ...]:
         """What an operator should know."""
-        held = ("the wall clock has jumped and is not gone by yet",) if self._was_held else ()
+        return tuple(texts(self.found))
+
+    @property
+    def found(self) -> tuple[Problem, ...]:
+        """The same, with reasons."""
+        clock = "the wall clock has jumped and is not gone by yet"
+        held = (Problem(CLOCK_HELD, clock),) if self._was_held else ()
         compactor, recompressor = self._compactor, self._recompressor
         return (
             held
             + tuple(
-                f"{partition.topic.name}-{partition.index} keeps more than its retention says: "
-                f"kgw.archive.hold waits for group {hold.group_id} at offset {hold.offset}"
+                Problem(
+                    HELD,
+                    f"{partition.topic.name}-{partition.index} keeps more than its retention says: "
+                    f"kgw.archive.hold waits for group {hold.group_id} at offset {hold.offset}",
+                )
                 for partition, hold in self._seen_held
                 if not _is_gone(partition)
             )
-            + (() if compactor is None else compactor.problems)
-            + (() if recompressor is None else recompressor.problems)
+            + tuple(
+                Problem(REWRITING, text)
+                for one in (compactor, recompressor)
+                if one is not None
+                for text in one.problems
+            )
         )
 
     @property
@@ -188,10 +212,31 @@ class LogManager:
         A partition that fails is logged and counted, and the next one has its turn. Raises
         StorageError when the time cannot be told.
         """
-        now_ms = await self._note_time()
-        self._held = []
+        async with self._retaining:
+            now_ms = await self._note_time()
+            self._held = []
+            await self._retain(self._catalog.partitions(), now_ms)
+            self._seen_held = tuple(dict.fromkeys(self._held))
+            self._metrics.held_partitions = len(self._seen_held)
+
+    async def retain_changed(self) -> None:
+        """Do the same for topics whose retention has changed since: who wants room waits for it.
+
+        Raises StorageError when the time cannot be told.
+        """
+        async with self._retaining:
+            self._has_changed.clear()
+            changed, self._changed = self._changed, set()
+            partitions = [one for topic in changed for one in topic.partitions.values()]
+            await self._retain(partitions, await self.now_ms())
+
+    def _note_changed(self, topic: Topic) -> None:
+        self._changed.add(topic)
+        self._has_changed.set()
+
+    async def _retain(self, partitions: Iterable[Partition], now_ms: int) -> None:
         throttle = Throttle(self._clock)
-        for partition in self._catalog.partitions():
+        for partition in partitions:
             if _is_gone(partition):
                 continue
             try:
@@ -206,8 +251,6 @@ class LogManager:
                 self._metrics.retention_failures += 1
                 self._report_bug(error)
             await throttle.step()
-        self._seen_held = tuple(dict.fromkeys(self._held))
-        self._metrics.held_partitions = len(self._seen_held)
 
     async def forecast(self, key: PartitionKey, at_ms: int, recent_bytes_a_ms: float = 0.0) -> int:
         """Return where a partition will begin once retention has run at a later time.
@@ -237,6 +280,10 @@ class LogManager:
         """Do what the rules say. Raises StorageError."""
         log = partition.log
         if log.end_offset == log.log_start_offset:
+            if isinstance(log, Segmented) and log.size_bytes:
+                # All of it was deleted, and the active segment could not be closed then.
+                await partition.close_active_segment()
+                await log.drop_before(log.log_start_offset)
             return
         plan = await self._plan(partition, now_ms)
         if plan.must_roll and isinstance(log, Segmented):
@@ -294,6 +341,11 @@ class LogManager:
         while True:
             await self._attempt(self.retain)
             await self._rest(interval_s)
+
+    async def _retain_when_changed(self) -> None:
+        while True:
+            await self._has_changed.wait()
+            await self._attempt(self.retain_changed)
 
     async def compact(self) -> None:
         """Compact partition after partition until none is due. Raises StorageError."""

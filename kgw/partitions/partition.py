@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol, cast
 
 from kgw.backend.append import Append, AppendResult
 from kgw.backend.base import Segmented, Snapshot
-from kgw.errors import ErrorCode, KafkaError, KgwError
+from kgw.errors import ErrorCode, KafkaError, KgwError, StorageError
 from kgw.partitions.appending import (
     Appended,
     CheckQueue,
@@ -798,14 +798,32 @@ class Partition:
         One at or below the log start changes nothing; the caller has checked that it is not above
         the high watermark. Raises StorageError.
         """
-        before = self.log.log_start_offset
+        log = self.log
+        before = log.log_start_offset
         if offset <= before:
             return 0
-        await self.log.drop_before(offset)
+        if self._snapshot_offset < offset and len(self.producers):
+            # A start reads no records below it: else it would not know who has written them, and
+            # would take what is sent again for new.
+            await self.save_snapshot()
+        if offset == log.end_offset:
+            await self.close_active_segment()
+        await log.drop_before(offset)
         self.forget_aborted()
         # A long poll for more bytes than there are may stand on what has gone.
         self._end_waits()
         return max(0, self.log.log_start_offset - before)
+
+    async def close_active_segment(self) -> None:
+        """Begin a segment, so that the records there are can go with the room that they take.
+
+        Where that fails they go with a later run of retention.
+        """
+        if isinstance(self.log, Segmented):
+            try:
+                await self.log.roll()
+            except StorageError as error:
+                _log.warning("%r: the active segment stays for now: %s", self, error)
 
     # --- changes from above ----------------------------------------------------------------------
 

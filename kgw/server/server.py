@@ -45,6 +45,12 @@ CONNECTIONS_PER_TURN = 256
 SENT_BYTES_PER_TURN = 4 << 20
 # From an accepted socket to its connection.
 _ACCEPT_TURNS = 2
+
+
+def _leave_it(_: str) -> None:
+    """There is nobody to be told."""
+
+
 _NONE: Mapping[Listener, list[socket]] = MappingProxyType({})
 
 
@@ -77,6 +83,8 @@ class Server:
         """What sweeps next: a timer, or the next turn of the sweep under way."""
         self._due: list[KafkaConnection] = []
         self._quiet = QuietLog(_log)
+        self.when_refused: Callable[[str], object] = _leave_it
+        """Told of each connection that was refused, and why."""
         self._answered: dict[KafkaConnection, None] = {}
         self._large_turns: dict[KafkaConnection, None] = {}
         self._fetch_turns: dict[KafkaConnection, None] = {}
@@ -156,6 +164,7 @@ class Server:
             limit = "connections_per_ip"
         if limit:
             count(self.metrics.connections_refused, limit)
+            self.when_refused(f"connections were refused: {limit} is reached ({host})")
             self._quiet.warning(
                 "connection refused", limit, self.now_s, {"limit": limit, "client": host}
             )

@@ -10,19 +10,8 @@ from kgw.config.listeners import format_address
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kgw.backend.base import Backend
     from kgw.config import Listener
     from kgw.gateway import Gateway
-
-
-def why_not_leading(backend: Backend) -> str:
-    """Return why a server whose backend does not lead answers no requests."""
-    leader = "another server" if backend.leader is None else str(backend.leader)
-    if backend.leadership is Leadership.STANDBY:
-        return f"standing by: {leader} leads"
-    if backend.leadership is Leadership.LOST:
-        return f"replaced: {leader} leads"
-    return "not confirmed as the leader in time: requests are refused until it is"
 
 
 def standing(gateway: Gateway, bound: Sequence[Listener]) -> str:
@@ -31,7 +20,7 @@ def standing(gateway: Gateway, bound: Sequence[Listener]) -> str:
     if gateway.is_stopping:
         return "stopping"
     if backend.leadership is not Leadership.LEADING:
-        return why_not_leading(backend)
+        return backend.why_not_leading
     if not bound:
         total = gateway.catalog.partition_count
         if not total:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from kgw.errors import CorruptionError, ErrorCode, KgwError, StorageError
+from kgw.problems import STATE, STATE_ROOM, Problem
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -120,6 +121,17 @@ class StateStore(ABC):
         What the write was that failed may be stored, or not.
         """
         return None
+
+    @property
+    def room_failure(self) -> str | None:
+        """Why the last commit was refused for want of room; None once one is stored."""
+        return None
+
+    @property
+    def found(self) -> tuple[Problem, ...]:
+        """Why nothing is written any more, or was not a moment ago."""
+        both = (STATE, self.failure), (STATE_ROOM, self.room_failure)
+        return tuple(Problem(reason, text) for reason, text in both if text is not None)
 
     @property
     def problems(self) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kgw.backend.memory import MemoryBackend
@@ -12,6 +13,7 @@ from kgw.config import Listener
 from kgw.errors import ListenError
 from kgw.gateway import Gateway
 from kgw.handlers.dispatch import Dispatcher
+from kgw.problems import CONNECTIONS
 from kgw.server.limits import limits_from
 from kgw.server.server import Server
 from kgw.testing.fault_dispatcher import FaultDispatcher
@@ -105,6 +107,7 @@ class ServedBroker:
         self.gateway = Gateway(config, backend, clock)
         self.dispatcher = FaultDispatcher(self.gateway, faults, SystemClock(), costume)
         self.server = BrokerServer(self.dispatcher, config, self.gateway, faults)
+        self.server.when_refused = partial(self.gateway.refusals.note, CONNECTIONS)
         self._client: InsideClient | None = None
         self._backend = backend
         self._clock = clock

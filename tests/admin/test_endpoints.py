@@ -49,7 +49,13 @@ def admin(gateway: InProcessGateway) -> Admin:
 class TestHealth:
     async def test_ready(self, admin: Admin, gateway: InProcessGateway) -> None:
         """Ready while writes are taken; not any more once the process is stopping."""
-        expected = {"ready": True, "leadership": "leading", "problems": [], "problem_count": 0}
+        expected = {
+            "ready": True,
+            "leadership": "leading",
+            "reasons": [],
+            "problems": [],
+            "problem_count": 0,
+        }
         assert expected == await admin.value("/health/ready")
         gateway.gateway.begin_to_stop()
         answer = await admin.get("/health/ready")

@@ -267,8 +267,10 @@ class TestProcess:
             database.execute("DELETE FROM state_entry WHERE kind = 'topic'")
         start.append(second := Serving(tmp_path / "data", "--listen", "127.0.0.1:0"))
         second.ready()
-        (line,) = [line for line in second.end()[1].splitlines() if "kgw log adopt" in line]
+        # Each look at what is wrong says so, too.
+        line, *others = [line for line in second.end()[1].splitlines() if "kgw log adopt" in line]
         assert ("warning", 2) == (json.loads(line)["level"], json.loads(line)["partitions"])
+        assert ["unclaimed"] * len(others) == [json.loads(other)["reason"] for other in others]
 
     def test_restart_on_the_same_port(self, tmp_path: Path, start: list[Serving]) -> None:
         """A restart need not wait for the connections of the run before."""

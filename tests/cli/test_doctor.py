@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import socket
 import threading
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from kgw.client import (
     TopicDescription,
 )
 from kgw.client.connection import Connection
+from kgw.problems import BATCH_ROOM, HELD
 from kgw.types import ZERO_TOPIC_ID, TopicName
 from tests.client.serving import ServerThread
 from tests.findings import findings_of, unplanted
@@ -45,6 +47,21 @@ def test_an_advertised_address_that_nobody_reaches_is_a_problem(offline: Command
         assert ExitCode.FAILED == result.exit_code
         assert "advertises 127.0.0.1:1, which cannot be used from here" in result.stdout
         assert "--advertise" in result.stdout
+
+
+def test_what_the_server_says_is_wrong_is_told(offline: Commands) -> None:
+    """What refuses records is a problem, and what does no harm a note; no admin side is needed."""
+    with ServerThread() as server:
+        server.gateway.refusals.note(HELD, "orders-0 keeps more")
+        result = offline.run("doctor", server.address)
+        assert ExitCode.OK == result.exit_code
+        assert "note: the server says (held): orders-0 keeps more\nNo problems" in result.stdout
+        server.gateway.refusals.note(BATCH_ROOM, "90 bytes were refused")
+        result = offline.run("doctor", server.address, "--json")
+        assert ExitCode.FAILED == result.exit_code
+        found = json.loads(result.stdout)
+        assert ["the server says (batch-room): 90 bytes were refused"] == found["problems"]
+        assert ["held", "batch-room"] == [one["reason"] for one in found["told"]]
 
 
 def test_what_is_no_kafka_server_is_named(offline: Commands) -> None:
@@ -121,6 +138,9 @@ WRONG = {
     "topic events cannot be read": examined(HEALTHY)._replace(
         read=(ReadTopic("events", 0, ["topic events cannot be read"]),)
     ),
+    "the server says (room): 3 bytes are free where 9 are needed": examined(HEALTHY)._replace(
+        told=(("room", "3 bytes are free where 9 are needed"), ("held", "it waits for a group"))
+    ),
 }
 
 
@@ -132,7 +152,7 @@ def test_each_mistake_is_named_alone(expected: str) -> None:
 
 def test_each_sentence_of_the_doctor_is_planted() -> None:
     """Who adds a kind of problem adds an examination that has it here."""
-    assert 7 == len(findings_of(find_problems))
+    assert 8 == len(findings_of(find_problems))
     assert [] == unplanted([find_problems], WRONG)
 
 

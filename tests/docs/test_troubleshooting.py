@@ -45,6 +45,7 @@ KNOWN = {
     "advertised": "problem: node 0 advertises",
     "unknown": "error: topic orders: UNKNOWN_TOPIC",
     "storage": "error: cannot produce to orders partition 0: KAFKA_STORAGE",
+    "room": "problem: the server says (room)",
     "large": "error: cannot produce to orders partition 0: MESSAGE_TOO_LARGE",
     "replication": "error: cannot create topic orders: INVALID_REPLICATION",
     "served": "error: ssl.keystore.location",
@@ -135,11 +136,10 @@ async def store(port: int) -> None:
 @pytest.mark.slow
 def test_a_full_disk(tmp_path: Path) -> None:
     """An append is refused while less is free than the reserve."""
-    with (
-        GatewayProcess(tmp_path / "data", "kgw.min.free.bytes=100TB") as process,
-        pytest.raises(ServerRefusedError) as refused,
-    ):
-        asyncio.run(store(process.port))
+    with GatewayProcess(tmp_path / "data", "kgw.min.free.bytes=100TB") as process:
+        with pytest.raises(ServerRefusedError) as refused:
+            asyncio.run(store(process.port))
+        assert said("room", kgw(process.bootstrap, "doctor").stdout)
     assert said("storage", f"error: {refused.value}")
 
 

@@ -75,7 +75,21 @@ CASES = {
         {'kgw_connections_refused_total{limit="connections"}': "0 3x500"},
         {'kgw_connections_refused_total{limit="connections"}': "3x500"},
     ),
-    "KgwStorageProblems": Case({"kgw_problems": "1x500"}, {"kgw_problems": "0x500"}),
+    "KgwRecordsRefused": Case(
+        {'kgw_problem{reason="descriptors"}': "1x500"},
+        {
+            'kgw_problem{reason="descriptors"}': "0x500",
+            # Of these there are other alerts.
+            'kgw_problem{reason="room"}': "1x500",
+            'kgw_problem{reason="connections"}': "1x500",
+            'kgw_problem{reason="clock"}': "1x500",
+        },
+        also_causing={'kgw_problem{reason="damage"}': "3x500"},
+    ),
+    "KgwStorageProblems": Case(
+        {'kgw_problem{reason="storage"}': "1x500"},
+        {'kgw_problem{reason="storage"}': "0x500", 'kgw_problem{reason="held"}': "1x500"},
+    ),
     "KgwDiskNearlyFull": Case(
         {"kgw_disk_free_bytes": "639x500", "kgw_disk_reserve_bytes": "64x500"},
         {"kgw_disk_free_bytes": "641x500", "kgw_disk_reserve_bytes": "64x500"},

@@ -224,6 +224,20 @@ async def _leftover(stage: Stage, name: str) -> AsyncIterator[None]:
     yield
 
 
+@asynccontextmanager
+async def _damaged(stage: Stage, name: str) -> AsyncIterator[None]:
+    """Somebody reads what a disk has garbled while nobody looked."""
+    gateway = await stage.start(name)
+    await _topic(gateway, config=_SMALL_SEGMENTS)
+    await _fill(gateway)
+    await stage.restart(name, lambda: _damage_first_segment(gateway.data_dir))
+    async with client_of(gateway) as client:
+        with suppress(ClientError):
+            for offset in range(0, 60, 10):
+                await client.fetch(TOPIC, {0: offset})
+    yield
+
+
 # --- groups ---------------------------------------------------------------------------------------
 
 
@@ -409,6 +423,7 @@ CASES = (
     Case("slow-disk", frozenset({"KgwProduceSlow"}), _slow_disk),
     Case("slow-flush", frozenset({"KgwUnsyncedLong"}), _slow_flush),
     Case("refused", frozenset({"KgwConnectionsRefused"}), _refused),
+    Case("damage", frozenset({"KgwRecordsRefused"}), _damaged),
     Case("leftover", frozenset({"KgwStorageProblems"}), _leftover),
     Case("committed-ahead", frozenset({"KgwOffsetsImpossible"}), _committed_ahead),
     Case("at-risk", frozenset({"KgwGroupAtRisk"}), _at_risk),
@@ -417,12 +432,7 @@ CASES = (
     Case("standing", frozenset({"KgwGroupStanding"}), _standing),
     Case("falling-behind", frozenset({"KgwGroupFallingBehind"}), _falling_behind),
     Case("lag-unknown", frozenset({"KgwLagUnknown"}), _lag_unknown),
-    Case(
-        "compaction-fails",
-        # What is put aside is a problem, too.
-        frozenset({"KgwCompactionFails", "KgwStorageProblems"}),
-        _compaction_fails,
-    ),
+    Case("compaction-fails", frozenset({"KgwCompactionFails"}), _compaction_fails),
     Case("compaction-behind", frozenset({"KgwCompactionBehind"}), _compaction_behind),
     Case("cold-fails", frozenset({"KgwColdSegmentsFail"}), _cold_fails),
     Case("retention-fails", frozenset({"KgwRetentionFails"}), _retention_fails),

@@ -46,18 +46,17 @@ def starts(topic: Topic) -> list[int]:
 async def test_runs_on_a_schedule() -> None:
     """First a while after the start, then at every interval."""
     async with InProcessGateway() as gateway:
-        topic = await filled(gateway, **{"kgw.retention.offset": "3"})
+        topic = await filled(gateway, **{"kgw.retention.offset": "9"})
         gateway.manual_clock.advance(29)
         await turns(50)
         assert [0, 0] == starts(topic)
         gateway.manual_clock.advance(1)
         await turns(50)
-        assert [3, 3] == starts(topic)
+        assert [5, 5] == starts(topic)
         await produce(gateway, batch())
-        await gateway.gateway.catalog.configure(topic, lambda _: {"kgw.retention.offset": "9"})
         gateway.manual_clock.advance(299)
         await turns(50)
-        assert [3, 3] == starts(topic)
+        assert [5, 5] == starts(topic)
         gateway.manual_clock.advance(1)
         await turns(50)
         assert [6, 5] == starts(topic)
@@ -215,8 +214,8 @@ async def test_old_segments_are_removed_and_the_rest_is_served() -> None:
         metrics = gateway.gateway.metrics
         assert {"time": after[0]} == metrics.removed_records
         assert {"time": len(before) - len(after)} == metrics.removed_segments
-        await gateway.gateway.catalog.configure(topic, lambda _: {"retention.bytes": "1000"})
         size_bytes = topic.partitions[0].log.size_bytes
+        await gateway.gateway.catalog.configure(topic, lambda _: {"retention.bytes": "1000"})
         await gateway.gateway.log_manager.retain()
         left = await bases(topic)
         assert after[0] < left[0]

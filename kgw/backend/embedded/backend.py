@@ -8,9 +8,9 @@ from contextlib import AsyncExitStack
 from functools import partial
 from time import sleep
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from kgw.backend.base import Backend, DiskRoom, Health, Unsynced
+from kgw.backend.base import NOT_OPEN, Backend, DiskRoom, Health, Unsynced
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.files.lock import DirectoryLock
@@ -33,6 +33,7 @@ from kgw.errors import DataDirectoryError, StorageError
 from kgw.logs import EventLogger
 from kgw.offsets.recovery import ORDINARY
 from kgw.offsets.storage import OffsetStorage
+from kgw.problems import UNCLAIMED, Problem, Refusals
 from kgw.types import PartitionKey
 
 if TYPE_CHECKING:
@@ -50,6 +51,9 @@ if TYPE_CHECKING:
     from kgw.offsets.storage import LoadedCheckpoints
     from kgw.state.base import StateStore
     from kgw.types import TopicName
+
+LITTLE_ROOM_BYTES: Final = 256 << 20
+"""A start says so when there is less for records: a disk of 100 MB carries 4 MB of them."""
 
 _Result = TypeVar("_Result")
 _log = EventLogger(__name__)
@@ -103,6 +107,7 @@ class EmbeddedBackend(Backend):
         store = Store(self._fs, self._root, self._options, self._clock.wall_ms)
         store.directory.announce = self._announce
         store.directory.remark = self._remark
+        store.directory.refusals = Refusals(self._clock.monotonic_s)
         return store
 
     def _remark(self, sentence: str) -> None:
@@ -161,8 +166,26 @@ class EmbeddedBackend(Backend):
         # A new journal is 32 MB of zeros to be synced, for which a commit of the state would wait:
         # no start does. Until it is there, every group syncs its segments.
         if self._preparing is None:
-            maintenance, prepare = self.threads.maintenance, self._store.prepare_journal
-            self._preparing = self._loop.run_in_executor(maintenance, prepare)
+            self._preparing = self._loop.run_in_executor(self.threads.maintenance, self._prepare)
+
+    def _prepare(self) -> None:
+        self._store.prepare_journal()
+        reserve_bytes = self._options.min_free_bytes
+        if reserve_bytes <= 0:
+            return
+        try:
+            free_bytes = self._fs.free_bytes(self._root)
+        except OSError:
+            return  # whoever appends is told
+        left_bytes = free_bytes - reserve_bytes
+        if left_bytes < LITTLE_ROOM_BYTES:
+            _log.warning(
+                "little room for records; docs/sizing.md says what a disk carries",
+                left_bytes=max(0, left_bytes),
+                free_bytes=free_bytes,
+                reserve_bytes=reserve_bytes,
+                data=self._root,
+            )
 
     def _open_directory(self) -> None:
         try:
@@ -381,15 +404,24 @@ class EmbeddedBackend(Backend):
     def health(self) -> Health:
         store = self._store
         unclaimed = [
-            f"partition directory {key} belongs to no topic; see `kgw log adopt`"
+            Problem(
+                UNCLAIMED, f"partition directory {key} belongs to no topic; see `kgw log adopt`"
+            )
             for key in store.unclaimed
         ]
-        state_failure = self.state.failure if self._is_open else None
         return Health(
-            self._is_open and store.writes.is_writable and state_failure is None,
-            (*store.problems, *([state_failure] if state_failure else []), *unclaimed),
+            (
+                *(self.state.found if self._is_open else (NOT_OPEN,)),
+                *store.writes.found,
+                *store.directory.found,
+                *unclaimed,
+            ),
             len(unclaimed),
         )
+
+    async def look(self) -> None:
+        if self._is_open:
+            await self.threads.run_in_io(self._store.writes.look_for_room)
 
     @property
     def recovery_anomalies(self) -> dict[str, int]:

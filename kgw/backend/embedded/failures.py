@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import errno
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kgw.errors import DiskFullError, StorageError
+from kgw.problems import DESCRIPTORS, DISK_ERROR, NO_SPACE
+
+if TYPE_CHECKING:
+    from kgw.problems import Reason
 
 _OUT_OF_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
@@ -23,6 +27,16 @@ def is_out_of_space(error: OSError) -> bool:
 def is_out_of_descriptors(error: OSError) -> bool:
     """Whether a file could not be opened because too many are: nothing has happened to any."""
     return error.errno in _OUT_OF_DESCRIPTORS
+
+
+def refusal_reason(error: Exception) -> Reason:
+    """Return why a call has failed, of those that change nothing for the next one."""
+    if isinstance(error, OSError):
+        if is_out_of_space(error):
+            return NO_SPACE
+        if is_out_of_descriptors(error):
+            return DESCRIPTORS
+    return DISK_ERROR
 
 
 def storage_error(error: OSError, what: str) -> StorageError:

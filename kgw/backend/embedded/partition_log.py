@@ -17,6 +17,7 @@ from kgw.backend.embedded.recover.rebuilding import rebuild_side
 from kgw.backend.hot_cache import CachedTail
 from kgw.backend.managed_log import ManagedLog
 from kgw.errors import CorruptionError, StorageError
+from kgw.problems import DAMAGE
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -143,9 +144,14 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
                 except SideFileDamagedError as damage:
                     await self._rebuild(damage.segment, damage)
         except CorruptionError as error:
-            self._store.directory.report(str(error))
+            end_offset = self._log.offsets.high_watermark
+            if error.end_offset is not None:
+                end_offset = error.end_offset
+            is_over = partial(self._log.is_gone_below, end_offset)
+            self._store.directory.report(str(error), DAMAGE, is_over)
             raise
         except (OSError, SyncFailedError) as error:
+            self._store.directory.refuse(f"cannot read partition {self.key}: {error}", error)
             raise StorageError(f"cannot read partition {self.key}: {error}") from error
         raise StorageError(f"the side files of partition {self.key} cannot be rebuilt")
 
@@ -177,13 +183,17 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
         return self._log.epoch_at(offset)
 
     async def drop_before(self, offset: int) -> None:
-        if offset <= self._offsets.log_start_offset:
+        log_start_offset = self._offsets.log_start_offset
+        if offset < log_start_offset or (
+            offset == log_start_offset and not self._log.has_segments_below(offset)
+        ):
             return
         if offset > self._offsets.high_watermark:
             raise ValueError(f"log start cannot be {offset}, above {self._offsets.high_watermark}")
-        await self.make_durable(offset)
-        await self._threads.note(partial(self._store.save_log_start, self._log, offset))
-        self._offsets.raise_log_start(offset)
+        if offset > log_start_offset:
+            await self.make_durable(offset)
+            await self._threads.note(partial(self._store.save_log_start, self._log, offset))
+            self._offsets.raise_log_start(offset)
         paths = await self._threads.run_in_flusher(
             partial(self._store.remove_below, self._log, offset)
         )

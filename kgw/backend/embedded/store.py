@@ -28,6 +28,7 @@ from kgw.backend.embedded.write.write_path import WritePath
 from kgw.errors import DataDirectoryError, StorageError
 from kgw.offsets.manager import PartitionOffsetManager
 from kgw.offsets.recovery import AnomalyKind
+from kgw.problems import DAMAGE
 from kgw.records.crc import crc32c
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class Store:
         if not self.clean_stop:
             findings = self.writes.journal.recover()
             for problem in findings.problems:
-                self.directory.report(problem)
+                self.directory.report(problem, DAMAGE)
             self._proven = replay_journal(self.directory, findings.redos)
             self.writes.journal.void()
 
@@ -294,7 +295,7 @@ class Store:
                     # Its offsets must not come back with other values.
                     del self.logs[key]
                     log = recover(checkpoint_damaged=False, clean_stop=False, proven_end=0).run()
-                self.directory.report(problem)
+                self.directory.report(problem, DAMAGE, partial(_is_deleted, log))
             else:
                 log = recover(
                     checkpoint_damaged=checkpoint_damaged,
@@ -546,6 +547,10 @@ class Store:
         else:
             if is_sealed:
                 log.unindexed.pop(segment, None)
+
+
+def _is_deleted(log: SegmentedLog) -> bool:
+    return log.is_deleted
 
 
 def look_at_state(fs: FileSystem, root: str) -> layout.LeftState | None:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
 from uuid import uuid4
 
-from kgw.backend.base import Backend, Health, Leadership
+from kgw.backend.base import NOT_OPEN, Backend, Health, Leadership
 from kgw.backend.seaweedmq.chain import Chain
 from kgw.backend.seaweedmq.chain.leader import LEADER
 from kgw.backend.seaweedmq.detail import PartitionDetail, decode_detail
@@ -26,6 +26,15 @@ from kgw.backend.seaweedmq.topics import TopicDirectories, twins
 from kgw.clock import SystemClock
 from kgw.errors import DataDirectoryError, ErrorCode, KafkaError, KgwError, StorageError
 from kgw.logs import EventLogger
+from kgw.problems import (
+    DAMAGE,
+    FILES,
+    NO_PARTITION,
+    SEAWEEDFS,
+    STRANGERS,
+    UNCLAIMED,
+    Problem,
+)
 from kgw.state.kinds import BINDING_KIND, COPYING_KEY
 from kgw.types import format_uuid
 
@@ -352,7 +361,8 @@ class SeaweedMqBackend(Backend):
         place = await self._place(topic, key)
         directory = place.partition(key.partition)
         self._shell.report(
-            f"partition {key} of topic {topic} was missing ({directory}); created empty"
+            f"partition {key} of topic {topic} was missing ({directory}); created empty",
+            DAMAGE,
         )
         log = await self._create(key, place, settings)
         await self._topics.write_conf(place, await self._topics.partitions(place))
@@ -375,7 +385,7 @@ class SeaweedMqBackend(Backend):
             files = LogFiles(key, chain, found, settings, self._shell)
             log = SeaweedMqPartitionLog(files)
             if lost := found.lost_end(chain.end_offset):
-                self._shell.report(f"{directory}/{LEADER}: {lost}")
+                self._shell.report(f"{directory}/{LEADER}: {lost}", DAMAGE)
             if found.clean_end != chain.end_offset and chain.end_offset:
                 await log.verify_end()
             # Before anything is stamped with it.
@@ -478,30 +488,34 @@ class SeaweedMqBackend(Backend):
     @property
     def health(self) -> Health:
         if not self._is_open:
-            return Health(writable=False)
+            return Health((NOT_OPEN,))
         stuck = [log for log in self._partitions.values() if log.stuck_s > _STUCK_S]
         lost = sum(1 for log in self._partitions.values() if log.has_failed)
-        problems = list(self._shell.problems)
+        problems = [*self.state.found, *self._shell.found]
         for found in self._strangers.values():
-            problems += found
+            problems += [Problem(STRANGERS, text) for text in found]
+        if self._partitions and len(stuck) + lost >= len(self._partitions):
+            problems.append(Problem(NO_PARTITION, "no partition takes records"))
         if stuck:
             why = next((log.trouble for log in stuck if log.trouble), "no answer")
             problems.append(
-                f"{len(stuck)} partitions have waited for SeaweedFS for over {_STUCK_S:.0f} s: "
-                f"{why}"
+                Problem(
+                    SEAWEEDFS,
+                    f"{len(stuck)} partitions have waited for SeaweedFS for over {_STUCK_S:.0f} s: "
+                    f"{why}",
+                )
             )
         problems += [
-            f"{log.directory} lists {log.file_count} files, and at {self._options.most_files} no "
-            "append is taken: they are not joined, and the log says why"
+            Problem(
+                FILES,
+                f"{log.directory} lists {log.file_count} files, and at {self._options.most_files} "
+                "no append is taken: they are not joined, and the log says why",
+            )
             for log in self._partitions.values()
             if log.file_count > self._options.many_files
         ]
-        if self.state.failure is not None:
-            problems.append(self.state.failure)
-        is_writable = self.state.failure is None and (
-            not self._partitions or len(stuck) + lost < len(self._partitions)
-        )
-        return Health(is_writable, (*problems, *self._unclaimed), len(self._unclaimed))
+        unclaimed = (Problem(UNCLAIMED, text) for text in self._unclaimed)
+        return Health((*problems, *unclaimed), len(self._unclaimed))
 
 
 def _identity(key: PartitionKey) -> bytes:

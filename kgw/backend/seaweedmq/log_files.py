@@ -80,10 +80,11 @@ class LogFiles:
         """
 
         async def drop() -> None:
-            if offset <= self.detail.log_start_offset:
+            log_start_offset = self.detail.log_start_offset
+            count = sum(1 for file in self.chain.files[1:] if file.base_offset <= offset)
+            if offset < log_start_offset or (offset == log_start_offset and not count):
                 return
             detail = self.detail.raised(offset)
-            count = sum(1 for file in self.chain.files[1:] if file.base_offset <= offset)
             if count:
                 await self.chain.drop_files(count, detail.encode())
             else:

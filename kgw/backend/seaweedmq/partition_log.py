@@ -25,6 +25,7 @@ from kgw.completion import until_done
 from kgw.errors import CorruptionError, StorageError
 from kgw.logs import EventLogger
 from kgw.offsets.manager import PartitionOffsetManager
+from kgw.problems import DAMAGE, SEAWEEDFS, WAITING
 from kgw.types import NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
@@ -154,6 +155,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
             return refused_append(refusal)
         size_bytes = sum(len(batch.buffer) for batch in batches)
         if not self._shell.append_room.take(size_bytes):
+            self._shell.refusals.note(WAITING, self._shell.too_much_waits)
             return refused_append(StorageError(self._shell.too_much_waits))
         try:
             submitted = _Submitted(list(batches), self._assign(batches), size_bytes)
@@ -285,7 +287,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
     def _lose(self, error: NotWriterError) -> None:
         """Another gateway leads: nothing is appended here any more."""
         self._failure = error
-        self._shell.report(f"partition {self.key} is led by another gateway: {error}")
+        self._shell.report(f"partition {self.key} is led by another gateway: {error}", SEAWEEDFS)
         self._shell.on_lost()
 
     def retire(self, reason: str) -> None:
@@ -393,7 +395,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         except CorruptionError as error:
             await self._report(error)
         except StorageError as error:
-            self._shell.report(str(error))
+            self._shell.report(str(error), DAMAGE)
         else:
             if decoded is not None:
                 self._last_ts_ns = max(self._last_ts_ns, decoded.last_ts_ns)
@@ -414,12 +416,12 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         except StorageError as unknown:
             # Nobody knows whether it is another's doing: it is damage as far as it is known.
             _log.debug("the writer is not known", error=unknown)
-        self._shell.report(str(error))
+        self._shell.report(str(error), DAMAGE)
 
     # --- the list of files -----------------------------------------------------------------------
 
     async def drop_before(self, offset: int) -> None:
-        if offset <= self._offsets.log_start_offset:
+        if offset < self._offsets.log_start_offset:
             return
         if offset > self._offsets.high_watermark:
             raise ValueError(f"log start cannot be {offset}, above {self._offsets.high_watermark}")

@@ -11,6 +11,7 @@ from kgw.backend.seaweedmq.chain import TroubledChains
 from kgw.backend.seaweedmq.chunks import ChunkReader
 from kgw.backend.seaweedmq.room import Room
 from kgw.logs import EventLogger
+from kgw.problems import STORAGE, Problem, Refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from kgw.backend.seaweedmq.filer import Filer
     from kgw.backend.seaweedmq.options import SeaweedMqOptions
     from kgw.clock import Clock
+    from kgw.problems import Reason
 
 _Result = TypeVar("_Result")
 
@@ -69,7 +71,8 @@ class Shell:
         self.append_room = Room(options.waiting_bytes)
         """For appends that SeaweedFS has not taken yet."""
         self.troubled_chains = TroubledChains()
-        self.problems: dict[str, None] = {}
+        self.problems: dict[str, Reason] = {}
+        self.refusals = Refusals(clock.monotonic_s)
         self._threads = ThreadPoolExecutor(_THREADS, "kgw-seaweedmq")
         self._loaded: dict[int, tuple[Chain, ChainFile]] = {}
 
@@ -101,12 +104,18 @@ class Shell:
             other_chain, other = self._loaded.pop(next(iter(self._loaded)))
             other_chain.unload(other)
 
-    def report(self, problem: str) -> None:
+    @property
+    def found(self) -> tuple[Problem, ...]:
+        """What was reported, and what was refused lately."""
+        reported = (Problem(reason, text) for text, reason in self.problems.items())
+        return (*self.refusals.problems, *reported)
+
+    def report(self, problem: str, reason: Reason = STORAGE) -> None:
         """Tell whoever looks after the gateway, once."""
         if problem not in self.problems:
             _log.warning("storage problem", problem=problem)
             if len(self.problems) < _PROBLEMS:
-                self.problems[problem] = None
+                self.problems[problem] = reason
 
     async def aclose(self) -> None:
         """Let go of threads and of what is on its way to readers."""

@@ -75,6 +75,7 @@ class SqlStateStore(StateStore):
         self._waiting: list[Waiting] = []
         self._committer: Task[None] | None = None
         self._failure: str | None = None
+        self._room_failure: str | None = None
         self._is_taken_over = False
         """Whether that is because another gateway writes the state now."""
         self._closing = False
@@ -110,6 +111,10 @@ class SqlStateStore(StateStore):
     @property
     def failure(self) -> str | None:
         return self._failure
+
+    @property
+    def room_failure(self) -> str | None:
+        return self._room_failure
 
     @property
     def lag_history(self) -> LagHistory:
@@ -231,7 +236,9 @@ class SqlStateStore(StateStore):
         try:
             self._check_failure()
             conflicts = await self._write(group)
+            self._room_failure = None
         except DiskFullError as error:
+            self._room_failure = str(error)
             outcome = error
         except StorageError as error:
             # What a failed write or sync left behind is known only after the next open.

@@ -6,17 +6,19 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.embedded import layout
-from kgw.backend.embedded.failures import SyncFailedError, storage_error
+from kgw.backend.embedded.failures import SyncFailedError, refusal_reason, storage_error
 from kgw.backend.embedded.files.pool import FilePool
 from kgw.backend.embedded.log.quarantine import Quarantine
 from kgw.clock import SystemClock
 from kgw.errors import StorageError
+from kgw.problems import DISK, STORAGE, Problem, Refusals, texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kgw.backend.embedded.files.fs import FileSystem
     from kgw.backend.embedded.options import EmbeddedOptions
+    from kgw.problems import Reason
     from kgw.types import PartitionKey
 
 _MAX_PROBLEMS: Final = 100
@@ -55,24 +57,52 @@ class DataDirectory:
         """Why nothing is written any more: a sync failed, once and for all."""
         self.when_failed: Callable[[], None] = _do_nothing
         """Told once, when `failure` has been set."""
-        self.problems: list[str] = []
+        self.refusals = Refusals(SystemClock().monotonic_s)
+        """What the disk has refused lately."""
+        self._found: list[tuple[Problem, Callable[[], bool]]] = []
         self._reported: dict[str, None] = {}
 
     def partition_path(self, key: PartitionKey) -> str:
         """Return the directory of a partition."""
         return f"{self.root}/{layout.PARTITIONS_DIRECTORY}/{key}"
 
-    def report(self, problem: str) -> None:
-        """Announce a sentence that an operator should know, once; keep the first for `health`."""
+    @property
+    def found(self) -> list[Problem]:
+        """What was reported and is not over, as far as it is kept."""
+        found = [problem for problem, is_over in self._found if not is_over()]
+        more = len(self._reported) - _MAX_PROBLEMS
+        if more > 0:
+            found.append(Problem(STORAGE, f"{more} more are in the log"))
+            if self.failure is not None and not any(one.reason is DISK for one in found):
+                found.append(Problem(DISK, str(self.failure)))
+        return found
+
+    @property
+    def problems(self) -> list[str]:
+        """The sentences of what was found."""
+        return texts(self.found)
+
+    def report(
+        self,
+        problem: str,
+        reason: Reason = STORAGE,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Announce a sentence that an operator should know, once; keep the first for `health`.
+
+        There it is told until it `is_over`, which may be asked in any thread.
+        """
         reported = self._reported
         if problem in reported or len(reported) >= _MAX_REPORTED:
             return
         reported[problem] = None
         if len(reported) <= _MAX_PROBLEMS:
-            self.problems.append(problem)
-        else:
-            self.problems[_MAX_PROBLEMS:] = [f"{len(reported) - _MAX_PROBLEMS} more are in the log"]
+            self._found.append((Problem(reason, problem), is_over))
         self.announce(problem)
+
+    def refuse(self, what: str, error: Exception) -> None:
+        """Note that something is refused because a call has failed, and the next one may not."""
+        self.refusals.note(refusal_reason(error), what)
 
     def note(self, sentence: str) -> None:
         """Have something said in the log that is no problem."""
@@ -82,7 +112,7 @@ class DataDirectory:
         """Write nothing any more, until the next start: a sync has failed."""
         if self.failure is None:
             self.failure = StorageError(f"the data directory has failed: {error}")
-            self.report(str(self.failure))
+            self.report(str(self.failure), DISK)
             self.when_failed()
 
     @contextmanager

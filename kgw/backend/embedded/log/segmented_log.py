@@ -127,6 +127,10 @@ class SegmentedLog:
                 return damaged
         return None
 
+    def is_gone_below(self, end_offset: int) -> bool:
+        """Whether nothing below an offset is left to be read."""
+        return self.is_deleted or self.offsets.log_start_offset >= end_offset
+
     def is_in_gap(self, offset: int) -> bool:
         """Whether `offset` was left out: no reader has a reason to stand there."""
         if not self.gaps:
@@ -305,6 +309,11 @@ class SegmentedLog:
             )
             write_log_state(self.directory.fs, self.path, state, others)
             self.noted_log_start = log_start_offset
+
+    def has_segments_below(self, offset: int) -> bool:
+        """Whether there are segments that lie wholly below `offset`."""
+        segments = self.segments
+        return len(segments) > 1 and segments[1].base_offset <= offset
 
     def remove_below(self, offset: int) -> list[Segment]:
         """Take segments that lie wholly below `offset` out of the log; returns them.

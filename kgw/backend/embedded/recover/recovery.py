@@ -11,6 +11,7 @@ perhaps never answered: whole batches are kept, the rest is cut.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.base import EpochStart
@@ -32,6 +33,7 @@ from kgw.offsets.recovery import (
     conclude_recovery,
     plan_recovery,
 )
+from kgw.problems import DAMAGE, STORAGE
 from kgw.types import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from kgw.offsets.recovery import Checkpoint, RecoveryPlan, ScanStart
     from kgw.types import PartitionKey, TopicName
 
+_LOSSES: Final = frozenset({AnomalyKind.LOG_MISSING, AnomalyKind.RECORDS_MISSING})
 _GAPS: Final = 100
 """The newest gaps of a log are remembered; in older ones readers are sent on to what follows."""
 _UNKNOWN_RESERVATION: Final = 1 << 33
@@ -131,7 +134,8 @@ class LogRecovery:
                 self._gap = Gap(recovered.log_end_offset, recovered.next_offset)
                 self._directory.note(finding)
             else:
-                self._directory.report(finding)
+                is_loss = anomaly.kind in _LOSSES
+                self._directory.report(finding, DAMAGE if is_loss else STORAGE)
         offsets = PartitionOffsetManager(recovered.log_start_offset, recovered.next_offset)
         log = SegmentedLog(self._directory, self._key, self._topic, self._settings, offsets)
         log.segments = tuple(self._segments)
@@ -395,7 +399,11 @@ class LogRecovery:
             return
         log.damaged = tuple(sorted({*log.damaged, *fresh}))
         for one in fresh:
-            self._directory.report(f"partition {self._key} of {self._topic}: {one}")
+            self._directory.report(
+                f"partition {self._key} of {self._topic}: {one}",
+                DAMAGE,
+                partial(log.is_gone_below, one.end_offset),
+            )
         log.state_is_stale = True
         self._save_state(log)
 

@@ -24,6 +24,7 @@ from kgw.backend.embedded.recover.rebuilding import rebuild_side
 from kgw.backend.embedded.write.relaxed import RelaxedLogs
 from kgw.backend.embedded.write.segment_syncs import sync_segments
 from kgw.errors import DiskFullError, StorageError
+from kgw.problems import BATCH_ROOM, ROOM, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -188,7 +189,11 @@ class WritePath:
         self.pending: deque[Append] = deque()
         """What waits to be written. A deque's ends are safe to use from two threads."""
         self._is_disk_full = False
-        """Whether the last look at the disk found too little room."""
+        """Whether the last look at the disk found too little room for anything."""
+        self._room = ""
+        """What that look found."""
+        self._refused_bytes = 0
+        """What was refused last for want of room."""
 
     # --- the event loop --------------------------------------------------------------------------
 
@@ -239,10 +244,17 @@ class WritePath:
 
     @property
     def is_writable(self) -> bool:
-        """Whether appends are taken now; after a full disk the disk is asked again."""
-        if self._is_disk_full:
-            self._look_for_room(0)
+        """Whether there is room for anything, as the disk says now, and no sync has failed."""
+        self.look_for_room()
         return self.directory.failure is None and not self._is_disk_full
+
+    @property
+    def found(self) -> tuple[Problem, ...]:
+        """Why appends are refused, or were lately."""
+        room = (Problem(ROOM, self._room),) if self._is_disk_full else ()
+        lately = self.directory.refusals.problems
+        # Below the reserve everything is refused: that says it all.
+        return room + tuple(one for one in lately if not room or one.reason is not BATCH_ROOM)
 
     # --- the flusher's thread --------------------------------------------------------------------
 
@@ -311,23 +323,40 @@ class WritePath:
             by_log.clear()
         return by_log
 
+    def look_for_room(self) -> None:
+        """See whether there is room, though nothing is to be written. In any thread."""
+        self._look_for_room(0)
+
     def _look_for_room(self, size_bytes: int) -> StorageError | None:
         """Say why so much is refused where the disk has no room for it.
 
         Some of the disk is left to the state store.
         """
         directory = self.directory
-        if directory.options.min_free_bytes <= 0:
+        reserve_bytes = directory.options.min_free_bytes
+        if reserve_bytes <= 0:
             return None
         try:
             free_bytes = directory.fs.free_bytes(directory.root)
         except OSError as error:
+            directory.refuse(f"nobody knows how much room there is: {error}", error)
             return StorageError(str(error))
-        needed_bytes = directory.options.min_free_bytes + size_bytes
-        self._is_disk_full = free_bytes < needed_bytes
-        if not self._is_disk_full:
+        needed_bytes = reserve_bytes + size_bytes
+        is_full = free_bytes < reserve_bytes
+        if is_full:
+            # First: whoever finds it set reads why.
+            self._room = f"{free_bytes} bytes are free where {reserve_bytes} are needed"
+        self._is_disk_full = is_full
+        if free_bytes >= needed_bytes:
+            if self._refused_bytes and free_bytes >= reserve_bytes + self._refused_bytes:
+                self._refused_bytes = 0
+                directory.refusals.forget(BATCH_ROOM)
             return None
-        return DiskFullError(f"{free_bytes} bytes are free where {needed_bytes} are needed")
+        refusal = f"{free_bytes} bytes are free where {needed_bytes} are needed"
+        if size_bytes:
+            self._refused_bytes = size_bytes
+            directory.refusals.note(BATCH_ROOM, f"{size_bytes} bytes were refused: {refusal}")
+        return DiskFullError(refusal)
 
     def _write_share(self, log: SegmentedLog, appends: list[Append]) -> _Share | None:
         """Write one log's share into its segments; None when none of it counts.
@@ -380,7 +409,9 @@ class WritePath:
     def _refuse_share(self, log: SegmentedLog, appends: list[Append], error: OSError) -> None:
         """Take back what was written of one log, and refuse it."""
         self.undo(log)
-        _refuse(appends, storage_error(error, f"cannot append to partition {log.key}"))
+        refusal = storage_error(error, f"cannot append to partition {log.key}")
+        self.directory.refuse(str(refusal), error)
+        _refuse(appends, refusal)
         log.refused_attempt = appends[0].attempt
 
     def _sync_new_names(

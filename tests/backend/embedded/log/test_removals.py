@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kgw.backend.base import NOT_OPEN
 from kgw.errors import StorageError
 from kgw.testing.batches import make_batch
 from tests.backend.embedded.driver import (
@@ -139,4 +140,4 @@ async def test_a_backend_finishes_a_deletion_at_the_second_attempt() -> None:
         assert {} == backend.partitions
         await backend.delete_partition(KEY)
         assert [] == fs.listdir(f"{ROOT}/partitions")
-    assert () == backend.health.problems
+    assert (NOT_OPEN,) == backend.health.found

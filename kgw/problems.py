@@ -1,0 +1,345 @@
+"""Why records are refused, or are served otherwise than they should be: one table.
+
+Readiness, the log, the metric `kgw_problem`, the alerts, `kgw doctor` and the page
+docs/reference/problems.md all come from it. A test brings about each reason and looks for it in all
+of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+REFUSED_LATELY_S: Final = 300.0
+"""How long a refusal is told of after it has happened last. Producers send a batch again for two
+minutes by default; an alert, and whoever it wakes, must still find the reason."""
+
+
+class Reason(NamedTuple):
+    """One row of the table."""
+
+    name: str
+    """The value of the label `reason`."""
+    stops: bool
+    """Whether nobody's records are taken meanwhile: the server is not ready."""
+    refuses: bool
+    """Whether somebody's records are refused or not served meanwhile. Otherwise it does no harm
+    yet."""
+    meaning: str
+    ends: str
+    """When it is over, and what to do for that."""
+    is_told_at_once: bool = False
+    """Whether whoever finds one logs it: each one, and before it is looked for."""
+
+
+class Problem(NamedTuple):
+    """What is wrong, in a sentence."""
+
+    reason: Reason
+    text: str
+
+
+STARTING: Final = Reason(
+    "starting",
+    True,
+    True,
+    "What is kept is being opened and recovered.",
+    "When that is done. A start after a kill reads what was written last.",
+    is_told_at_once=True,
+)
+STOPPING: Final = Reason(
+    "stopping",
+    True,
+    True,
+    "The process is about to end.",
+    "With the process.",
+    is_told_at_once=True,
+)
+NOT_LEADING: Final = Reason(
+    "not-leading",
+    True,
+    True,
+    "Another server leads what this one serves, or it could not be confirmed in time that this one "
+    "does: requests are refused.",
+    "When this one leads again, or with the process: see [two gateways](../two-gateways.md).",
+    is_told_at_once=True,
+)
+CLOSED: Final = Reason(
+    "closed", True, True, "What is kept is not open.", "When it is opened by the next start."
+)
+ROOM: Final = Reason(
+    "room",
+    True,
+    True,
+    "The disk has less free space than `kgw.min.free.bytes`: every append is refused.",
+    "When there is room: it is looked at every few seconds. Make room, see "
+    "[disk full](../troubleshooting.md#storage-error-disk-full).",
+)
+BATCH_ROOM: Final = Reason(
+    "batch-room",
+    True,
+    True,
+    "A batch, with those that came at the same time, was refused because it would have taken the "
+    "disk below `kgw.min.free.bytes`. Smaller ones may still fit.",
+    "When there is room for as much, or five minutes after the last refusal. Make room.",
+)
+NO_SPACE: Final = Reason(
+    "no-space",
+    False,
+    True,
+    "The system has refused a write for want of space although more than `kgw.min.free.bytes` is "
+    "free: a quota, or no inodes are left.",
+    "Five minutes after the last refusal. Look at `df -i` and at quotas.",
+)
+DESCRIPTORS: Final = Reason(
+    "descriptors",
+    False,
+    True,
+    "A file could not be opened because the process, or the system, has too many open.",
+    "Five minutes after the last refusal. Raise the limit of open files (`ulimit -Hn`), or lower "
+    "`max.connections`.",
+)
+DISK_ERROR: Final = Reason(
+    "disk-error",
+    False,
+    True,
+    "The disk has refused a read, a write or a look at its room, with another error than those "
+    "above.",
+    "Five minutes after the last refusal. Find out what the disk has.",
+)
+DISK: Final = Reason(
+    "disk",
+    True,
+    True,
+    "A sync has failed, or a bug was met in the middle of a write: what is on the disk is unknown, "
+    "and nothing is written any more.",
+    "With the next start, which recovers what was acknowledged. Find out first what the disk has.",
+    is_told_at_once=True,
+)
+STATE: Final = Reason(
+    "state",
+    True,
+    True,
+    "The state store takes no writes: topics, settings, committed offsets and transactions cannot "
+    "be stored.",
+    "When a database server is back; of another failure with the next start.",
+)
+STATE_ROOM: Final = Reason(
+    "state-room",
+    False,
+    True,
+    "The state store has refused its last commit for want of space: committed offsets and changes "
+    "of topics are refused.",
+    "When a commit is stored. Make room where the state store is.",
+)
+DAMAGE: Final = Reason(
+    "damage",
+    False,
+    True,
+    "Stored records fail their checksum or are missing. They are never served; all others are.",
+    "When retention or DeleteRecords has removed them or their topic is deleted. "
+    "`kgw log check` says what is damaged, `kgw consume` how to read past it.",
+    is_told_at_once=True,
+)
+STORAGE: Final = Reason(
+    "storage",
+    False,
+    False,
+    "Something about the storage was not as it should be and was put right, or is left over.",
+    "With the next start, unless that finds it again.",
+    is_told_at_once=True,
+)
+UNOPENED: Final = Reason(
+    "unopened",
+    False,
+    True,
+    "Partitions are not open yet, or cannot be opened: requests to them are refused.",
+    "When they are open: it is tried again.",
+)
+UNCLAIMED: Final = Reason(
+    "unclaimed",
+    False,
+    True,
+    "Partitions that hold records belong to no topic: nobody can read them.",
+    "When they are adopted with `kgw log adopt`, or removed.",
+)
+NO_PARTITION: Final = Reason(
+    "no-partition",
+    True,
+    True,
+    "No partition takes records: each has waited for SeaweedFS for too long, or has another writer "
+    "by now.",
+    "When SeaweedFS takes them again. A partition that another gateway writes stays with it.",
+)
+SEAWEEDFS: Final = Reason(
+    "seaweedfs",
+    False,
+    True,
+    "Appends have waited for SeaweedFS for more than ten seconds, or are refused.",
+    "When SeaweedFS takes them. `kgw doctor --backend ...` says what is wrong there.",
+)
+WAITING: Final = Reason(
+    "waiting",
+    False,
+    True,
+    "An append was refused because `kgw.seaweedmq.waiting.bytes` wait for SeaweedFS already.",
+    "Five minutes after the last refusal. See why SeaweedFS is slow.",
+)
+FILES: Final = Reason(
+    "files",
+    False,
+    True,
+    "A partition has so many files in SeaweedFS that its appends are refused, or soon will be.",
+    "When some are joined or removed: the log says why they are not.",
+)
+STRANGERS: Final = Reason(
+    "strangers",
+    False,
+    False,
+    "Others write in SeaweedFS where kgw does.",
+    "When what they have written is gone. See "
+    "[SeaweedMQ](../seaweedmq.md#when-something-is-wrong).",
+    is_told_at_once=True,
+)
+TRANSACTIONS: Final = Reason(
+    "transactions",
+    False,
+    True,
+    "Transactions are decided and their ends could not be written: readers of committed records "
+    "wait at their beginning.",
+    "When they are written: it is tried again.",
+)
+CLOCK_HELD: Final = Reason(
+    "clock",
+    False,
+    False,
+    "The wall clock has jumped: retention and compaction go by the time that passes.",
+    "After `kgw.clock.hold.ms` of steady running. Set the clock right.",
+)
+HELD: Final = Reason(
+    "held",
+    False,
+    False,
+    "Retention keeps records for the archive that `kgw.archive.hold` names.",
+    "When its group has read them.",
+)
+REWRITING: Final = Reason(
+    "rewriting",
+    False,
+    False,
+    "Partitions could not be compacted or recompressed, and are left alone for a while.",
+    "When a later run succeeds. The metrics of their failures say why.",
+)
+CONNECTIONS: Final = Reason(
+    "connections",
+    False,
+    True,
+    "A connection was refused: `max.connections` or `max.connections.per.ip` was reached.",
+    "Five minutes after the last refusal. See [connections](../troubleshooting.md"
+    "#connections-are-closed).",
+)
+BUG: Final = Reason(
+    "bug",
+    False,
+    True,
+    "A request, or work behind it, has failed through a bug of kgw.",
+    "Five minutes after the last one. The log has a traceback: please report it.",
+)
+
+REASONS: Final = (
+    STARTING,
+    STOPPING,
+    NOT_LEADING,
+    CLOSED,
+    ROOM,
+    BATCH_ROOM,
+    NO_SPACE,
+    DESCRIPTORS,
+    DISK_ERROR,
+    DISK,
+    STATE,
+    STATE_ROOM,
+    DAMAGE,
+    UNOPENED,
+    UNCLAIMED,
+    NO_PARTITION,
+    SEAWEEDFS,
+    WAITING,
+    FILES,
+    TRANSACTIONS,
+    CONNECTIONS,
+    BUG,
+    STORAGE,
+    STRANGERS,
+    CLOCK_HELD,
+    HELD,
+    REWRITING,
+)
+"""What does harm first."""
+
+
+USUAL: Final = frozenset({STARTING, STOPPING, NOT_LEADING})
+"""What every server goes through: nothing is wrong with it, though it serves nobody."""
+
+
+class Refusals:
+    """What was refused lately, by reason, with what was said last. For any thread."""
+
+    def __init__(self, monotonic_s: Callable[[], float]) -> None:
+        self._monotonic_s = monotonic_s
+        self._last: dict[Reason, tuple[float, str]] = {}
+
+    def note(self, reason: Reason, text: str) -> None:
+        """Note a refusal of now."""
+        self._last[reason] = self._monotonic_s(), text
+
+    def forget(self, reason: Reason) -> None:
+        """Note that nothing is refused for it any more; what never was is no error."""
+        self._last.pop(reason, None)
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """One for each reason for which something was refused lately."""
+        since_s = self._monotonic_s() - REFUSED_LATELY_S
+        return tuple(
+            Problem(reason, text)
+            for reason, (when_s, text) in list(self._last.items())
+            if when_s > since_s
+        )
+
+
+def is_ready(problems: Iterable[Problem]) -> bool:
+    """Whether none of them keeps everybody's records out."""
+    return not any(problem.reason.stops for problem in problems)
+
+
+def texts(problems: Iterable[Problem]) -> list[str]:
+    """Return the sentences alone."""
+    return [problem.text for problem in problems]
+
+
+def count_by_reason(problems: Iterable[Problem]) -> dict[str, int]:
+    """Return how many problems there are for each reason of the table."""
+    counts = dict.fromkeys((reason.name for reason in REASONS), 0)
+    for problem in problems:
+        counts[problem.reason.name] += 1
+    return counts
+
+
+class Told:
+    """Which reasons somebody was told of, so that each is told once when it begins and ends."""
+
+    def __init__(self) -> None:
+        self._reasons: set[Reason] = set()
+
+    def step(self, problems: Iterable[Problem]) -> tuple[list[Problem], list[Reason]]:
+        """Return the first problem of each reason that has begun, and the reasons that are over."""
+        found: dict[Reason, Problem] = {}
+        for problem in problems:
+            found.setdefault(problem.reason, problem)
+        began = [problem for reason, problem in found.items() if reason not in self._reasons]
+        over = [reason for reason in REASONS if reason in self._reasons and reason not in found]
+        self._reasons = set(found)
+        return began, over
