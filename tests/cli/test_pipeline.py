@@ -170,6 +170,7 @@ def test_options_of_queries_that_do_not_go_together(kgw: Commands, tmp_path: Pat
         (("backfill", *of, *staging), "need --sql"),
         (("backfill", *of, "--keep-staging"), "need --sql"),
         (("backfill", *of, "--repartition-by-key"), "need --sql"),
+        (("backfill", *of, "--same-topic"), "need --sql"),
         (("backfill", *of, "--decode", "json"), "need --sql"),
         (("backfill", *of, "--schema", "a INT"), "need --sql"),
         (("backfill", *of, *query, *staging, "--dry-run"), "--dry-run does not run a query"),
