@@ -69,9 +69,7 @@ def find_way(
     return ways.get(end)
 
 
-def check_no_loop(
-    wire: WireClient, source: str, source_id: UUID, target: TopicDescription
-) -> None:
+def check_no_loop(wire: WireClient, source: str, source_id: UUID, target: TopicDescription) -> None:
     """Raise ArchiveError where the target's records come from the archived topic, or are in it.
 
     Raises ClientError.

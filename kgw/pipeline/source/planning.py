@@ -35,6 +35,34 @@ _log = logging.getLogger(__name__)
 _SAMPLE_BYTES = 256 << 10
 
 
+def check_times(starting: Place, ending: Place) -> None:
+    """Raise OptionError where a batch begins at a later time than it ends. Pure.
+
+    Both may mean the same offset, where no record lies between; no result would tell.
+    """
+    if not starting.kind is ending.kind is PlaceKind.TIMES:
+        return
+    if not starting.by_partition and not ending.by_partition:
+        _check_times(starting, ending, "", starting.timestamp_ms, ending.timestamp_ms)
+    for key in sorted({*starting.by_partition, *ending.by_partition}):
+        start_ms = starting.by_partition.get(key, starting.timestamp_ms)
+        end_ms = ending.by_partition.get(key, ending.timestamp_ms)
+        _check_times(starting, ending, f"{key}: ", start_ms, end_ms)
+
+
+def _check_times(starting: Place, ending: Place, where: str, start_ms: int, end_ms: int) -> None:
+    # Below 0 is a partition that one of both does not name, which is refused elsewhere.
+    if 0 <= end_ms < start_ms:
+        raise OptionError(
+            f"{where}this batch begins at time {start_ms}, behind its end at {end_ms}: "
+            f"{starting.option} and {ending.option} do not go together"
+        )
+
+
+def _given(place: Place) -> str:
+    return place.option or f"{place.kind.value} as the default"
+
+
 def connect(options: SourceOptions) -> WireClient:
     """Return a client of the cluster that the options name."""
     to = options.connect
@@ -84,12 +112,19 @@ class Planner:
             starting.by_partition.values() if starting.kind is PlaceKind.OFFSETS else ()
         ):
             raise OptionError(f"{starting.option} cannot be the latest offset in a batch query")
+        check_times(starting, options.ending)
         topic_ids, bounds = self.look()
         starts = self.offsets_of(starting, bounds)
         ends = self.offsets_of(options.ending, bounds)
         ranges = []
         for key in sorted(bounds):
             first, end = starts[key], ends[key]
+            if first > end:
+                raise OptionError(
+                    f"{key}: this batch begins at offset {first}, behind its end at {end}: "
+                    f"{_given(starting)} and {_given(options.ending)} do not go together; the "
+                    f"partition has offsets {bounds[key].earliest} to {bounds[key].latest - 1}"
+                )
             loss = find_loss(key, first, end, bounds[key])
             if loss is not None:
                 self._report(loss)
@@ -109,7 +144,8 @@ class Planner:
         """Return where a stream that stands at `start` goes on, and where partitions end now.
 
         Partitions that came after it begin at 0. What is lost is reported here when the end of a
-        partition has moved back; what was removed is found by the task that wants it.
+        partition has moved back, and the stream goes back with it, where that is no error; what
+        was removed is found by the task that wants it.
         """
         options = self._options
         topic_ids, bounds = self.look(known=start)
@@ -129,7 +165,9 @@ class Planner:
                         *key, one.latest, first, f"the partition ends at {one.latest} now"
                     )
                 )
-            ends[key] = max(first, one.latest)
+                # What comes next gets offsets that this stream has gone by: it goes on there.
+                starts[key] = one.latest
+            ends[key] = one.latest
         return starts, Position(topic_ids, ends)
 
     def admit_bytes(

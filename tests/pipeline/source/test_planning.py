@@ -115,15 +115,85 @@ def test_a_stream_takes_new_partitions_from_their_start(served: ServedTopics) ->
     assert starts[new] == 2
 
 
-def test_a_stream_does_not_go_back(served: ServedTopics) -> None:
-    """An end before what has been read is a loss; where it is allowed, nothing is read."""
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (
+            {
+                "startingOffsets": '{"events":{"0":7,"1":0}}',
+                "endingOffsets": '{"events":{"0":6,"1":5}}',
+            },
+            "^events partition 0: this batch begins at offset 7, behind its end at 6: .+ 0 to 9$",
+        ),
+        (
+            {"startingOffsets": '{"events":{"0":11,"1":0}}'},
+            "offset 11, behind its end at 10: startingOffsets and latest as the default",
+        ),
+        (
+            {"startingTimestamp": "8", "endingOffsets": '{"events":{"0":3,"1":5}}'},
+            "offset 8, behind its end at 3: startingTimestamp and endingOffsets",
+        ),
+        (
+            {"endingTimestamp": "3", "startingOffsets": '{"events":{"0":4,"1":0}}'},
+            "offset 4, behind its end at 3: startingOffsets and endingTimestamp",
+        ),
+        (
+            {"startingTimestamp": "8", "endingTimestamp": "7"},
+            "^this batch begins at time 8, behind its end at 7: startingTimestamp and endingTime",
+        ),
+        # Both times mean the end of the partition.
+        (
+            {
+                "startingOffsetsByTimestamp": '{"events":{"0":70,"1":0}}',
+                "endingOffsetsByTimestamp": '{"events":{"0":60,"1":5}}',
+                "startingOffsetsByTimestampStrategy": "latest",
+            },
+            "events partition 0: this batch begins at time 70, behind its end at 60",
+        ),
+        (
+            {
+                "startingOffsetsByTimestamp": '{"events":{"0":3,"1":9}}',
+                "endingTimestamp": "8",
+            },
+            "events partition 1: this batch begins at time 9, behind its end at 8",
+        ),
+    ],
+)
+@pytest.mark.parametrize("loss", ["true", "false"])
+def test_a_batch_that_begins_behind_its_end_is_refused(
+    served: ServedTopics, given: dict[str, str], told: str, loss: str
+) -> None:
+    """However either is given, and whatever may be lost: no partition is left out in silence."""
+    with pytest.raises(OptionError, match=told):
+        ranges(served, failOnDataLoss=loss, **given)
+
+
+def test_a_batch_may_begin_where_it_ends(served: ServedTopics) -> None:
+    """Nothing is read then."""
+    place = '{"events":{"0":10,"1":5}}'
+    assert ranges(served, startingOffsets=place, endingOffsets=place) == [
+        ("events", 0, 10, 10),
+        ("events", 1, 5, 5),
+    ]
+    assert ranges(served, startingTimestamp="5", endingTimestamp="5") == [
+        ("events", 0, 5, 5),
+        ("events", 1, 5, 5),
+    ]
+
+
+def test_a_stream_ahead_of_the_log_goes_on_from_its_end(served: ServedTopics) -> None:
+    """An end before what has been read is a loss; where it is allowed, new records are read."""
     key = TopicPartition("events", 0)
     start = planner(served).initial()
     ahead = Position(start.topic_ids, {**start.offsets, key: 12})
     with pytest.raises(DataLossError, match="partition 0: offsets 10 to 11 cannot be read"):
         planner(served).latest(ahead)
-    _, latest = planner(served, failOnDataLoss="false").latest(ahead)
-    assert latest.offsets[key] == 12
+    lossy = planner(served, failOnDataLoss="false")
+    starts, back = lossy.latest(ahead)
+    assert (10, 10) == (starts[key], back.offsets[key])
+    served.number("events", {0: 1})
+    starts, latest = lossy.latest(back)
+    assert (10, 11) == (starts[key], latest.offsets[key])
 
 
 def test_a_stream_notices_that_its_topic_is_gone(served: ServedTopics) -> None:
