@@ -22,7 +22,7 @@ from kgw.pipeline.master import DEFAULT_MASTER, Master, master_of
 from kgw.version import install_command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -107,7 +107,7 @@ class SparkWhenNeeded:
         return self._started().parallelism
 
     def run(
-        self, units: Sequence[UnitT], work: Callable[[UnitT], ResultT]
+        self, units: Iterable[UnitT], work: Callable[[UnitT], ResultT]
     ) -> Iterator[tuple[UnitT, ResultT]]:
         """Do the work of units; see `Runner`."""
         return self._started().run(units, work)

@@ -102,9 +102,9 @@ _OBEYED: Final = (
     OptionRow(
         "maxBytesPerTrigger",
         *_STREAMS,
-        "How many stored bytes a micro-batch reads at most, by whole batches of records: of each "
-        "partition one batch, even so. Not together with `maxOffsetsPerTrigger`. Not of Spark's "
-        "`kafka`",
+        "How many stored bytes a micro-batch reads at most; more only where one batch of records "
+        "takes more. The driver reads them first, to count them. Not together with "
+        "`maxOffsetsPerTrigger`. Not of Spark's `kafka`",
     ),
     OptionRow("includeHeaders", *_READING, "`true`: the column `headers` is there"),
     OptionRow(

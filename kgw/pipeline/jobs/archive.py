@@ -23,7 +23,7 @@ from kgw.pipeline.archive.sweeping import GRACE_S, sweep
 from kgw.pipeline.archive.tables import TableSettings, publish, register
 from kgw.pipeline.archive.units import Sizes, remove_files
 from kgw.pipeline.errors import DamagedRecordsError, DataLossError
-from kgw.pipeline.jobs.archive_plan import Due, Plan, cut, find_truncation, plan
+from kgw.pipeline.jobs.archive_plan import Cutter, Due, Plan, find_truncation, plan
 from kgw.pipeline.jobs.archive_unit import Refused, UnitSettings, attempt_range
 from kgw.pipeline.jobs.holding import DEFAULT_GROUP, ArchiveGroup
 from kgw.pipeline.jobs.loading import settings_of
@@ -320,9 +320,14 @@ class ArchiveJob:
             summary.lost_offsets += count_lost(planned.lost)
         if not ranges:
             return {}
-        units = self._cut(summary.topic_id, ranges)
+        cutter = Cutter(
+            ranges,
+            self._sizes_of(summary.topic_id, ranges),
+            parallelism=self._runner.parallelism,
+            unit_bytes=self._options.sizes.file_bytes,
+        )
         rate = self._options.max_bytes_per_s
-        at_once = min(self._runner.parallelism, len(units))
+        at_once = min(self._runner.parallelism, cutter.count)
         most_bytes = _LARGE_UNIT * self._options.sizes.file_bytes
         settings = UnitSettings(
             self._bootstrap,
@@ -341,7 +346,7 @@ class ArchiveJob:
         next_offsets = {one.partition: one.first for one in ranges}
         done: dict[int, dict[int, tuple[int, tuple[Piece, ...]]]] = defaultdict(dict)
         overtaken: set[int] = set()
-        for unit, pieces in self._read(units, settings, summary):
+        for unit, pieces in self._read(cutter, settings, summary):
             if isinstance(pieces, Refused):
                 return {unit.partition: pieces}
             waiting = done[unit.partition]
@@ -371,33 +376,19 @@ class ArchiveJob:
             self._publish(summary, snapshot)
         return {}
 
-    def _cut(self, topic_id: UUID, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-        return cut(
-            ranges,
-            self._sizes_of(topic_id, ranges),
-            parallelism=self._runner.parallelism,
-            unit_bytes=self._options.sizes.file_bytes,
-        )
-
     def _read(
-        self, units: Sequence[OffsetRange], settings: UnitSettings, summary: Summary
+        self, cutter: Cutter, settings: UnitSettings, summary: Summary
     ) -> Iterator[tuple[OffsetRange, tuple[Piece, ...] | Refused]]:
         """Yield what became of units, each up to where it was read; the rest of it comes later."""
-        while units:
-            rests = []
-            for unit, archived in self._runner.run(units, partial(attempt_range, settings)):
+        while cutter.count:
+            for unit, archived in self._runner.run(cutter, partial(attempt_range, settings)):
                 if isinstance(archived, Refused):
                     yield unit, archived
                     continue
                 end = archived.pieces[-1].last + 1
-                if end < unit.end:
-                    rests.append(unit._replace(first=end))
+                cutter.note(unit, end, archived.read_bytes)
                 summary.altered_keys += archived.altered_keys
                 yield unit._replace(end=end), archived.pieces
-            for one in rests:
-                # What is there is unlike what the unit was cut by.
-                self._sizes.pop((settings.topic_id, one.partition), None)
-            units = self._cut(settings.topic_id, rests)
 
     def _is_compacted(self, topic: str) -> bool:
         return "compact" in settings_of(self._wire, topic).get("cleanup.policy", "")

@@ -64,6 +64,8 @@ class Archived(NamedTuple):
 
     pieces: tuple[Piece, ...]
     """They cover it from its beginning on, as far as it was read."""
+    read_bytes: int = 0
+    """What its records take as Arrow, as files have it before they are packed."""
     altered_keys: int = 0
     """How many keys of headers are not UTF-8, so that some of their bytes were replaced."""
 
@@ -97,13 +99,14 @@ def archive_range(settings: UnitSettings, wanted: OffsetRange) -> Archived:
         pieces = write_unit(
             settings.generation, unit, reader.read(), sizes=settings.sizes, may_end_early=True
         )
-    return Archived(pieces, reader.altered_keys)
+    return Archived(pieces, reader.read_bytes, reader.altered_keys)
 
 
 class _Reader:
     """Reads a range, as far as that goes."""
 
     def __init__(self, wire: WireClient, settings: UnitSettings, wanted: OffsetRange) -> None:
+        self.read_bytes = 0
         self.altered_keys = 0
         self._wire = wire
         self._settings = settings
@@ -136,6 +139,7 @@ class _Reader:
         """Yield a range's records, without gaps that cannot be."""
         position = wanted.first
         for part in self._wire.decoded(wanted, reading=self._settings.reading):
+            self.read_bytes += part.batch.nbytes
             self.altered_keys += part.altered_keys
             if part.missing and not self._settings.allow_gaps:
                 _check_gaps(wanted, part, accept_loss=self._settings.accept_loss)

@@ -7,14 +7,13 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from kgw.pipeline.errors import DataLossError, OptionError, PipelineError
+from kgw.pipeline.errors import DamagedRecordsError, DataLossError, OptionError, PipelineError
 from kgw.pipeline.options import EARLIEST, LATEST, PlaceKind
 from kgw.pipeline.ranges import (
     LEAST_PIECE,
     OffsetRange,
     Position,
     TopicPartition,
-    admit,
     check_complete,
     check_same_topics,
     cut_ranges,
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     from kgw.types import TopicId
 
 _log = logging.getLogger(__name__)
-
-_SAMPLE_BYTES = 256 << 10
 
 
 def check_times(starting: Place, ending: Place) -> None:
@@ -175,27 +172,61 @@ class Planner:
         start: Mapping[TopicPartition, int],
         end: Position,
         limit_bytes: int,
+        turn: int = 0,
     ) -> dict[TopicPartition, int]:
-        """Return ends up to which about so many stored bytes are read.
+        """Return ends up to which not more than so many stored bytes are read.
 
-        How much an offset takes is measured at the start of each partition's part.
+        What batches take is not known before they are fetched, whatever is known of others: so they
+        are, and counted. Partitions share the bytes; what one leaves the others get. One batch is
+        admitted even when it takes more than all. `turn` says which partition comes first: where
+        there is not a batch for each, another one does each time.
         """
-        sizes = {}
-        for key, last in end.offsets.items():
-            first = start[key]
-            sizes[key] = 0.0
-            if first < last:
-                sizes[key] = self._bytes_per_offset(
-                    OffsetRange(*key, first, last, end.topic_ids[key.topic])
-                )
-        return admit(start, end.offsets, limit_bytes, sizes)
+        ends = {key: start[key] for key in end.offsets}
+        left_bytes = limit_bytes
+        waiting = sorted(key for key, last in end.offsets.items() if start[key] < last)
+        if waiting:
+            first = turn % len(waiting)
+            waiting = [*waiting[first:], *waiting[:first]]
+        has_some = False
+        while waiting:
+            share = max(1, left_bytes // len(waiting))
+            unfinished = []
+            for key in waiting:
+                last = end.offsets[key]
+                wanted = OffsetRange(*key, ends[key], last, end.topic_ids[key.topic])
+                counted = self._count(wanted, share)
+                if counted is None:
+                    # The task that is to read it says why.
+                    ends[key] = max(ends[key], start[key] + 1)
+                    continue
+                next_offset, taken_bytes = counted
+                if taken_bytes > left_bytes and has_some:
+                    continue
+                has_some = True
+                ends[key] = min(last, next_offset)
+                left_bytes -= taken_bytes
+                if left_bytes <= 0:
+                    return ends
+                if ends[key] < last:
+                    unfinished.append(key)
+            waiting = unfinished
+        return ends
 
-    def _bytes_per_offset(self, wanted: OffsetRange) -> float:
-        sampling = reading(self._options)._replace(max_fetch_bytes=_SAMPLE_BYTES)
-        piece = self._wire.first_piece(wanted, sampling)
+    def _count(self, wanted: OffsetRange, most_bytes: int) -> tuple[int, int] | None:
+        """Return where the first batches of a range end, and their bytes; of one it may be more.
+
+        None where they cannot be read.
+        """
+        counting = reading(self._options)._replace(
+            max_fetch_bytes=min(most_bytes, self._options.max_fetch_bytes), max_bytes_per_s=None
+        )
+        try:
+            piece = self._wire.first_piece(wanted, counting)
+        except (DamagedRecordsError, DataLossError):
+            return None
         if piece is None:
-            return 0.0
-        return len(piece.data) / max(1, piece.next_offset - piece.first_offset)
+            return wanted.end, 0
+        return piece.next_offset, piece.bytes_before(wanted.end)
 
     # What is there
 

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kgw.client import NewRecord
 from kgw.pipeline.errors import DataLossError, OptionError, PipelineError, TopicChangedError
 from kgw.pipeline.options import read_source_options
-from kgw.pipeline.ranges import Position, TopicPartition
+from kgw.pipeline.ranges import OffsetRange, Position, TopicPartition
 from kgw.pipeline.source.planning import Planner
+from kgw.pipeline.wire import Reading
 from tests.pipeline.serving import ServedTopics
 
 if TYPE_CHECKING:
@@ -210,12 +212,57 @@ def test_a_stream_notices_that_its_topic_is_gone(served: ServedTopics) -> None:
             planner(served, failOnDataLoss=loss).latest(start)
 
 
-def test_bytes_are_admitted_by_what_records_take(served: ServedTopics) -> None:
-    """About as many bytes as the limit says, of each partition its share."""
+def stored_bytes(served: ServedTopics, key: TopicPartition, first: int, end: int) -> int:
+    """Return what the batches of a range take in the log."""
+    pieces = served.wire.pieces(OffsetRange(*key, first, end), Reading())
+    return sum(one.bytes_before(end) for one in pieces)
+
+
+def test_bytes_that_are_admitted_are_a_bound(served: ServedTopics) -> None:
+    """Whatever comes behind small records: no micro-batch is larger, and none leaves anything out.
+
+    What one partition leaves of its share others get.
+    """
+    keys = [TopicPartition("unlike", partition) for partition in range(3)]
+    served.create("unlike", 3)
+    for index in range(20):
+        served.number("unlike", {0: 10, 1: 10})
+        served.produce("unlike", {1: [NewRecord(None, bytes(20_000 * (index % 3)), 0)]})
+    served.produce("unlike", {2: [NewRecord(None, bytes(300_000), 0)]})
+    one = planner(served, subscribe="unlike")
+    limit = 50_000
+    starts, latest = one.latest(Position(one.look()[0], dict.fromkeys(keys, 0)))
+    ends = dict.fromkeys(keys, 0)
+    sizes: list[int] = []
+    while starts != latest.offsets:
+        assert len(sizes) < 40
+        ends = one.admit_bytes(starts, latest, limit, len(sizes))
+        assert ends != starts
+        sizes.append(sum(stored_bytes(served, key, starts[key], ends[key]) for key in keys))
+        starts = ends
+    total = sum(stored_bytes(served, key, 0, latest.offsets[key]) for key in keys)
+    # Batches that a range ends in the middle of come with both ranges: here none does.
+    assert total == sum(sizes)
+    large = [size for size in sizes if size > limit]
+    assert 1 == len(large)
+    assert 300_000 < large[0] < 301_000
+    assert limit < 2 * total / len(sizes)
+
+
+def test_no_partition_starves_where_bytes_are_few(served: ServedTopics) -> None:
+    """Where not each gets a batch, another one comes first each time."""
     one = planner(served)
-    starts = dict.fromkeys([TopicPartition("events", 0), TopicPartition("events", 1)], 0)
-    _, latest = one.latest(Position(one.look()[0], starts))
-    everything = one.admit_bytes(starts, latest, 1 << 20)
-    assert everything == latest.offsets
-    some = one.admit_bytes(starts, latest, 200)
-    assert all(0 < offset < latest.offsets[key] for key, offset in some.items())
+    zero, other = TopicPartition("events", 0), TopicPartition("events", 1)
+    starts, latest = one.latest(Position(one.look()[0], {zero: 0, other: 0}))
+    assert {zero: 10, other: 0} == one.admit_bytes(starts, latest, 1, turn=0)
+    assert {zero: 0, other: 20} == one.admit_bytes(starts, latest, 1, turn=1)
+    assert latest.offsets == one.admit_bytes(starts, latest, 1 << 20)
+
+
+def test_what_cannot_be_counted_is_left_to_the_task(served: ServedTopics) -> None:
+    """It says what is lost; the other partitions are read."""
+    zero, other = TopicPartition("events", 0), TopicPartition("events", 1)
+    one = planner(served)
+    starts, latest = one.latest(Position(one.look()[0], {zero: 0, other: 0}))
+    served.wire.call(served.admin.delete_records("events", {0: 4}))
+    assert {zero: 1, other: 20} == one.admit_bytes(starts, latest, 1 << 20)
