@@ -8,6 +8,7 @@ topic, finds the range covered and removes its own files.
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -16,12 +17,12 @@ from uuid import UUID, uuid4
 from kgw.client import UnsupportedApiError
 from kgw.pipeline.archive.commit_log import CommitLog
 from kgw.pipeline.archive.entry import DataFile, Entry, Hole
-from kgw.pipeline.archive.errors import ArchiveError, CoverageError, Fault
+from kgw.pipeline.archive.errors import ArchiveError, CoverageError, Fault, PublishError
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.archive.reading import last_record
 from kgw.pipeline.archive.sweeping import GRACE_S, sweep
 from kgw.pipeline.archive.tables import TableSettings, publish, register
-from kgw.pipeline.archive.units import Sizes, remove_files
+from kgw.pipeline.archive.units import Sizes, new_run, remove_files, remove_uncommitted
 from kgw.pipeline.errors import DamagedRecordsError, DataLossError
 from kgw.pipeline.jobs.archive_plan import Cutter, Due, Plan, find_truncation, plan
 from kgw.pipeline.jobs.archive_unit import Refused, UnitSettings, attempt_range
@@ -45,6 +46,7 @@ _SAMPLE_BYTES: Final = 256 << 10
 # A unit ends when so many times the stored bytes are read that it seemed to have: what is behind
 # the sample may be larger by any factor, and is committed only with the unit.
 _LARGE_UNIT: Final = 2
+_PUBLISH_AGAIN_MS: Final = 60_000
 # What another archiver of the same topic may cause. A file that is missing is no such thing: where
 # tasks write to another directory than the driver reads, each new attempt would lose its files.
 _OVERTAKEN: Final = frozenset({Fault.OVERLAP, Fault.WRONG_START})
@@ -100,6 +102,8 @@ class Summary:
     """Up to where each partition is archived, exclusive."""
     tables: dict[str, int] = field(default_factory=dict)
     """The version of the commit log that each published table has come to, by its kind."""
+    unpublished: str = ""
+    """Why a table is behind, where one is."""
 
     def add(self, committed: Committed) -> None:
         """Count a commit."""
@@ -118,6 +122,16 @@ def count_lost(pieces: Sequence[Piece]) -> int:
     return sum(
         one.last - one.first + 1 for one in pieces if isinstance(one, Hole) and one.reason == "lost"
     )
+
+
+class _Published(NamedTuple):
+    """How far the tables of a topic are, or why they are not."""
+
+    version: int
+    """Of the commit log."""
+    tables: dict[str, int]
+    failure: str
+    at_ms: int
 
 
 class ArchiveJob:
@@ -158,8 +172,9 @@ class ArchiveJob:
         """Of each life that this job has met, so that nothing is read twice from it."""
         self._sizes: dict[tuple[UUID, int], float] = {}
         """Stored bytes of an offset in what is left to read of partitions."""
-        self._published: dict[UUID, tuple[int, dict[str, int]]] = {}
-        """The version that was published last, and the versions of tables."""
+        self._published: dict[UUID, _Published] = {}
+        """What was published last."""
+        self._run_name = new_run()
 
     def plan(self, topic: str) -> tuple[UUID, Plan]:
         """Return what is to be archived of a topic now."""
@@ -200,6 +215,30 @@ class ArchiveJob:
         """
         described, topic_id = self._find(topic)
         summary = Summary(topic, topic_id)
+        try:
+            refused = self._archive_life(described, summary, choose)
+        except BaseException:
+            self._remove_uncommitted(topic, topic_id)
+            raise
+        if summary.altered_keys:
+            self._tell(
+                f"Topic {topic}: {summary.altered_keys} keys of headers are not UTF-8; the archive "
+                "has them with U+FFFD for what is not."
+            )
+        if refused:
+            self._remove_uncommitted(topic, topic_id)
+            others = "".join(f"; neither can partition {one}" for one in [*refused][1:])
+            raise ArchiveError(f"{next(iter(refused.values())).why}{others}")
+        return summary
+
+    def _archive_life(
+        self,
+        described: TopicDescription,
+        summary: Summary,
+        choose: Callable[[UUID, Sequence[OffsetRange]], Sequence[OffsetRange]],
+    ) -> dict[int, Refused]:
+        """Do it, and return the partitions that cannot be read on."""
+        topic, topic_id = summary.topic, summary.topic_id
         until: dict[int, int] | None = None
         refused: dict[int, Refused] = {}
         while True:
@@ -224,15 +263,7 @@ class ArchiveJob:
             for partition, one in self._run(planned, ranges, summary).items():
                 refused[partition] = one
                 until[partition] = one.offset
-        if summary.altered_keys:
-            self._tell(
-                f"Topic {topic}: {summary.altered_keys} keys of headers are not UTF-8; the archive "
-                "has them with U+FFFD for what is not."
-            )
-        if refused:
-            others = "".join(f"; neither can partition {one}" for one in [*refused][1:])
-            raise ArchiveError(f"{next(iter(refused.values())).why}{others}")
-        return summary
+        return refused
 
     def _check_epochs(
         self, topic: str, topic_id: UUID, coverage: Coverage, partitions: Collection[int]
@@ -342,6 +373,7 @@ class ArchiveJob:
             self._options.sizes,
             accept_loss=self._options.accept_loss,
             allow_gaps=self._options.allow_gaps or self._is_compacted(summary.topic),
+            run=self._run_name,
         )
         next_offsets = {one.partition: one.first for one in ranges}
         done: dict[int, dict[int, tuple[int, tuple[Piece, ...]]]] = defaultdict(dict)
@@ -418,14 +450,43 @@ class ArchiveJob:
         return True
 
     def _publish(self, summary: Summary, snapshot: Snapshot) -> None:
-        """Bring the archive's tables to where its commit log is, as far as that is news."""
-        topic_id = summary.topic_id
-        if topic_id not in self._published or self._published[topic_id][0] != snapshot.version:
-            generation = generation_directory(str(self._root), summary.topic, topic_id)
-            for settings in self._options.tables:
-                register(generation, settings)
-            self._published[topic_id] = (snapshot.version, publish(generation, topic_id))
-        summary.tables = self._published[topic_id][1]
+        """Bring the archive's tables to where its commit log is, as far as that is news.
+
+        What fails is told, and tried again with the next commit, or after a while.
+        """
+        before = self._published.get(summary.topic_id)
+        is_due = before is None or (
+            before.version != snapshot.version
+            or (before.failure and self._now_ms() - before.at_ms >= _PUBLISH_AGAIN_MS)
+        )
+        if is_due:
+            before = self._publish_now(summary, snapshot.version, before)
+            self._published[summary.topic_id] = before
+        summary.tables, summary.unpublished = before.tables, before.failure
+
+    def _publish_now(self, summary: Summary, version: int, before: _Published | None) -> _Published:
+        generation = generation_directory(str(self._root), summary.topic, summary.topic_id)
+        for settings in self._options.tables:
+            register(generation, settings)
+        tables, failure = {} if before is None else before.tables, ""
+        try:
+            tables = publish(generation, summary.topic_id)
+        except ArchiveError as error:
+            failure = str(error)
+            if isinstance(error, PublishError):
+                tables = {**tables, **error.versions}
+            if before is None or before.failure != failure:
+                self._tell(f"Topic {summary.topic} is not published: {failure}. Archiving goes on.")
+        else:
+            if before is not None and before.failure:
+                self._tell(f"Topic {summary.topic} is published again.")
+        return _Published(version, tables, failure, self._now_ms())
+
+    def _remove_uncommitted(self, topic: str, topic_id: UUID) -> None:
+        """Remove what this run has written and not committed, as on a disk that is full."""
+        generation = generation_directory(str(self._root), topic, topic_id)
+        with suppress(ArchiveError, OSError):
+            remove_uncommitted(generation, self._log(topic, topic_id), self._run_name)
 
     def _tell_group(self, summary: Summary, coverage: Coverage) -> None:
         if self._group:

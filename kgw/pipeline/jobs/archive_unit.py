@@ -42,6 +42,8 @@ class UnitSettings(NamedTuple):
     """Whether what is gone is declared lost, or refused."""
     allow_gaps: bool = False
     """Whether offsets may have no record, as in a log that was compacted."""
+    run: str = ""
+    """What the names of files have in them."""
 
 
 class Refused(NamedTuple):
@@ -97,7 +99,12 @@ def archive_range(settings: UnitSettings, wanted: OffsetRange) -> Archived:
     with WireClient(settings.bootstrap) as wire:
         reader = _Reader(wire, settings, wanted)
         pieces = write_unit(
-            settings.generation, unit, reader.read(), sizes=settings.sizes, may_end_early=True
+            settings.generation,
+            unit,
+            reader.read(),
+            sizes=settings.sizes,
+            may_end_early=True,
+            run=settings.run,
         )
     return Archived(pieces, reader.read_bytes, reader.altered_keys)
 
