@@ -454,15 +454,15 @@ class ArchiveJob:
 
         What fails is told, and tried again with the next commit, or after a while.
         """
-        before = self._published.get(summary.topic_id)
-        is_due = before is None or (
-            before.version != snapshot.version
-            or (before.failure and self._now_ms() - before.at_ms >= _PUBLISH_AGAIN_MS)
-        )
-        if is_due:
-            before = self._publish_now(summary, snapshot.version, before)
-            self._published[summary.topic_id] = before
-        summary.tables, summary.unpublished = before.tables, before.failure
+        known = self._published.get(summary.topic_id)
+        if (
+            known is None
+            or known.version != snapshot.version
+            or (known.failure and self._now_ms() - known.at_ms >= _PUBLISH_AGAIN_MS)
+        ):
+            known = self._publish_now(summary, snapshot.version, known)
+            self._published[summary.topic_id] = known
+        summary.tables, summary.unpublished = known.tables, known.failure
 
     def _publish_now(self, summary: Summary, version: int, before: _Published | None) -> _Published:
         generation = generation_directory(str(self._root), summary.topic, summary.topic_id)
