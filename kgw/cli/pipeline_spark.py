@@ -118,8 +118,9 @@ class SparkWhenNeeded:
         return self._runner
 
     def _start(self) -> SparkSession:
-        # PySpark warns of a newer pandas, which nothing here uses.
-        warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
+        # PySpark warns of a newer pandas, and of functions that do not say their types in its way.
+        for category in (FutureWarning, UserWarning):
+            warnings.filterwarnings("ignore", category=category, module="pyspark")
         try:
             from pyspark.sql import SparkSession
 

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from kgw.backend.seaweedmq.offline.findings import Severity
+from kgw.cli.doctor_spark import find_package
+from kgw.cli.errors import CommandError
 from kgw.cli.output import note
 from kgw.cli.pipeline_queries import check_decode_options, decode_options, told_in_one_line
 from kgw.cli.pipeline_spark import SparkWhenNeeded
@@ -60,6 +63,10 @@ def transform_options(command: Callable[..., Any]) -> Callable[..., Any]:
             if others.get("is_restore") or others.get("is_abandoned"):
                 raise click.UsageError("--sql goes neither with --restore nor with --abandon")
             check_decode_options(decode, schema)
+            # PySpark would say so after it has started, and not what installs it.
+            pandas = find_package("pandas")
+            if pandas.severity is Severity.PROBLEM:
+                raise CommandError(f"--sql needs pandas, which {pandas.detail}")
             making = Making(query, staging, is_kept, is_by_key, decode, schema, may_write_back)
         elif staging or is_kept or is_by_key or may_write_back or decode or schema:
             raise click.UsageError(
