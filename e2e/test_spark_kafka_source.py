@@ -224,6 +224,26 @@ def test_times_offsets_and_cuts(spark: SparkSession, topics: Topics) -> None:
 
 
 @pytest.mark.parametrize("source", ["kafka", "kgw"])
+@pytest.mark.parametrize("loss", ["true", "false"])
+def test_a_batch_that_begins_behind_its_end_is_refused(
+    spark: SparkSession, topics: Topics, source: str, loss: str
+) -> None:
+    """However its end is given; nothing is lost, so that failOnDataLoss changes nothing."""
+    topic = f"behind-{source}-{loss}"
+    topics.create(topic, 1)
+    topics.number(topic, 1, 0, 10)
+    start = f'{{"{topic}":{{"0":7}}}}'
+    for end in (
+        {"endingOffsets": f'{{"{topic}":{{"0":6}}}}'},
+        {"endingTimestamp": str(START_MS + 5)},
+        {"startingOffsets": f'{{"{topic}":{{"0":11}}}}'},
+    ):
+        given = {"startingOffsets": start, "failOnDataLoss": loss} | end
+        with pytest.raises(Exception, match=r"greater than the|behind its end"):
+            read(spark, topics, source, topic, **given).count()
+
+
+@pytest.mark.parametrize("source", ["kafka", "kgw"])
 def test_a_stream_goes_on_with_new_partitions(
     spark: SparkSession, topics: Topics, tmp_path: Path, source: str
 ) -> None:

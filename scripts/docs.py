@@ -451,6 +451,62 @@ def architecture() -> str:
     return page
 
 
+# --- options of Spark's format -------------------------------------------------------------------
+
+
+def pipeline() -> str:
+    """The page as it is, with its tables of options as the code obeys them."""
+    from kgw.pipeline.option_table import OPTIONS, Use
+
+    def uses(*of: Use) -> tuple[str, ...]:
+        return tuple(one.value for one in of)
+
+    together: dict[tuple[Use, Use, Use, str], list[str]] = {}
+    for one in OPTIONS:
+        if Use.OBEYED not in one[1:4]:
+            together.setdefault(one[1:], []).append(f"`{one.name}`")
+    page = (DOCS / "pipeline.md").read_text()
+    for name, rows in (
+        (
+            "reading",
+            table(
+                ("Option", "Batch", "Stream", "What it does"),
+                (
+                    (f"`{one.name}`", *uses(one.batch, one.stream), one.text)
+                    for one in OPTIONS
+                    if Use.OBEYED in {one.batch, one.stream}
+                ),
+            ),
+        ),
+        (
+            "writing",
+            table(
+                ("Option", "What it does"),
+                (
+                    (f"`{one.name}`", one.text)
+                    for one in OPTIONS
+                    if one.sink is Use.OBEYED and one.batch is not Use.OBEYED
+                ),
+            ),
+        ),
+        (
+            "neither",
+            table(
+                ("Options", "Batch", "Stream", "Sink", "Why"),
+                (
+                    (", ".join(sorted(names)), *uses(*of[:3]), of[3])
+                    for of, names in together.items()
+                ),
+            ),
+        ),
+    ):
+        head, end = f"<!-- options, {name}: scripts/docs.py -->\n", "<!-- end -->"
+        before, _, rest = page.partition(head)
+        _, _, behind = rest.partition(end)
+        page = f"{before}{head}\n{rows}\n{end}{behind}"
+    return page
+
+
 # --- monitoring ----------------------------------------------------------------------------------
 
 
@@ -528,6 +584,7 @@ def stale_pages() -> dict[str, str]:
     stale: dict[str, str] = {}
     wanted_pages = {name: NOTICE + write() for name, write in PAGES.items()}
     wanted_pages["architecture.md"] = architecture()
+    wanted_pages["pipeline.md"] = pipeline()
     wanted_pages |= deployed()
     wanted_pages["reference/kgw.1"] = man_page()
     for name, wanted in wanted_pages.items():

@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 
 LEAST_JAVA: Final = 17
 """Spark 4 asks for it: https://spark.apache.org/docs/4.0.0/"""
-NEEDED: Final = {"pyspark": ((4, 2), (4, 3)), "pyarrow": ((21,), None), "numpy": ((2, 1), None)}
+NEEDED: Final = {
+    "pyspark": ((4, 2), (4, 3)),
+    "pyarrow": ((21,), None),
+    "numpy": ((2, 1), None),
+    # PySpark asks for it where a query's rows go through Python: `kgw pipeline backfill --sql`.
+    "pandas": ((2, 2), None),
+}
 """From which version on, and before which one: the extra `spark` of kgw."""
 _CONNECTOR: Final = "spark-sql-kafka-0-10_"
 _JAVA_TIMEOUT_S: Final = 20.0

@@ -194,6 +194,11 @@ def archive(
                         made = job(runner, lambda one: advance(one.end - one.first))
                         summaries = [made.run_once(topic) for topic in topics]
                     _print_summaries(summaries, is_json=is_json)
+                    behind = [one.topic for one in summaries if one.unpublished]
+                    if behind:
+                        raise CommandError(
+                            f"what is archived of {', '.join(behind)} stands, but is not published"
+                        )
         except OSError as error:
             raise CommandError(f"cannot write to {root}: {error}") from None
         except KeyboardInterrupt:
@@ -280,6 +285,7 @@ def _print_summaries(summaries: list[Summary], *, is_json: bool) -> None:
             "overtaken_units": one.overtaken_units,
             "swept_files": one.swept_files,
             "tables": one.tables,
+            "unpublished": one.unpublished or None,
             "partitions": [
                 {"partition": partition, "end_offset": end}
                 for partition, end in sorted(one.ends.items())

@@ -22,7 +22,7 @@ from kgw.pipeline.master import DEFAULT_MASTER, Master, master_of
 from kgw.version import install_command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -107,7 +107,7 @@ class SparkWhenNeeded:
         return self._started().parallelism
 
     def run(
-        self, units: Sequence[UnitT], work: Callable[[UnitT], ResultT]
+        self, units: Iterable[UnitT], work: Callable[[UnitT], ResultT]
     ) -> Iterator[tuple[UnitT, ResultT]]:
         """Do the work of units; see `Runner`."""
         return self._started().run(units, work)
@@ -118,8 +118,9 @@ class SparkWhenNeeded:
         return self._runner
 
     def _start(self) -> SparkSession:
-        # PySpark warns of a newer pandas, which nothing here uses.
-        warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
+        # PySpark warns of a newer pandas, and of functions that do not say their types in its way.
+        for category in (FutureWarning, UserWarning):
+            warnings.filterwarnings("ignore", category=category, module="pyspark")
         try:
             from pyspark.sql import SparkSession
 

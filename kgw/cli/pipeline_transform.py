@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from kgw.backend.seaweedmq.offline.findings import Severity
+from kgw.cli.doctor_spark import find_package
+from kgw.cli.errors import CommandError
 from kgw.cli.output import note
 from kgw.cli.pipeline_queries import check_decode_options, decode_options, told_in_one_line
 from kgw.cli.pipeline_spark import SparkWhenNeeded
@@ -31,6 +34,7 @@ class Making(NamedTuple):
     is_by_key: bool
     decode: str | None
     schema: str | dict[str, str] | None
+    may_write_back: bool = False
 
 
 def transform_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -43,6 +47,7 @@ def transform_options(command: Callable[..., Any]) -> Callable[..., Any]:
         staging: Path | None,
         is_kept: bool,
         is_by_key: bool,
+        may_write_back: bool,
         decode: str | None,
         schema: str | dict[str, str] | None,
         **others: Any,
@@ -58,15 +63,26 @@ def transform_options(command: Callable[..., Any]) -> Callable[..., Any]:
             if others.get("is_restore") or others.get("is_abandoned"):
                 raise click.UsageError("--sql goes neither with --restore nor with --abandon")
             check_decode_options(decode, schema)
-            making = Making(query, staging, is_kept, is_by_key, decode, schema)
-        elif staging or is_kept or is_by_key or decode or schema:
+            # PySpark would say so after it has started, and not what installs it.
+            pandas = find_package("pandas")
+            if pandas.severity is Severity.PROBLEM:
+                raise CommandError(f"--sql needs pandas, which {pandas.detail}")
+            making = Making(query, staging, is_kept, is_by_key, decode, schema, may_write_back)
+        elif staging or is_kept or is_by_key or may_write_back or decode or schema:
             raise click.UsageError(
-                "--staging, --keep-staging, --repartition-by-key, --decode and --schema need --sql"
+                "--staging, --keep-staging, --repartition-by-key, --same-topic, --decode and "
+                "--schema need --sql"
             )
         return command(making=making, **others)
 
     made: Callable[..., Any] = decode_options(with_making)
     for option in (
+        click.option(
+            "--same-topic",
+            "may_write_back",
+            is_flag=True,
+            help="With --sql: the target may be a topic that the query reads, as for tombstones.",
+        ),
         click.option(
             "--repartition-by-key",
             "is_by_key",
@@ -119,6 +135,7 @@ def staging(
             making.is_by_key,
             making.decode,
             making.schema,
+            making.may_write_back,
         )
         made = staged(transform, backfill)
         try:

@@ -203,16 +203,19 @@ async def end_of_damage(
     return None
 
 
-def whole_batches(records: memoryview) -> tuple[int, int]:
+def whole_batches(records: memoryview, *, end_offset: int | None = None) -> tuple[int, int]:
     """Return how many bytes the batches have that came completely, and the offset behind them.
 
-    The offset is -1 where none did. Nothing but lengths is looked at.
+    The offset is -1 where none did. Batches from `end_offset` on are left out. Nothing but lengths
+    and offsets is looked at.
     """
     position, last = 0, -1
     while len(records) - position >= HEADER_BYTES:
         length = int.from_bytes(records[position + 8 : position + PREFIX_BYTES], "big", signed=True)
         end = position + PREFIX_BYTES + length
         if end > len(records) or length < HEADER_BYTES - PREFIX_BYTES:
+            break
+        if end_offset is not None and _OFFSETS.unpack_from(records, position)[0] >= end_offset:
             break
         last, position = position, end
     if last < 0:

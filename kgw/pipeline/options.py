@@ -1,8 +1,7 @@
 """The options of `format("kgw")`: those of Spark's `kafka` source and sink, and a few of its own.
 
-A program that says "kafka" can say "kgw". What it tunes there and has no counterpart here is passed
-over; what would change which records are read or written is honoured, or refused by its name.
-Spark hands option names on in lower case: they are compared so, and told as users write them.
+What becomes of each is in `option_table`. Spark hands names on in lower case: they are compared so,
+and told as users write them.
 """
 
 from __future__ import annotations
@@ -15,12 +14,13 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.pipeline.errors import OptionError
+from kgw.pipeline.option_table import OPTIONS, Side, Use, find_option
 from kgw.pipeline.ranges import TopicPartition
 from kgw.pipeline.wire import MAX_FETCH_BYTES, parse_bootstrap
 from kgw.records.batch import Compression
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 """The columns of the `kafka` source, in its order; `headers` comes last, when it is asked for."""
@@ -28,94 +28,8 @@ HEADERS: Final = "headers"
 
 _EARLIEST, _LATEST = -2, -1
 
-_BOTH = ("kafka.bootstrap.servers", "kafka.client.id", "kafka.security.protocol", "includeHeaders")
-_SOURCE: Final = (
-    *_BOTH,
-    "subscribe",
-    "subscribePattern",
-    "assign",
-    "startingOffsets",
-    "startingTimestamp",
-    "startingOffsetsByTimestamp",
-    "startingOffsetsByTimestampStrategy",
-    "endingOffsets",
-    "endingTimestamp",
-    "endingOffsetsByTimestamp",
-    "failOnDataLoss",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "maxOffsetsPerTrigger",
-    "maxBytesPerTrigger",
-    "columns",
-    "maxFetchRate",
-    "kafka.isolation.level",
-    "kafka.fetch.max.bytes",
-    "kafka.max.partition.fetch.bytes",
-    "kafka.check.crcs",
-    "kafka.default.api.timeout.ms",
-)
-_SINK: Final = (
-    *_BOTH,
-    "topic",
-    "kafka.acks",
-    "kafka.batch.size",
-    "kafka.compression.type",
-    "kafka.delivery.timeout.ms",
-    "kafka.enable.idempotence",
-    "exactlyOnce",
-    "kafka.transactional.id",
-    "kafka.transaction.timeout.ms",
-)
 _TRANSACTION_TIMEOUT_MS: Final = 900_000
 """The longest that servers allow by default."""
-# Of Spark, for its own use.
-_SPARK: Final = ("checkpointLocation", "queryName", "outputMode")
-# What tunes Java's clients, or Spark's use of them, and cannot change what is read or written.
-_PASSED_OVER: Final = (
-    "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs",
-    "groupIdPrefix",
-    "kafka.allow.auto.create.topics",
-    "kafka.auto.commit.interval.ms",
-    "kafka.buffer.memory",
-    "kafka.client.dns.lookup",
-    "kafka.client.rack",
-    "kafka.connections.max.idle.ms",
-    "kafka.fetch.max.wait.ms",
-    "kafka.fetch.min.bytes",
-    "kafka.group.id",
-    "kafka.heartbeat.interval.ms",
-    "kafka.linger.ms",
-    "kafka.max.block.ms",
-    "kafka.max.in.flight.requests.per.connection",
-    "kafka.max.poll.interval.ms",
-    "kafka.max.poll.records",
-    "kafka.max.request.size",
-    "kafka.metadata.max.age.ms",
-    "kafka.receive.buffer.bytes",
-    "kafka.reconnect.backoff.max.ms",
-    "kafka.reconnect.backoff.ms",
-    "kafka.request.timeout.ms",
-    "kafka.retries",
-    "kafka.retry.backoff.max.ms",
-    "kafka.retry.backoff.ms",
-    "kafka.send.buffer.bytes",
-    "kafka.session.timeout.ms",
-    "kafkaConsumer.pollTimeoutMs",
-)
-_REFUSED: Final = {
-    "kafka.auto.offset.reset": "set startingOffsets instead",
-    "kafka.enable.auto.commit": "Spark's checkpoint says what has been read",
-    "kafka.interceptor.classes": "there are no Java classes here",
-    "kafka.key.deserializer": "keys are binary; cast the column",
-    "kafka.key.serializer": "keys are binary or text; cast the column",
-    "kafka.partitioner.class": "give a partition column, or leave it to the key",
-    "kafka.value.deserializer": "values are binary; cast the column",
-    "kafka.value.serializer": "values are binary or text; cast the column",
-    "maxTriggerDelay": "set a trigger interval instead",
-    "minOffsetsPerTrigger": "set a trigger interval instead",
-}
-_SECURED = ("kafka.sasl.", "kafka.ssl.")
 
 
 class PlaceKind(Enum):
@@ -202,9 +116,9 @@ class SinkOptions:
     """None: at least once."""
 
 
-def read_source_options(given: Mapping[str, str]) -> SourceOptions:
+def read_source_options(given: Mapping[str, str], *, is_stream: bool = False) -> SourceOptions:
     """Return what a reader's options say. Raises OptionError, which names the option."""
-    options = _Options(given, _SOURCE, _SINK)
+    options = _Options(given, Side.STREAM if is_stream else Side.BATCH)
     if options.get("maxOffsetsPerTrigger") and options.get("maxBytesPerTrigger"):
         raise OptionError("maxOffsetsPerTrigger and maxBytesPerTrigger exclude each other")
     fetch_bytes = [
@@ -235,7 +149,7 @@ def read_source_options(given: Mapping[str, str]) -> SourceOptions:
 
 def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
     """Return what a writer's options say. Raises OptionError, which names the option."""
-    options = _Options(given, _SINK, _SOURCE)
+    options = _Options(given, Side.SINK)
     acks = options.one_of("kafka.acks", ("all", "-1", "1", "0"), "all")
     wants_idempotence = options.flag("kafka.enable.idempotence", default=acks in {"all", "-1"})
     if wants_idempotence and acks not in {"all", "-1"}:
@@ -273,32 +187,27 @@ def _transaction(options: _Options, *, is_idempotent: bool) -> TransactionOption
 class _Options:
     """Options by their names as users write them."""
 
-    def __init__(
-        self, given: Mapping[str, str], known: Iterable[str], elsewhere: Iterable[str]
-    ) -> None:
-        self._given = {name.lower(): value for name, value in given.items()}
-        read = {name.lower(): name for name in known}
-        passed_over = {name.lower() for name in (*_PASSED_OVER, *_SPARK)}
-        refused = {name.lower(): (name, why) for name, why in _REFUSED.items()}
-        other_side = {name.lower(): name for name in elsewhere}
-        for name in self._given:
-            if name in read or name in passed_over:
+    def __init__(self, given: Mapping[str, str], side: Side) -> None:
+        self._given: dict[str, str] = {}
+        for given_name, value in given.items():
+            name = given_name.lower()
+            found = find_option(name)
+            if found is None:
+                near = get_close_matches(name, [one.name.lower() for one in OPTIONS], 1)
+                row = find_option(near[0]) if near else None
+                hint = "" if row is None else f"; did you mean {row.name}?"
+                raise OptionError(f"there is no option {name}{hint}")
+            use = found.use(side)
+            if use is Use.OBEYED:
+                self._given[name] = value
+            if use is not Use.REFUSED:
                 continue
-            if name in refused:
-                raise OptionError(f"{refused[name][0]} cannot be set: {refused[name][1]}")
-            if name.startswith(_SECURED):
-                raise OptionError(
-                    f"{name} cannot be set: this client speaks neither TLS nor SASL yet; "
-                    "connect to a PLAINTEXT listener"
-                )
-            if name in other_side:
-                # Spark's own source and sink share one map of options, too.
-                continue
-            near = get_close_matches(name, (*read, *passed_over), 1)
-            hint = ""
-            if near:
-                hint = f"; did you mean {read.get(near[0], near[0])}?"
-            raise OptionError(f"there is no option {name}{hint}")
+            shown = name if found.name.endswith("*") else found.name
+            # What is obeyed elsewhere has a text that says what it does there.
+            if found.batch is Use.OBEYED:
+                why = "a stream has no end; trigger(availableNow=True) ends it where partitions end"
+                raise OptionError(f"{shown} cannot be set for {side.value}: {why}")
+            raise OptionError(f"{shown} cannot be set: {found.text}")
 
     def get(self, name: str) -> str | None:
         value = self._given.get(name.lower())

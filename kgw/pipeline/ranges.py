@@ -87,17 +87,14 @@ def admit(
     start: Mapping[TopicPartition, int],
     end: Mapping[TopicPartition, int],
     limit: int,
-    sizes: Mapping[TopicPartition, float] | None = None,
 ) -> dict[TopicPartition, int]:
-    """Return ends not above `end`, so that from `start` on not more than `limit` is read.
+    """Return ends not above `end`, so that from `start` on not more than `limit` offsets are read.
 
-    The limit is of offsets, or of what `sizes` says an offset takes in each partition. Each
-    partition gets its share of what is left to read, and one offset at least, so that none starves:
-    a limit below the number of partitions is exceeded.
+    Each partition gets its share of what is left to read, and one offset at least, so that none
+    starves: a limit below the number of partitions is exceeded.
     """
     left = {one: max(0, last - start[one]) for one, last in end.items()}
-    weight = {one: 1.0 if sizes is None else sizes[one] for one in end}
-    total = sum(count * weight[one] for one, count in left.items())
+    total = sum(left.values())
     if total <= limit:
         return {one: start[one] + count for one, count in left.items()}
     share = limit / total

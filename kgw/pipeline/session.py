@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import SparkSession
 
+from kgw.pipeline.classic import check_not_remote
 from kgw.pipeline.master import Master
 from kgw.pipeline.source import KgwDataSource
 
@@ -24,6 +25,8 @@ _LOCAL_SETTINGS: Final = {
     # A session that a command makes is of this machine alone.
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
+    # Elsewhere workers write to logs, and not to the terminal of whoever asked.
+    "spark.python.daemon.module": "kgw.pipeline.daemon",
 }
 _PYTHON: Final = "spark.pyspark.python"
 
@@ -38,8 +41,10 @@ def session(
     """Return a session that knows `format("kgw")`: the one that runs already, or a new one.
 
     `settings` go before the ones that stand here. Workers run the interpreter that runs this, with
-    its packages, unless spark.pyspark.python or PYSPARK_PYTHON names another one.
+    its packages, unless spark.pyspark.python or PYSPARK_PYTHON names another one. Raises
+    OptionError where it would be one of Spark Connect.
     """
+    check_not_remote(master, settings or {}, os.environ)
     chosen = Master() if master is None else Master(master)
     given = {**_SETTINGS, **(_LOCAL_SETTINGS if chosen.is_local else {}), **(settings or {})}
     # A session that is made by a running program reads only the variable.

@@ -86,6 +86,10 @@ class Piece(NamedTuple):
     aborted: tuple[tuple[int, int], ...]
     next_offset: int
 
+    def bytes_before(self, offset: int) -> int:
+        """Return what the batches take that begin before an offset: others may have come, too."""
+        return whole_batches(self.data, end_offset=offset)[0]
+
 
 class Pace:
     """Spreads bytes over time: says when the next ones may be asked for. Pure."""

@@ -63,6 +63,8 @@ def test_without_java_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
         ("numpy", "2.0.2", Severity.PROBLEM),
         ("numpy", "2.1.0", Severity.OK),
         ("numpy", "3.0.0", Severity.OK),
+        ("pandas", "2.1.4", Severity.PROBLEM),
+        ("pandas", "2.2.0", Severity.OK),
     ],
 )
 def test_packages_have_a_least_version_and_one_that_is_too_new(

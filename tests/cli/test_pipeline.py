@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from importlib.metadata import PackageNotFoundError
 from threading import current_thread
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
@@ -170,6 +171,7 @@ def test_options_of_queries_that_do_not_go_together(kgw: Commands, tmp_path: Pat
         (("backfill", *of, *staging), "need --sql"),
         (("backfill", *of, "--keep-staging"), "need --sql"),
         (("backfill", *of, "--repartition-by-key"), "need --sql"),
+        (("backfill", *of, "--same-topic"), "need --sql"),
         (("backfill", *of, "--decode", "json"), "need --sql"),
         (("backfill", *of, "--schema", "a INT"), "need --sql"),
         (("backfill", *of, *query, *staging, "--dry-run"), "--dry-run does not run a query"),
@@ -181,6 +183,21 @@ def test_options_of_queries_that_do_not_go_together(kgw: Commands, tmp_path: Pat
         (("sql", "select 1", "--schema", "a INT", "--schema", "t=b INT"), "each needs its topic"),
     ):
         assert told in kgw.fail(2, "pipeline", *arguments)
+
+
+def test_a_query_that_is_written_needs_pandas(
+    kgw: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PySpark asks for it; that is told before Spark is started, with what installs it."""
+
+    def absent(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("kgw.cli.doctor_spark.version", absent)
+    of = ("--archive", str(tmp_path), "-t", "orders", "--to", "copies", "--sql", "select 1")
+    told = kgw.fail(1, "pipeline", "backfill", *of, "--staging", str(tmp_path))
+    assert "--sql needs pandas, which is not installed: " in told
+    assert "kgw[spark]" in told
 
 
 @pytest.mark.parametrize(

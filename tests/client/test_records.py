@@ -6,6 +6,7 @@ import pytest
 
 from kgw.client import AdminClient, AsyncClient, GroupClient, GroupPosition, WireReader
 from kgw.client.cursor import RecordFilter
+from kgw.client.records import whole_batches
 from kgw.client.subscription import OffsetSubscriber
 from kgw.client.values import FetchedPartition, TopicDescription
 from kgw.clock import SystemClock
@@ -277,3 +278,15 @@ async def test_committed_records_are_those_outside_of_aborted_transactions() -> 
     assert [2, 3, 4, 9, 10] == [one.record.offset for one in page]
     assert [] == await subscription.next_page(1)
     assert subscription.is_done
+
+
+def test_batches_from_an_offset_on_are_left_out() -> None:
+    """What begins before it counts whole; what is cut off counts nowhere."""
+    first, second = batch(5, b"a", b"b"), batch(7, b"c")
+    both = memoryview(bytes(first + second))
+    assert (len(both), 8) == whole_batches(both)
+    assert (len(both), 8) == whole_batches(both, end_offset=8)
+    assert (len(first), 7) == whole_batches(both[:-1])
+    assert (len(first), 7) == whole_batches(both, end_offset=7)
+    assert (len(first), 7) == whole_batches(both, end_offset=6)
+    assert (0, -1) == whole_batches(both, end_offset=5)

@@ -10,6 +10,7 @@ one, which come before it, stay whole.
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID, uuid4
 
@@ -248,6 +249,10 @@ def _spoil_offsets(one: Damage) -> None:
 
 PLANTINGS: dict[str, Planting] = {
     # Level 0: the log.
+    "a log that is gone": Planting(0, lambda one: shutil.rmtree(one.log), (P.DAMAGED_LOG,)),
+    "a log that is empty": Planting(
+        0, lambda one: [path.unlink() for path in one.log.iterdir()], (P.DAMAGED_LOG,)
+    ),
     "a version of another topic": Planting(
         0, lambda one: one.edit(5, topic_id=str(UUID(int=8))), (P.FOREIGN_TOPIC_ID,)
     ),

@@ -42,7 +42,6 @@ def test_names_come_in_any_case() -> None:
         "failondataloss": "FALSE",
         "includeheaders": "true",
         "minpartitions": "7",
-        "maxbytespertrigger": "10m",
         "maxfetchrate": "2k",
         "kafka.isolation.level": "read_committed",
         "kafka.max.partition.fetch.bytes": "8388608",
@@ -61,7 +60,6 @@ def test_names_come_in_any_case() -> None:
     assert not options.fail_on_data_loss
     assert options.columns == (*COLUMNS, "headers")
     assert options.min_partitions == 7
-    assert options.max_bytes_per_trigger == 10 << 20
     assert options.max_bytes_per_s == 2048
     assert options.read_committed
     assert options.max_fetch_bytes == 8 << 20
@@ -90,7 +88,6 @@ def test_a_time_goes_before_offsets() -> None:
         ({"kafka.auto.offset.reset": "earliest"}, "set startingOffsets instead"),
         ({"kafka.sasl.jaas.config": "x"}, "neither TLS nor SASL"),
         ({"kafka.security.protocol": "SSL"}, "neither TLS nor SASL"),
-        ({"minOffsetsPerTrigger": "5"}, "set a trigger interval instead"),
         ({"kafka.bootstrap.servers": ""}, "where does the gateway listen"),
         ({"kafka.bootstrap.servers": "h"}, "has no port"),
         ({"kafka.bootstrap.servers": ","}, "names no server"),
@@ -110,7 +107,6 @@ def test_a_time_goes_before_offsets() -> None:
         ({"minPartitions": "0"}, "a number above 0"),
         ({"maxFetchRate": "10x"}, "one with k, m or g"),
         ({"columns": "key,offsets"}, "columns names 'offsets'"),
-        ({"maxOffsetsPerTrigger": "1", "maxBytesPerTrigger": "1"}, "exclude each other"),
         ({"kafka.isolation.level": "serializable"}, "it can be read_uncommitted"),
     ],
 )
@@ -118,6 +114,16 @@ def test_what_cannot_be_honoured_is_refused(given: dict[str, str], said: str) ->
     """Each refusal names the option and says what would be right."""
     with pytest.raises(OptionError, match=said):
         read_source_options(NEEDED | given)
+
+
+def test_a_micro_batch_is_limited_in_one_way() -> None:
+    """By offsets or by bytes; a batch is limited by neither, as in the `kafka` source."""
+    given = NEEDED | {"maxOffsetsPerTrigger": "1", "maxBytesPerTrigger": "10m"}
+    with pytest.raises(OptionError, match="exclude each other"):
+        read_source_options(given, is_stream=True)
+    assert read_source_options(given) == read_source_options(NEEDED)
+    del given["maxOffsetsPerTrigger"]
+    assert 10 << 20 == read_source_options(given, is_stream=True).max_bytes_per_trigger
 
 
 def test_columns_keep_their_order() -> None:

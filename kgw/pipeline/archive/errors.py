@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from enum import Enum
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from kgw.pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class ArchiveError(PipelineError):
@@ -41,4 +46,11 @@ class VersionTakenError(ArchiveError):
 
 
 class PublishError(ArchiveError):
-    """A table that cannot be brought to where the commit log is; the commits stand."""
+    """A table that cannot be brought to where the commit log is; the commits stand.
+
+    `versions` are those of the tables that are there, by kind.
+    """
+
+    def __init__(self, text: str, versions: Mapping[str, int] = MappingProxyType({})) -> None:
+        super().__init__(text)
+        self.versions = versions

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from kgw.pipeline.archive.commit_log import CommitLog
@@ -10,6 +10,10 @@ from kgw.pipeline.archive.names import generation_directory
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+_PARTS: Final = ("_log", "p=*")
+"""What a life has: where the commit log is gone, files are left, and who reads it says so."""
 
 
 class Life(NamedTuple):
@@ -32,19 +36,19 @@ class Life(NamedTuple):
 
 def archived_topics(root: Path) -> list[str]:
     """Return the topics of which an archive has a life or more, by name."""
-    logs = root.glob("*/*/_log")
-    return sorted({log.parent.parent.name for log in logs if _topic_id(log) is not None})
+    generations = {one.parent for part in _PARTS for one in root.glob(f"*/*/{part}")}
+    return sorted({one.parent.name for one in generations if _topic_id(one) is not None})
 
 
 def archived_lives(root: Path, topic: str) -> list[UUID]:
     """Return the topic ids of the lives that an archive has of a topic, in the order of the ids."""
-    found = [_topic_id(log) for log in (root / topic).glob("*/_log")]
-    return sorted(one for one in found if one is not None)
+    generations = {one.parent for part in _PARTS for one in (root / topic).glob(f"*/{part}")}
+    return sorted(one for one in map(_topic_id, generations) if one is not None)
 
 
-def _topic_id(log: Path) -> UUID | None:
-    """Return whose commit log it is; None in a directory that no archive has named, as a copy."""
-    name = log.parent.name
+def _topic_id(generation: Path) -> UUID | None:
+    """Return whose life it is; None of a directory that no archive has named, as a copy."""
+    name = generation.name
     try:
         topic_id = UUID(name)
     except ValueError:

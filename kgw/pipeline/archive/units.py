@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from uuid import UUID
 
+    from kgw.pipeline.archive.commit_log import CommitLog
     from kgw.pipeline.arrow.decode import Decoded
 
 # The key in a file's footer; its value says what the file holds, as JSON.
@@ -72,8 +73,12 @@ def write_unit(
     sizes: Sizes = Sizes(),
     kind: str = "append",
     may_end_early: bool = False,
+    run: str = "",
 ) -> tuple[Piece, ...]:
     """Write a unit, and return the pieces that cover it exactly, for a commit.
+
+    Names of files have the text `run` in them, of `new_run`, by which `remove_uncommitted` finds
+    them.
 
     With `may_end_early` they cover as much of its beginning as there are parts of, but something.
 
@@ -88,7 +93,7 @@ def write_unit(
     position = unit.first
 
     def begin(first: int) -> DataFileWriter:
-        return DataFileWriter(generation, unit.topic_id, unit.partition, first, sizes)
+        return DataFileWriter(generation, unit.topic_id, unit.partition, first, sizes, run)
 
     file = begin(position)
     try:
@@ -148,6 +153,23 @@ def remove_files(generation: Path, pieces: Iterable[Piece]) -> None:
             (generation / piece.path).unlink(missing_ok=True)
 
 
+def new_run() -> str:
+    """Return a text that no other run's files have in their names."""
+    return uuid4().hex[:16]
+
+
+def remove_uncommitted(generation: Path, log: CommitLog, run: str) -> list[str]:
+    """Remove the files of a run that has ended, and that no commit names; return their paths.
+
+    Raises ArchiveError where the log cannot be read; nothing is removed then.
+    """
+    there = {str(path.relative_to(generation)) for path in generation.glob(f"p=*/*{run}*")}
+    left = sorted(there - log.read().coverage.files() - log.replaced_at().keys()) if there else []
+    for path in left:
+        (generation / path).unlink(missing_ok=True)
+    return left
+
+
 def _check_part(unit: Unit, part: Decoded, position: int, next_offset: int) -> None:
     offsets = part.batch.column("offset").to_numpy()
     is_ordered = next_offset >= position and (
@@ -179,7 +201,13 @@ class DataFileWriter:
     """A data file that is being written; it has no temporary file before its first record."""
 
     def __init__(
-        self, generation: Path, topic_id: UUID, partition: int, first: int, sizes: Sizes
+        self,
+        generation: Path,
+        topic_id: UUID,
+        partition: int,
+        first: int,
+        sizes: Sizes,
+        run: str = "",
     ) -> None:
         self.first = first
         self.raw_bytes = 0
@@ -187,7 +215,7 @@ class DataFileWriter:
         self._topic_id = topic_id
         self._partition = partition
         self._sizes = sizes
-        self._token = uuid4().hex
+        self._token = f"{run}{uuid4().hex}"[:32]
         self._directory = generation / partition_directory(partition)
         self._temporary = self._directory / f".{self._token}.tmp"
         self._writer: Any = None
@@ -259,9 +287,12 @@ class DataFileWriter:
 
     def abandon(self) -> None:
         """Remove what was written."""
-        if self._writer is not None:
-            self._writer.close()
-        self._temporary.unlink(missing_ok=True)
+        try:
+            # It writes what it has yet: where there is no room, that fails once more.
+            if self._writer is not None:
+                self._writer.close()
+        finally:
+            self._temporary.unlink(missing_ok=True)
 
     def _write_row_groups(self) -> None:
         if not self._buffered:

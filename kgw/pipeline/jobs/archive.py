@@ -8,6 +8,7 @@ topic, finds the range covered and removes its own files.
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -16,14 +17,14 @@ from uuid import UUID, uuid4
 from kgw.client import UnsupportedApiError
 from kgw.pipeline.archive.commit_log import CommitLog
 from kgw.pipeline.archive.entry import DataFile, Entry, Hole
-from kgw.pipeline.archive.errors import ArchiveError, CoverageError, Fault
+from kgw.pipeline.archive.errors import ArchiveError, CoverageError, Fault, PublishError
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.archive.reading import last_record
 from kgw.pipeline.archive.sweeping import GRACE_S, sweep
 from kgw.pipeline.archive.tables import TableSettings, publish, register
-from kgw.pipeline.archive.units import Sizes, remove_files
+from kgw.pipeline.archive.units import Sizes, new_run, remove_files, remove_uncommitted
 from kgw.pipeline.errors import DamagedRecordsError, DataLossError
-from kgw.pipeline.jobs.archive_plan import Due, Plan, cut, find_truncation, plan
+from kgw.pipeline.jobs.archive_plan import Cutter, Due, Plan, find_truncation, plan
 from kgw.pipeline.jobs.archive_unit import Refused, UnitSettings, attempt_range
 from kgw.pipeline.jobs.holding import DEFAULT_GROUP, ArchiveGroup
 from kgw.pipeline.jobs.loading import settings_of
@@ -45,6 +46,7 @@ _SAMPLE_BYTES: Final = 256 << 10
 # A unit ends when so many times the stored bytes are read that it seemed to have: what is behind
 # the sample may be larger by any factor, and is committed only with the unit.
 _LARGE_UNIT: Final = 2
+_PUBLISH_AGAIN_MS: Final = 60_000
 # What another archiver of the same topic may cause. A file that is missing is no such thing: where
 # tasks write to another directory than the driver reads, each new attempt would lose its files.
 _OVERTAKEN: Final = frozenset({Fault.OVERLAP, Fault.WRONG_START})
@@ -100,6 +102,8 @@ class Summary:
     """Up to where each partition is archived, exclusive."""
     tables: dict[str, int] = field(default_factory=dict)
     """The version of the commit log that each published table has come to, by its kind."""
+    unpublished: str = ""
+    """Why a table is behind, where one is."""
 
     def add(self, committed: Committed) -> None:
         """Count a commit."""
@@ -118,6 +122,16 @@ def count_lost(pieces: Sequence[Piece]) -> int:
     return sum(
         one.last - one.first + 1 for one in pieces if isinstance(one, Hole) and one.reason == "lost"
     )
+
+
+class _Published(NamedTuple):
+    """How far the tables of a topic are, or why they are not."""
+
+    version: int
+    """Of the commit log."""
+    tables: dict[str, int]
+    failure: str
+    at_ms: int
 
 
 class ArchiveJob:
@@ -158,8 +172,9 @@ class ArchiveJob:
         """Of each life that this job has met, so that nothing is read twice from it."""
         self._sizes: dict[tuple[UUID, int], float] = {}
         """Stored bytes of an offset in what is left to read of partitions."""
-        self._published: dict[UUID, tuple[int, dict[str, int]]] = {}
-        """The version that was published last, and the versions of tables."""
+        self._published: dict[UUID, _Published] = {}
+        """What was published last."""
+        self._run_name = new_run()
 
     def plan(self, topic: str) -> tuple[UUID, Plan]:
         """Return what is to be archived of a topic now."""
@@ -200,6 +215,30 @@ class ArchiveJob:
         """
         described, topic_id = self._find(topic)
         summary = Summary(topic, topic_id)
+        try:
+            refused = self._archive_life(described, summary, choose)
+        except BaseException:
+            self._remove_uncommitted(topic, topic_id)
+            raise
+        if summary.altered_keys:
+            self._tell(
+                f"Topic {topic}: {summary.altered_keys} keys of headers are not UTF-8; the archive "
+                "has them with U+FFFD for what is not."
+            )
+        if refused:
+            self._remove_uncommitted(topic, topic_id)
+            others = "".join(f"; neither can partition {one}" for one in [*refused][1:])
+            raise ArchiveError(f"{next(iter(refused.values())).why}{others}")
+        return summary
+
+    def _archive_life(
+        self,
+        described: TopicDescription,
+        summary: Summary,
+        choose: Callable[[UUID, Sequence[OffsetRange]], Sequence[OffsetRange]],
+    ) -> dict[int, Refused]:
+        """Do it, and return the partitions that cannot be read on."""
+        topic, topic_id = summary.topic, summary.topic_id
         until: dict[int, int] | None = None
         refused: dict[int, Refused] = {}
         while True:
@@ -224,15 +263,7 @@ class ArchiveJob:
             for partition, one in self._run(planned, ranges, summary).items():
                 refused[partition] = one
                 until[partition] = one.offset
-        if summary.altered_keys:
-            self._tell(
-                f"Topic {topic}: {summary.altered_keys} keys of headers are not UTF-8; the archive "
-                "has them with U+FFFD for what is not."
-            )
-        if refused:
-            others = "".join(f"; neither can partition {one}" for one in [*refused][1:])
-            raise ArchiveError(f"{next(iter(refused.values())).why}{others}")
-        return summary
+        return refused
 
     def _check_epochs(
         self, topic: str, topic_id: UUID, coverage: Coverage, partitions: Collection[int]
@@ -320,9 +351,14 @@ class ArchiveJob:
             summary.lost_offsets += count_lost(planned.lost)
         if not ranges:
             return {}
-        units = self._cut(summary.topic_id, ranges)
+        cutter = Cutter(
+            ranges,
+            self._sizes_of(summary.topic_id, ranges),
+            parallelism=self._runner.parallelism,
+            unit_bytes=self._options.sizes.file_bytes,
+        )
         rate = self._options.max_bytes_per_s
-        at_once = min(self._runner.parallelism, len(units))
+        at_once = min(self._runner.parallelism, cutter.count)
         most_bytes = _LARGE_UNIT * self._options.sizes.file_bytes
         settings = UnitSettings(
             self._bootstrap,
@@ -337,11 +373,12 @@ class ArchiveJob:
             self._options.sizes,
             accept_loss=self._options.accept_loss,
             allow_gaps=self._options.allow_gaps or self._is_compacted(summary.topic),
+            run=self._run_name,
         )
         next_offsets = {one.partition: one.first for one in ranges}
         done: dict[int, dict[int, tuple[int, tuple[Piece, ...]]]] = defaultdict(dict)
         overtaken: set[int] = set()
-        for unit, pieces in self._read(units, settings, summary):
+        for unit, pieces in self._read(cutter, settings, summary):
             if isinstance(pieces, Refused):
                 return {unit.partition: pieces}
             waiting = done[unit.partition]
@@ -371,33 +408,19 @@ class ArchiveJob:
             self._publish(summary, snapshot)
         return {}
 
-    def _cut(self, topic_id: UUID, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-        return cut(
-            ranges,
-            self._sizes_of(topic_id, ranges),
-            parallelism=self._runner.parallelism,
-            unit_bytes=self._options.sizes.file_bytes,
-        )
-
     def _read(
-        self, units: Sequence[OffsetRange], settings: UnitSettings, summary: Summary
+        self, cutter: Cutter, settings: UnitSettings, summary: Summary
     ) -> Iterator[tuple[OffsetRange, tuple[Piece, ...] | Refused]]:
         """Yield what became of units, each up to where it was read; the rest of it comes later."""
-        while units:
-            rests = []
-            for unit, archived in self._runner.run(units, partial(attempt_range, settings)):
+        while cutter.count:
+            for unit, archived in self._runner.run(cutter, partial(attempt_range, settings)):
                 if isinstance(archived, Refused):
                     yield unit, archived
                     continue
                 end = archived.pieces[-1].last + 1
-                if end < unit.end:
-                    rests.append(unit._replace(first=end))
+                cutter.note(unit, end, archived.read_bytes)
                 summary.altered_keys += archived.altered_keys
                 yield unit._replace(end=end), archived.pieces
-            for one in rests:
-                # What is there is unlike what the unit was cut by.
-                self._sizes.pop((settings.topic_id, one.partition), None)
-            units = self._cut(settings.topic_id, rests)
 
     def _is_compacted(self, topic: str) -> bool:
         return "compact" in settings_of(self._wire, topic).get("cleanup.policy", "")
@@ -427,14 +450,43 @@ class ArchiveJob:
         return True
 
     def _publish(self, summary: Summary, snapshot: Snapshot) -> None:
-        """Bring the archive's tables to where its commit log is, as far as that is news."""
-        topic_id = summary.topic_id
-        if topic_id not in self._published or self._published[topic_id][0] != snapshot.version:
-            generation = generation_directory(str(self._root), summary.topic, topic_id)
-            for settings in self._options.tables:
-                register(generation, settings)
-            self._published[topic_id] = (snapshot.version, publish(generation, topic_id))
-        summary.tables = self._published[topic_id][1]
+        """Bring the archive's tables to where its commit log is, as far as that is news.
+
+        What fails is told, and tried again with the next commit, or after a while.
+        """
+        known = self._published.get(summary.topic_id)
+        if (
+            known is None
+            or known.version != snapshot.version
+            or (known.failure and self._now_ms() - known.at_ms >= _PUBLISH_AGAIN_MS)
+        ):
+            known = self._publish_now(summary, snapshot.version, known)
+            self._published[summary.topic_id] = known
+        summary.tables, summary.unpublished = known.tables, known.failure
+
+    def _publish_now(self, summary: Summary, version: int, before: _Published | None) -> _Published:
+        generation = generation_directory(str(self._root), summary.topic, summary.topic_id)
+        for settings in self._options.tables:
+            register(generation, settings)
+        tables, failure = {} if before is None else before.tables, ""
+        try:
+            tables = publish(generation, summary.topic_id)
+        except ArchiveError as error:
+            failure = str(error)
+            if isinstance(error, PublishError):
+                tables = {**tables, **error.versions}
+            if before is None or before.failure != failure:
+                self._tell(f"Topic {summary.topic} is not published: {failure}. Archiving goes on.")
+        else:
+            if before is not None and before.failure:
+                self._tell(f"Topic {summary.topic} is published again.")
+        return _Published(version, tables, failure, self._now_ms())
+
+    def _remove_uncommitted(self, topic: str, topic_id: UUID) -> None:
+        """Remove what this run has written and not committed, as on a disk that is full."""
+        generation = generation_directory(str(self._root), topic, topic_id)
+        with suppress(ArchiveError, OSError):
+            remove_uncommitted(generation, self._log(topic, topic_id), self._run_name)
 
     def _tell_group(self, summary: Summary, coverage: Coverage) -> None:
         if self._group:

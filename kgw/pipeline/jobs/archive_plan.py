@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.pipeline.archive.entry import Hole
@@ -10,7 +11,7 @@ from kgw.pipeline.ranges import LEAST_PIECE, OffsetRange, cut_ranges
 from kgw.types import TopicId
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from uuid import UUID
 
     from kgw.client.values import EpochRange
@@ -91,19 +92,52 @@ def find_truncation(
     )
 
 
-def cut(
-    ranges: Sequence[OffsetRange],
-    bytes_per_offset: Mapping[int, float],
-    *,
-    parallelism: int,
-    unit_bytes: int,
-) -> list[OffsetRange]:
-    """Return units of about so many stored bytes, or less where more can be read at once. Pure."""
-    units: list[OffsetRange] = []
-    for one in cut_ranges(ranges, pieces=parallelism, least=LEAST_PIECE):
-        size = max(bytes_per_offset[one.partition], 1e-9)
-        units += cut_ranges([one], pieces=1, most=max(1, int(unit_bytes / size)))
-    return units
+class Cutter:
+    """Cuts ranges into units of about so many bytes, one when it is asked for one. Pure.
+
+    What a partition's offsets take is known of a few at first, and those may be unlike the others.
+    So each unit is cut by what the last one of its partition was found to take; a range that can be
+    read by several tasks at once is cut into less.
+    """
+
+    def __init__(
+        self,
+        ranges: Sequence[OffsetRange],
+        bytes_per_offset: Mapping[int, float],
+        *,
+        parallelism: int,
+        unit_bytes: int,
+    ) -> None:
+        self._left = deque(cut_ranges(ranges, pieces=parallelism, least=LEAST_PIECE))
+        self._bytes_per_offset = dict(bytes_per_offset)
+        self._unit_bytes = unit_bytes
+
+    def __iter__(self) -> Iterator[OffsetRange]:
+        """Yield units, until there is nothing left."""
+        while self._left:
+            one = self._left.popleft()
+            unit = one._replace(end=one.first + self._unit_length(one))
+            if unit.end < one.end:
+                self._left.appendleft(one._replace(first=unit.end))
+            yield unit
+
+    @property
+    def count(self) -> int:
+        """How many units there are, as far as that is known now."""
+        return sum(-(-one.length // self._unit_length(one)) for one in self._left)
+
+    def note(self, unit: OffsetRange, end: int, read_bytes: int) -> None:
+        """Take note of what a unit has taken, which was read up to an offset; the rest is left."""
+        self._bytes_per_offset[unit.partition] = read_bytes / max(1, end - unit.first)
+        if end < unit.end:
+            # First: what comes behind it waits for it.
+            self._left.appendleft(unit._replace(first=end))
+
+    def _unit_length(self, one: OffsetRange) -> int:
+        size = max(self._bytes_per_offset[one.partition], 1e-9)
+        # Of equal length, so that the last one is no small one.
+        units = -(-one.length // max(1, int(self._unit_bytes / size)))
+        return -(-one.length // units)
 
 
 class Due:

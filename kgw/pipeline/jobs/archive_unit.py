@@ -42,6 +42,8 @@ class UnitSettings(NamedTuple):
     """Whether what is gone is declared lost, or refused."""
     allow_gaps: bool = False
     """Whether offsets may have no record, as in a log that was compacted."""
+    run: str = ""
+    """What the names of files have in them."""
 
 
 class Refused(NamedTuple):
@@ -64,6 +66,8 @@ class Archived(NamedTuple):
 
     pieces: tuple[Piece, ...]
     """They cover it from its beginning on, as far as it was read."""
+    read_bytes: int = 0
+    """What its records take as Arrow, as files have it before they are packed."""
     altered_keys: int = 0
     """How many keys of headers are not UTF-8, so that some of their bytes were replaced."""
 
@@ -95,15 +99,21 @@ def archive_range(settings: UnitSettings, wanted: OffsetRange) -> Archived:
     with WireClient(settings.bootstrap) as wire:
         reader = _Reader(wire, settings, wanted)
         pieces = write_unit(
-            settings.generation, unit, reader.read(), sizes=settings.sizes, may_end_early=True
+            settings.generation,
+            unit,
+            reader.read(),
+            sizes=settings.sizes,
+            may_end_early=True,
+            run=settings.run,
         )
-    return Archived(pieces, reader.altered_keys)
+    return Archived(pieces, reader.read_bytes, reader.altered_keys)
 
 
 class _Reader:
     """Reads a range, as far as that goes."""
 
     def __init__(self, wire: WireClient, settings: UnitSettings, wanted: OffsetRange) -> None:
+        self.read_bytes = 0
         self.altered_keys = 0
         self._wire = wire
         self._settings = settings
@@ -136,6 +146,7 @@ class _Reader:
         """Yield a range's records, without gaps that cannot be."""
         position = wanted.first
         for part in self._wire.decoded(wanted, reading=self._settings.reading):
+            self.read_bytes += part.batch.nbytes
             self.altered_keys += part.altered_keys
             if part.missing and not self._settings.allow_gaps:
                 _check_gaps(wanted, part, accept_loss=self._settings.accept_loss)

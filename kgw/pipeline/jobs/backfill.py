@@ -17,6 +17,7 @@ from kgw.pipeline.archive.reading import read_range
 from kgw.pipeline.archive.shared import check_seen
 from kgw.pipeline.arrow.encode import encode_batches
 from kgw.pipeline.jobs.loading import Standing, is_loading, settings_of
+from kgw.pipeline.jobs.loops import GROUP_PREFIX, check_no_loop
 from kgw.pipeline.wire import WireClient
 from kgw.records.batch import Compression
 
@@ -53,7 +54,7 @@ class Backfill(NamedTuple):
     @property
     def group_id(self) -> str:
         """The group whose offsets are positions in the archive."""
-        return f"kgw-backfill-{self.job}"
+        return f"{GROUP_PREFIX}{self.job}"
 
     @property
     def loader(self) -> str:
@@ -83,10 +84,14 @@ class Written(NamedTuple):
 def plan(wire: WireClient, backfill: Backfill) -> list[Standing]:
     """Return how far each partition of the archive is, or was before what is still open.
 
-    Raises ArchiveError when the target has too few partitions or is being loaded by another job,
-    or the job's name belongs to another archive; ClientError.
+    Raises ArchiveError when the target has too few partitions, is the archived topic or one whose
+    records came to it, or is being loaded by another job, or the job's name belongs to another
+    archive; ClientError.
     """
     coverage = archived_partitions(wire, backfill)
+    target = wire.find_topic(backfill.target)
+    if target is not None:
+        check_no_loop(wire, backfill.generation.parent.name, backfill.topic_id, target)
     is_loading(settings_of(wire, backfill.target), backfill)
     # An attempt that was killed may have a transaction open, which the next attempt ends.
     at = partial(_position, wire, backfill, require_stable=False)

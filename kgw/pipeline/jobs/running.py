@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from concurrent.futures import ThreadPoolExecutor, as_completed, wait
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 from uuid import uuid4
 
@@ -11,13 +12,15 @@ from kgw.client import ClientError
 from kgw.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
+    from concurrent.futures import Future
 
     from pyspark.sql import SparkSession
 
 UnitT = TypeVar("UnitT")
 ResultT = TypeVar("ResultT")
 
+_BEGUN: Final = 2
 _CANCEL_S: Final = 1.0
 _OF_EXECUTOR: Final = re.compile(r" executor \S+\): (.+)")
 
@@ -29,8 +32,10 @@ class JobError(PipelineError):
 class Runner(Protocol):
     """Does the work of units, in any order and some at once.
 
-    Yields each unit with what was made of it, as soon as that is done. Raises JobError for the
-    first that cannot be done; the others are given up then, as when the iteration is ended early.
+    Units are asked for as they are begun, or a little before, so that what was made of some can say
+    how the next ones are cut. Yields each with what was made of it, as soon as that is done. Raises
+    JobError for the first that cannot be done; the others are given up then, as when the iteration
+    is ended early.
     """
 
     @property
@@ -38,7 +43,7 @@ class Runner(Protocol):
         """How many units are worked on at once."""
 
     def run(
-        self, units: Sequence[UnitT], work: Callable[[UnitT], ResultT]
+        self, units: Iterable[UnitT], work: Callable[[UnitT], ResultT]
     ) -> Iterator[tuple[UnitT, ResultT]]:
         """Do it."""
 
@@ -49,7 +54,7 @@ class HereRunner:
     parallelism = 1
 
     def run(
-        self, units: Sequence[UnitT], work: Callable[[UnitT], ResultT]
+        self, units: Iterable[UnitT], work: Callable[[UnitT], ResultT]
     ) -> Iterator[tuple[UnitT, ResultT]]:
         """Yield each unit with what was made of it; see `Runner`."""
         for unit in units:
@@ -69,7 +74,7 @@ class SparkRunner:
         return self._context.defaultParallelism
 
     def run(
-        self, units: Sequence[UnitT], work: Callable[[UnitT], ResultT]
+        self, units: Iterable[UnitT], work: Callable[[UnitT], ResultT]
     ) -> Iterator[tuple[UnitT, ResultT]]:
         """Yield each unit with what a task made of it; see `Runner`."""
         group = f"kgw-{uuid4()}"
@@ -83,16 +88,27 @@ class SparkRunner:
 
         # A job of Spark blocks the thread that asks for it.
         with ThreadPoolExecutor(self.parallelism, thread_name_prefix="kgw-unit") as pool:
-            waiting = {pool.submit(submit, unit): unit for unit in units}
+            left = iter(units)
+            waiting: dict[Future[ResultT], UnitT] = {}
+
+            def fill() -> None:
+                # More than are worked on: what is done with a result keeps no processor waiting.
+                for unit in islice(left, _BEGUN * self.parallelism - len(waiting)):
+                    waiting[pool.submit(submit, unit)] = unit
+
             try:
-                for done in as_completed(waiting):
-                    try:
-                        result = done.result()
-                    except PipelineError:
-                        raise
-                    except Exception as error:
-                        raise JobError(f"{waiting[done]}: {last_line(error)}") from error
-                    yield waiting[done], result
+                fill()
+                while waiting:
+                    for done in wait(waiting, return_when=FIRST_COMPLETED).done:
+                        unit = waiting.pop(done)
+                        try:
+                            result = done.result()
+                        except PipelineError:
+                            raise
+                        except Exception as error:
+                            raise JobError(f"{unit}: {last_line(error)}") from error
+                        yield unit, result
+                        fill()
             finally:
                 for one in waiting:
                     one.cancel()

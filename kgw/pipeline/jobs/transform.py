@@ -41,6 +41,7 @@ from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.archive.units import Unit, write_unit
 from kgw.pipeline.arrow.columns import SCHEMA
 from kgw.pipeline.arrow.decode import Decoded
+from kgw.pipeline.jobs.loops import is_same_topic
 from kgw.pipeline.jobs.running import JobError
 from kgw.pipeline.sink.partitioning import murmur2_each
 from kgw.pipeline.spark_errors import in_one_line, quiet
@@ -82,6 +83,8 @@ class Transform(NamedTuple):
     decode: str | None = None
     schema: str | Mapping[str, str] | None = None
     """What is decoded to; may be given by topic."""
+    may_write_back: bool = False
+    """Whether the target may be a topic that the query reads."""
 
 
 def staged(transform: Transform, backfill: Backfill) -> Backfill:
@@ -131,6 +134,13 @@ def stage(
         raise ArchiveError(
             f"the query does not name topic {transform.topic}, which is to be written"
         )
+    for topic, snapshot in opened.snapshots.items():
+        if not transform.may_write_back and is_same_topic(topic, snapshot.topic_id, described):
+            raise ArchiveError(
+                f"the query reads topic {topic}, and topic {backfill.target} is that one: what is "
+                "written comes to its archive, and to this query when it is run again. Write to "
+                "another topic, or say that this is meant: --same-topic"
+            )
     rows = records(query, count, is_by_key=transform.is_by_key, now_ms=now_ms)
     pieces = _write(rows, backfill, count)
     entry = Entry(

@@ -33,7 +33,7 @@ class KgwDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> KgwStreamReader:  # noqa: N802 - Spark's name
         """Return what reads a stream."""
-        return KgwStreamReader(read_source_options(self.options), schema)
+        return KgwStreamReader(read_source_options(self.options, is_stream=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> KgwWriter:
         """Return what writes a batch."""

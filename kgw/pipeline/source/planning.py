@@ -6,14 +6,13 @@ import logging
 import re
 from typing import TYPE_CHECKING
 
-from kgw.pipeline.errors import DataLossError, OptionError, PipelineError
+from kgw.pipeline.errors import DamagedRecordsError, DataLossError, OptionError, PipelineError
 from kgw.pipeline.options import EARLIEST, LATEST, PlaceKind
 from kgw.pipeline.ranges import (
     LEAST_PIECE,
     OffsetRange,
     Position,
     TopicPartition,
-    admit,
     check_complete,
     check_same_topics,
     cut_ranges,
@@ -32,7 +31,33 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_SAMPLE_BYTES = 256 << 10
+
+def check_times(starting: Place, ending: Place) -> None:
+    """Raise OptionError where a batch begins at a later time than it ends. Pure.
+
+    Both may mean the same offset, where no record lies between; no result would tell.
+    """
+    if not starting.kind is ending.kind is PlaceKind.TIMES:
+        return
+    if not starting.by_partition and not ending.by_partition:
+        _check_times(starting, ending, "", starting.timestamp_ms, ending.timestamp_ms)
+    for key in sorted({*starting.by_partition, *ending.by_partition}):
+        start_ms = starting.by_partition.get(key, starting.timestamp_ms)
+        end_ms = ending.by_partition.get(key, ending.timestamp_ms)
+        _check_times(starting, ending, f"{key}: ", start_ms, end_ms)
+
+
+def _check_times(starting: Place, ending: Place, where: str, start_ms: int, end_ms: int) -> None:
+    # Below 0 is a partition that one of both does not name, which is refused elsewhere.
+    if 0 <= end_ms < start_ms:
+        raise OptionError(
+            f"{where}this batch begins at time {start_ms}, behind its end at {end_ms}: "
+            f"{starting.option} and {ending.option} do not go together"
+        )
+
+
+def _given(place: Place) -> str:
+    return place.option or f"{place.kind.value} as the default"
 
 
 def connect(options: SourceOptions) -> WireClient:
@@ -84,12 +109,19 @@ class Planner:
             starting.by_partition.values() if starting.kind is PlaceKind.OFFSETS else ()
         ):
             raise OptionError(f"{starting.option} cannot be the latest offset in a batch query")
+        check_times(starting, options.ending)
         topic_ids, bounds = self.look()
         starts = self.offsets_of(starting, bounds)
         ends = self.offsets_of(options.ending, bounds)
         ranges = []
         for key in sorted(bounds):
             first, end = starts[key], ends[key]
+            if first > end:
+                raise OptionError(
+                    f"{key}: this batch begins at offset {first}, behind its end at {end}: "
+                    f"{_given(starting)} and {_given(options.ending)} do not go together; the "
+                    f"partition has offsets {bounds[key].earliest} to {bounds[key].latest - 1}"
+                )
             loss = find_loss(key, first, end, bounds[key])
             if loss is not None:
                 self._report(loss)
@@ -109,7 +141,8 @@ class Planner:
         """Return where a stream that stands at `start` goes on, and where partitions end now.
 
         Partitions that came after it begin at 0. What is lost is reported here when the end of a
-        partition has moved back; what was removed is found by the task that wants it.
+        partition has moved back, and the stream goes back with it, where that is no error; what
+        was removed is found by the task that wants it.
         """
         options = self._options
         topic_ids, bounds = self.look(known=start)
@@ -129,7 +162,9 @@ class Planner:
                         *key, one.latest, first, f"the partition ends at {one.latest} now"
                     )
                 )
-            ends[key] = max(first, one.latest)
+                # What comes next gets offsets that this stream has gone by: it goes on there.
+                starts[key] = one.latest
+            ends[key] = one.latest
         return starts, Position(topic_ids, ends)
 
     def admit_bytes(
@@ -137,27 +172,61 @@ class Planner:
         start: Mapping[TopicPartition, int],
         end: Position,
         limit_bytes: int,
+        turn: int = 0,
     ) -> dict[TopicPartition, int]:
-        """Return ends up to which about so many stored bytes are read.
+        """Return ends up to which not more than so many stored bytes are read.
 
-        How much an offset takes is measured at the start of each partition's part.
+        What batches take is not known before they are fetched, whatever is known of others: so they
+        are, and counted. Partitions share the bytes; what one leaves the others get. One batch is
+        admitted even when it takes more than all. `turn` says which partition comes first: where
+        there is not a batch for each, another one does each time.
         """
-        sizes = {}
-        for key, last in end.offsets.items():
-            first = start[key]
-            sizes[key] = 0.0
-            if first < last:
-                sizes[key] = self._bytes_per_offset(
-                    OffsetRange(*key, first, last, end.topic_ids[key.topic])
-                )
-        return admit(start, end.offsets, limit_bytes, sizes)
+        ends = {key: start[key] for key in end.offsets}
+        left_bytes = limit_bytes
+        waiting = sorted(key for key, last in end.offsets.items() if start[key] < last)
+        if waiting:
+            first = turn % len(waiting)
+            waiting = [*waiting[first:], *waiting[:first]]
+        has_some = False
+        while waiting:
+            share = max(1, left_bytes // len(waiting))
+            unfinished = []
+            for key in waiting:
+                last = end.offsets[key]
+                wanted = OffsetRange(*key, ends[key], last, end.topic_ids[key.topic])
+                counted = self._count(wanted, share)
+                if counted is None:
+                    # The task that is to read it says why.
+                    ends[key] = max(ends[key], start[key] + 1)
+                    continue
+                next_offset, taken_bytes = counted
+                if taken_bytes > left_bytes and has_some:
+                    continue
+                has_some = True
+                ends[key] = min(last, next_offset)
+                left_bytes -= taken_bytes
+                if left_bytes <= 0:
+                    return ends
+                if ends[key] < last:
+                    unfinished.append(key)
+            waiting = unfinished
+        return ends
 
-    def _bytes_per_offset(self, wanted: OffsetRange) -> float:
-        sampling = reading(self._options)._replace(max_fetch_bytes=_SAMPLE_BYTES)
-        piece = self._wire.first_piece(wanted, sampling)
+    def _count(self, wanted: OffsetRange, most_bytes: int) -> tuple[int, int] | None:
+        """Return where the first batches of a range end, and their bytes; of one it may be more.
+
+        None where they cannot be read.
+        """
+        counting = reading(self._options)._replace(
+            max_fetch_bytes=min(most_bytes, self._options.max_fetch_bytes), max_bytes_per_s=None
+        )
+        try:
+            piece = self._wire.first_piece(wanted, counting)
+        except (DamagedRecordsError, DataLossError):
+            return None
         if piece is None:
-            return 0.0
-        return len(piece.data) / max(1, piece.next_offset - piece.first_offset)
+            return wanted.end, 0
+        return piece.next_offset, piece.bytes_before(wanted.end)
 
     # What is there
 

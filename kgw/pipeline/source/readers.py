@@ -88,6 +88,8 @@ class KgwStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where partitions ended when that was asked last."""
         self._target: Position | None = None
         """Where this run of the query ends, if it does."""
+        self._turn = 0
+        """Which partition comes first where a limit of bytes has not a batch for each."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what tasks need of it."""
@@ -122,7 +124,8 @@ class KgwStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(limit, ReadMaxRows):
             ends = admit(starts, latest.offsets, limit.max_rows)
         elif isinstance(limit, ReadMaxBytes):
-            ends = planner.admit_bytes(starts, latest, limit.max_bytes)
+            self._turn += 1
+            ends = planner.admit_bytes(starts, latest, limit.max_bytes, self._turn)
         else:
             ends = dict(latest.offsets)
         return Position(latest.topic_ids, ends).to_json()

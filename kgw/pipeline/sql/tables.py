@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
-from pyspark.sql.functions import col
+from pyspark.sql.functions import col, lit
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.archive.lives import archived_lives, archived_topics
+from kgw.pipeline.classic import check_classic
 from kgw.pipeline.errors import OptionError
 from kgw.pipeline.spark_errors import quiet
 from kgw.pipeline.sql.columns import MARK, UNDECODED, check_decoding, of_system, shown
@@ -55,6 +56,7 @@ def tables(
     fields of values are columns: those of `schema`, as in `id INT, name STRING`, which may be given
     by topic, or else those of the first records. Raises OptionError, ArchiveError.
     """
+    check_classic(spark)
     if bootstrap is None and archive is None:
         raise OptionError("neither an archive nor a server is given: there is nothing to query")
     if bootstrap is not None:
@@ -269,8 +271,11 @@ class Tables:
             tail = tail_frame(self.session, self._bootstrap, snapshot.ranges)
             frames.append(tail.selectExpr("*", "'log' as _source"))
         if not frames:
-            return self.session.createDataFrame([], SPARK_SCHEMA).selectExpr(
-                "*", "'log' as _source"
+            # Not by createDataFrame, which makes its session the active one: what the user of the
+            # session that was given does next would be done in this one.
+            return self.session.range(0).select(
+                *(lit(None).cast(one.dataType).alias(one.name) for one in SPARK_SCHEMA.fields),
+                lit("log").alias("_source"),
             )
         return frames[0] if len(frames) == 1 else frames[0].union(frames[1])
 

@@ -18,3 +18,12 @@ def test_a_copy_beside_an_archive_is_no_life(tmp_path: Path) -> None:
         (tmp_path / place / "_log").mkdir(parents=True)
     assert ["a"] == archived_topics(tmp_path)
     assert [first, second] == archived_lives(tmp_path, "a")
+
+
+def test_a_life_without_its_commit_log_is_one(tmp_path: Path) -> None:
+    """Its files are still there: whoever looks at it is told that the log was lost."""
+    life = UUID(int=7)
+    (tmp_path / "a" / str(life) / "p=00000").mkdir(parents=True)
+    (tmp_path / "b" / str(life)).mkdir(parents=True)
+    assert ["a"] == archived_topics(tmp_path)
+    assert ([life], []) == (archived_lives(tmp_path, "a"), archived_lives(tmp_path, "b"))

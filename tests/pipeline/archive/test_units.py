@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
@@ -19,14 +21,15 @@ from kgw.pipeline.archive.commit_log import CommitLog
 from kgw.pipeline.archive.coverage import PartitionCoverage
 from kgw.pipeline.archive.entry import DataFile, Entry, Hole, Piece
 from kgw.pipeline.archive.errors import ArchiveError
+from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.archive.reading import last_record, read_range, read_stored
 from kgw.pipeline.archive.sweeping import MIN_GRACE_S, sweep
-from kgw.pipeline.archive.units import Sizes, Unit, write_unit
+from kgw.pipeline.archive.units import Sizes, Unit, new_run, remove_uncommitted, write_unit
 from kgw.pipeline.arrow.columns import ALL_COLUMNS, SCHEMA
 from kgw.pipeline.arrow.decode import Decoded
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 
 TOPIC_ID = UUID(int=7)
@@ -297,3 +300,51 @@ def test_an_orphan_of_what_is_not_archived_is_kept(tmp_path: Path) -> None:
     (lost,) = pieces[1]
     assert isinstance(lost, DataFile)
     assert [lost.path] == sweep(tmp_path, log, now_s=1e12)
+
+
+@contextmanager
+def no_room(most_bytes: int) -> Iterator[None]:
+    """Let no file of this process grow beyond so many bytes, as on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_disk_that_is_full_keeps_nothing_of_a_unit(tmp_path: Path) -> None:
+    """Neither the file that did not fit, which cannot be ended, nor those before it."""
+    rows = [row(offset, value=os.urandom(1000)) for offset in range(1000)]
+    sizes = Sizes(row_group_bytes=100_000, file_bytes=400_000)
+    parts = [
+        part_from(first, rows[first : first + 100], first + 100) for first in range(0, 1000, 100)
+    ]
+    unit = Unit(TOPIC_ID, 3, 0, 1000)
+    with no_room(350_000), pytest.raises(OSError, match="File too large"):
+        write_unit(tmp_path, unit, parts, sizes=sizes)
+    assert [] == [one for one in tmp_path.rglob("*") if one.is_file()]
+
+
+def test_what_a_run_has_not_committed_is_removed(tmp_path: Path) -> None:
+    """By the name of the run: what is committed stays, and what another run writes."""
+    generation = generation_directory(str(tmp_path), "t", TOPIC_ID)
+    log = CommitLog(generation, TOPIC_ID)
+    run, other = new_run(), new_run()
+
+    def write(first: int, run: str) -> Piece:
+        unit = Unit(TOPIC_ID, 3, first, first + 1)
+        (piece,) = write_unit(
+            generation, unit, [part_from(first, [row(first)], first + 1)], run=run
+        )
+        return piece
+
+    committed = write(0, run)
+    log.commit(Entry(uuid4(), TOPIC_ID, (committed,), (), {3: 0}), planned_at=0)
+    left, others = write(1, run), write(1, other)
+    assert isinstance(committed, DataFile)
+    assert isinstance(left, DataFile)
+    assert isinstance(others, DataFile)
+    assert [left.path] == remove_uncommitted(generation, log, run)
+    there = {str(one.relative_to(generation)) for one in generation.glob("p=*/*")}
+    assert {committed.path, others.path} == there

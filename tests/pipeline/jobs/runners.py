@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
 UnitT = TypeVar("UnitT")
 ResultT = TypeVar("ResultT")
@@ -14,7 +14,7 @@ ResultT = TypeVar("ResultT")
 class Backwards:
     """Does the work of units one by one, the last one first; calls something after each.
 
-    `step=1` begins with the first one.
+    `step=1` begins with the first one, and asks for a unit when the one before it is done.
     """
 
     parallelism = 4
@@ -24,10 +24,10 @@ class Backwards:
         self._step = step
 
     def run(
-        self, units: Sequence[UnitT], work: Callable[[UnitT], ResultT]
+        self, units: Iterable[UnitT], work: Callable[[UnitT], ResultT]
     ) -> Iterator[tuple[UnitT, ResultT]]:
         """Do it."""
-        for unit in units[:: self._step]:
+        for unit in units if self._step == 1 else [*units][:: self._step]:
             result = work(unit)
             self._between()
             yield unit, result

@@ -76,6 +76,7 @@ def job(
     runner: Backwards | None = None,
     on_committed: Callable[[Committed], None] = lambda _: None,
     tell: Callable[[str], None] = lambda _: None,
+    now_ms: Callable[[], int] = lambda: 0,
     **options: bool | str | Sizes | tuple[TableSettings, ...] | None,
 ) -> ArchiveJob:
     """Return a job that archives into a root."""
@@ -85,7 +86,7 @@ def job(
         root,
         runner or Backwards(),
         ArchiveOptions(**options),  # type: ignore[arg-type] # whichever a test names
-        now_ms=lambda: 0,
+        now_ms=now_ms,
         on_committed=on_committed,
         tell=tell,
     )
@@ -176,9 +177,44 @@ def test_a_unit_that_is_larger_than_it_seemed_ends_early(
     summary = job(served, tmp_path, runner, on_committed=note, sizes=sizes).run_once("unlike")
 
     assert (20_030, 20_030) == (summary.offsets, summary.ends[0])
-    assert [] == [one for one in commits if one > 1_000_000]
+    # What is twice a file ends a unit, and the last answer may have as much.
+    assert [] == [one for one in commits if one > 4 * sizes.file_bytes]
     ours, theirs = values(served, tmp_path, "unlike", 0)
     assert theirs == ours
+
+
+@pytest.mark.parametrize("file_kb", [256, 1024])
+def test_units_that_are_smaller_than_they_seemed_are_cut_anew(
+    served: ServedTopics, tmp_path: Path, file_kb: int
+) -> None:
+    """One large record in front says nothing of those behind: they come in a few files."""
+    topic = f"shrinking-{file_kb}"
+    served.create(topic)
+    served.produce(topic, {0: [NewRecord(None, os.urandom(900_000), 0)]})
+    served.number(topic, {0: 30_000})
+    sizes = Sizes(row_group_bytes=file_kb << 10, file_bytes=file_kb << 10)
+    summary = job(served, tmp_path, Backwards(step=1), sizes=sizes).run_once(topic)
+
+    assert 30_001 == summary.records
+    # A file is 256 KB of columns and more: 30,000 records are 2 MB.
+    assert summary.files <= 4 + 3 * 1024 // file_kb
+    ours, theirs = values(served, tmp_path, topic, 0)
+    assert theirs == ours
+
+
+def test_a_run_that_fails_leaves_no_file_behind(served: ServedTopics, tmp_path: Path) -> None:
+    """A disk that is full needs the room: of what tasks wrote only what was committed stays."""
+    served.create("no-room")
+    served.number("no-room", {0: 30_000})
+
+    def fail() -> None:
+        assert [] != list(tmp_path.rglob("*.parquet"))
+        raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space left"):
+        job(served, tmp_path, Backwards(fail)).run_once("no-room")
+    assert [] == list(tmp_path.rglob("*.parquet"))
+    assert 30_000 == job(served, tmp_path).run_once("no-room").records
 
 
 def test_a_second_archiver_removes_what_it_was_too_late_with(

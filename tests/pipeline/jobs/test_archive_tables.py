@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from kgw.pipeline.archive.commit_log import CommitLog
-from kgw.pipeline.archive.errors import ArchiveError, PublishError
+from kgw.pipeline.archive.errors import ArchiveError
 from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.archive.tables import TableSettings
 from kgw.pipeline.jobs.archive_plan import Due
@@ -71,35 +71,85 @@ def test_a_job_that_follows_publishes(served: ServedTopics, tmp_path: Path) -> N
     with pytest.MonkeyPatch.context() as patched:
         patched.setitem(sys.modules, "deltalake", None)
         patched.delitem(sys.modules, "kgw.pipeline.archive.tables.delta")
-        with pytest.raises(PublishError, match=r"install 'kgw\[delta\]'"):
-            job(served, tmp_path).run_once("followed-table")
-        # It is told before anything is read.
-        assert 5 == CommitLog(generation, summary.topic_id).read().coverage.partitions[0].next
+        other = job(served, tmp_path).run_once("followed-table")
+    assert "install 'kgw[delta]'" in other.unpublished
+    assert 10 == CommitLog(generation, summary.topic_id).read().coverage.partitions[0].next
     following.run_due("followed-table", due, 1.0)
     expected = [(0, offset) for offset in range(10)]
     assert expected == offsets(tmp_path, "followed-table", summary.topic_id)
 
 
-def test_a_table_that_fails_leaves_the_commit(
+def test_a_table_that_fails_does_not_end_archiving(
     served: ServedTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next job finds nothing to read, and publishes."""
+    """It is told once, and tried again with each commit; when it is mended, that is told, too."""
     from kgw.pipeline.archive.tables.delta import Delta
 
     served.create("half-published")
     served.number("half-published", {0: 5})
+    told: list[str] = []
+    due = Due(least_bytes=1, max_lag_s=0)
+    following = job(served, tmp_path, tables=DELTA, tell=told.append)
 
     def fail(*_: object) -> None:
         raise OSError("no space left")
 
     with monkeypatch.context() as patched:
         patched.setattr(Delta, "commit", fail)
-        with pytest.raises(PublishError, match=r"no space left\. What is archived stands"):
-            job(served, tmp_path, tables=DELTA).run_once("half-published")
-    summary = job(served, tmp_path).run_once("half-published")
-    assert 0 == summary.records
-    expected = [(0, offset) for offset in range(5)]
+        for run in range(3):
+            summary = following.run_due("half-published", due, float(run))
+            assert ({0: 5 * run + 5}, {"delta": 0}) == (summary.ends, summary.tables)
+            assert "no space left. What is archived stands" in summary.unpublished
+            served.number("half-published", {0: 5})
+    assert 1 == len(told)
+    assert told[0].startswith("Topic half-published is not published: the delta table of ")
+    assert told[0].endswith(" Archiving goes on.")
+
+    summary = following.run_due("half-published", due, 3.0)
+    assert ({0: 20}, "") == (summary.ends, summary.unpublished)
+    assert ["Topic half-published is published again."] == told[1:]
+    expected = [(0, offset) for offset in range(20)]
     assert expected == offsets(tmp_path, "half-published", summary.topic_id)
+
+
+def test_a_table_that_was_mended_is_published_without_a_commit(
+    served: ServedTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that follows a topic to which nothing comes tries again after a minute, not before."""
+    from kgw.pipeline.archive.tables.delta import Delta
+
+    served.create("mended")
+    served.number("mended", {0: 5})
+    now_ms = 0
+    due = Due(least_bytes=1, max_lag_s=0)
+    following = job(served, tmp_path, tables=DELTA, now_ms=lambda: now_ms)
+
+    def fail(*_: object) -> None:
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Delta, "commit", fail)
+        following.run_due("mended", due, 0.0)
+    now_ms = 59_999
+    assert following.run_due("mended", due, 60.0).unpublished
+    now_ms = 60_000
+    summary = following.run_due("mended", due, 60.0)
+    assert ("", {"delta"}) == (summary.unpublished, set(summary.tables))
+
+
+def test_a_note_of_a_table_that_is_damaged_does_not_end_archiving(
+    served: ServedTopics, tmp_path: Path
+) -> None:
+    """Which tables there are cannot be read then; records are archived all the same."""
+    served.create("damaged-note")
+    served.number("damaged-note", {0: 5})
+    summary = job(served, tmp_path, tables=DELTA).run_once("damaged-note")
+    generation = generation_directory(str(tmp_path), "damaged-note", summary.topic_id)
+    (generation / "_tables" / "delta.json").write_bytes(b"{")
+    served.number("damaged-note", {0: 5})
+    summary = job(served, tmp_path).run_once("damaged-note")
+    assert {0: 10} == summary.ends
+    assert "delta.json is damaged" in summary.unpublished
 
 
 def test_an_unknown_kind_is_refused(served: ServedTopics, tmp_path: Path) -> None:

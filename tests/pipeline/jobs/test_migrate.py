@@ -27,7 +27,7 @@ from tests.pipeline.serving import ServedTopics
 from tests.records.lies import LIES, batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from kgw.client import AsyncClient
@@ -45,7 +45,7 @@ class Twice(Backwards):
     """Does all work a second time, as Spark does with a task whose answer was lost."""
 
     def run(
-        self, units: Sequence[UnitT], work: Callable[[UnitT], ResultT]
+        self, units: Iterable[UnitT], work: Callable[[UnitT], ResultT]
     ) -> Iterator[tuple[UnitT, ResultT]]:
         """Do it; the answer of the second attempt counts."""
 

@@ -18,6 +18,7 @@ from pyspark.sql.types import (
 
 from kgw.pipeline.errors import OptionError
 from kgw.pipeline.options import SinkOptions, read_sink_options
+from kgw.pipeline.ranges import OffsetRange
 from kgw.pipeline.sink.writers import check_columns, write_rows
 from tests.pipeline.serving import ServedTopics
 
@@ -53,7 +54,6 @@ def test_what_the_source_gives_can_be_written() -> None:
 @pytest.mark.parametrize(
     ("columns", "told"),
     [
-        ({"value": BinaryType(), "amount": LongType()}, "there is no column amount in a record"),
         ({"value": LongType()}, "column value is bigint; it must be binary or string"),
         ({"value": BinaryType(), "key": LongType()}, "column key is bigint"),
         ({"value": BinaryType(), "partition": LongType()}, "column partition is bigint"),
@@ -88,3 +88,19 @@ def test_rows_that_go_nowhere_are_refused() -> None:
     """Either the options name the topic, or each row does."""
     with pytest.raises(OptionError, match="neither the option topic nor a column topic"):
         check_columns(sink(), schema({"value": BinaryType()}))
+
+
+def test_columns_that_a_record_has_not_are_left_out() -> None:
+    """As by the `kafka` sink, whatever their types."""
+    check_columns(sink(topic="t"), schema({"value": BinaryType(), "amount": ArrayType(HEADER)}))
+    rows = pa.RecordBatch.from_pydict(
+        {"amount": pa.array([1, 2]), "value": pa.array([b"a", b"b"]), "Key": pa.array([b"k", b"k"])}
+    )
+    with ServedTopics() as served:
+        served.create("more")
+        options = sink(topic="more", **{"kafka.bootstrap.servers": served.address})
+        assert 2 == write_rows(options, iter([rows])).records
+        (found,) = served.wire.decoded(OffsetRange("more", 0, 0, 2))
+    assert [(None, b"a"), (None, b"b")] == [
+        (one["key"], one["value"]) for one in found.batch.to_pylist()
+    ]

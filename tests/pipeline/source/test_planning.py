@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kgw.client import NewRecord
 from kgw.pipeline.errors import DataLossError, OptionError, PipelineError, TopicChangedError
 from kgw.pipeline.options import read_source_options
-from kgw.pipeline.ranges import Position, TopicPartition
+from kgw.pipeline.ranges import OffsetRange, Position, TopicPartition
 from kgw.pipeline.source.planning import Planner
+from kgw.pipeline.wire import Reading
 from tests.pipeline.serving import ServedTopics
 
 if TYPE_CHECKING:
@@ -115,15 +117,85 @@ def test_a_stream_takes_new_partitions_from_their_start(served: ServedTopics) ->
     assert starts[new] == 2
 
 
-def test_a_stream_does_not_go_back(served: ServedTopics) -> None:
-    """An end before what has been read is a loss; where it is allowed, nothing is read."""
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (
+            {
+                "startingOffsets": '{"events":{"0":7,"1":0}}',
+                "endingOffsets": '{"events":{"0":6,"1":5}}',
+            },
+            "^events partition 0: this batch begins at offset 7, behind its end at 6: .+ 0 to 9$",
+        ),
+        (
+            {"startingOffsets": '{"events":{"0":11,"1":0}}'},
+            "offset 11, behind its end at 10: startingOffsets and latest as the default",
+        ),
+        (
+            {"startingTimestamp": "8", "endingOffsets": '{"events":{"0":3,"1":5}}'},
+            "offset 8, behind its end at 3: startingTimestamp and endingOffsets",
+        ),
+        (
+            {"endingTimestamp": "3", "startingOffsets": '{"events":{"0":4,"1":0}}'},
+            "offset 4, behind its end at 3: startingOffsets and endingTimestamp",
+        ),
+        (
+            {"startingTimestamp": "8", "endingTimestamp": "7"},
+            "^this batch begins at time 8, behind its end at 7: startingTimestamp and endingTime",
+        ),
+        # Both times mean the end of the partition.
+        (
+            {
+                "startingOffsetsByTimestamp": '{"events":{"0":70,"1":0}}',
+                "endingOffsetsByTimestamp": '{"events":{"0":60,"1":5}}',
+                "startingOffsetsByTimestampStrategy": "latest",
+            },
+            "events partition 0: this batch begins at time 70, behind its end at 60",
+        ),
+        (
+            {
+                "startingOffsetsByTimestamp": '{"events":{"0":3,"1":9}}',
+                "endingTimestamp": "8",
+            },
+            "events partition 1: this batch begins at time 9, behind its end at 8",
+        ),
+    ],
+)
+@pytest.mark.parametrize("loss", ["true", "false"])
+def test_a_batch_that_begins_behind_its_end_is_refused(
+    served: ServedTopics, given: dict[str, str], told: str, loss: str
+) -> None:
+    """However either is given, and whatever may be lost: no partition is left out in silence."""
+    with pytest.raises(OptionError, match=told):
+        ranges(served, failOnDataLoss=loss, **given)
+
+
+def test_a_batch_may_begin_where_it_ends(served: ServedTopics) -> None:
+    """Nothing is read then."""
+    place = '{"events":{"0":10,"1":5}}'
+    assert ranges(served, startingOffsets=place, endingOffsets=place) == [
+        ("events", 0, 10, 10),
+        ("events", 1, 5, 5),
+    ]
+    assert ranges(served, startingTimestamp="5", endingTimestamp="5") == [
+        ("events", 0, 5, 5),
+        ("events", 1, 5, 5),
+    ]
+
+
+def test_a_stream_ahead_of_the_log_goes_on_from_its_end(served: ServedTopics) -> None:
+    """An end before what has been read is a loss; where it is allowed, new records are read."""
     key = TopicPartition("events", 0)
     start = planner(served).initial()
     ahead = Position(start.topic_ids, {**start.offsets, key: 12})
     with pytest.raises(DataLossError, match="partition 0: offsets 10 to 11 cannot be read"):
         planner(served).latest(ahead)
-    _, latest = planner(served, failOnDataLoss="false").latest(ahead)
-    assert latest.offsets[key] == 12
+    lossy = planner(served, failOnDataLoss="false")
+    starts, back = lossy.latest(ahead)
+    assert (10, 10) == (starts[key], back.offsets[key])
+    served.number("events", {0: 1})
+    starts, latest = lossy.latest(back)
+    assert (10, 11) == (starts[key], latest.offsets[key])
 
 
 def test_a_stream_notices_that_its_topic_is_gone(served: ServedTopics) -> None:
@@ -140,12 +212,57 @@ def test_a_stream_notices_that_its_topic_is_gone(served: ServedTopics) -> None:
             planner(served, failOnDataLoss=loss).latest(start)
 
 
-def test_bytes_are_admitted_by_what_records_take(served: ServedTopics) -> None:
-    """About as many bytes as the limit says, of each partition its share."""
+def stored_bytes(served: ServedTopics, key: TopicPartition, first: int, end: int) -> int:
+    """Return what the batches of a range take in the log."""
+    pieces = served.wire.pieces(OffsetRange(*key, first, end), Reading())
+    return sum(one.bytes_before(end) for one in pieces)
+
+
+def test_bytes_that_are_admitted_are_a_bound(served: ServedTopics) -> None:
+    """Whatever comes behind small records: no micro-batch is larger, and none leaves anything out.
+
+    What one partition leaves of its share others get.
+    """
+    keys = [TopicPartition("unlike", partition) for partition in range(3)]
+    served.create("unlike", 3)
+    for index in range(20):
+        served.number("unlike", {0: 10, 1: 10})
+        served.produce("unlike", {1: [NewRecord(None, bytes(20_000 * (index % 3)), 0)]})
+    served.produce("unlike", {2: [NewRecord(None, bytes(300_000), 0)]})
+    one = planner(served, subscribe="unlike")
+    limit = 50_000
+    starts, latest = one.latest(Position(one.look()[0], dict.fromkeys(keys, 0)))
+    ends = dict.fromkeys(keys, 0)
+    sizes: list[int] = []
+    while starts != latest.offsets:
+        assert len(sizes) < 40
+        ends = one.admit_bytes(starts, latest, limit, len(sizes))
+        assert ends != starts
+        sizes.append(sum(stored_bytes(served, key, starts[key], ends[key]) for key in keys))
+        starts = ends
+    total = sum(stored_bytes(served, key, 0, latest.offsets[key]) for key in keys)
+    # Batches that a range ends in the middle of come with both ranges: here none does.
+    assert total == sum(sizes)
+    large = [size for size in sizes if size > limit]
+    assert 1 == len(large)
+    assert 300_000 < large[0] < 301_000
+    assert limit < 2 * total / len(sizes)
+
+
+def test_no_partition_starves_where_bytes_are_few(served: ServedTopics) -> None:
+    """Where not each gets a batch, another one comes first each time."""
     one = planner(served)
-    starts = dict.fromkeys([TopicPartition("events", 0), TopicPartition("events", 1)], 0)
-    _, latest = one.latest(Position(one.look()[0], starts))
-    everything = one.admit_bytes(starts, latest, 1 << 20)
-    assert everything == latest.offsets
-    some = one.admit_bytes(starts, latest, 200)
-    assert all(0 < offset < latest.offsets[key] for key, offset in some.items())
+    zero, other = TopicPartition("events", 0), TopicPartition("events", 1)
+    starts, latest = one.latest(Position(one.look()[0], {zero: 0, other: 0}))
+    assert {zero: 10, other: 0} == one.admit_bytes(starts, latest, 1, turn=0)
+    assert {zero: 0, other: 20} == one.admit_bytes(starts, latest, 1, turn=1)
+    assert latest.offsets == one.admit_bytes(starts, latest, 1 << 20)
+
+
+def test_what_cannot_be_counted_is_left_to_the_task(served: ServedTopics) -> None:
+    """It says what is lost; the other partitions are read."""
+    zero, other = TopicPartition("events", 0), TopicPartition("events", 1)
+    one = planner(served)
+    starts, latest = one.latest(Position(one.look()[0], {zero: 0, other: 0}))
+    served.wire.call(served.admin.delete_records("events", {0: 4}))
+    assert {zero: 1, other: 20} == one.admit_bytes(starts, latest, 1 << 20)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+
 from kgw.pipeline.options import read_source_options
+from kgw.pipeline.ranges import Position, TopicPartition
 from kgw.pipeline.source.readers import KgwStreamReader
 from kgw.pipeline.source.schema import spark_schema
+from tests.pipeline.serving import ServedTopics
 
 
 def test_a_reader_that_has_asked_nothing_can_be_stopped() -> None:
@@ -13,3 +18,34 @@ def test_a_reader_that_has_asked_nothing_can_be_stopped() -> None:
     reader = KgwStreamReader(options, spark_schema(options.columns))
     reader.stop()
     reader.stop()
+
+
+@pytest.mark.parametrize("limit", [ReadAllAvailable(), ReadMaxRows(3), ReadMaxBytes(100)])
+@pytest.mark.parametrize("is_available_now", [False, True])
+def test_a_stream_ahead_of_the_log_goes_on_from_its_end(
+    limit: ReadAllAvailable | ReadMaxRows | ReadMaxBytes, *, is_available_now: bool
+) -> None:
+    """Whatever limits a micro-batch: it reads nothing, and what comes next is read."""
+    with ServedTopics() as served:
+        served.create("t")
+        served.number("t", {0: 10})
+        given = {"kafka.bootstrap.servers": served.address, "subscribe": "t"}
+        options = read_source_options(given | {"failOnDataLoss": "false"}, is_stream=True)
+        reader = KgwStreamReader(options, spark_schema(options.columns))
+        try:
+            position = Position.from_json(reader.initialOffset())
+            key = TopicPartition("t", 0)
+            ahead = position._replace(offsets={key: 50}).to_json()
+            if is_available_now:
+                reader.prepareForTriggerAvailableNow()
+            back = reader.latestOffset(ahead, limit)
+            assert {key: 10} == Position.from_json(back).offsets
+            assert [] == list(reader.partitions(ahead, back))
+            served.number("t", {0: 3}, first=10)
+            if is_available_now:
+                reader.prepareForTriggerAvailableNow()
+            end = reader.latestOffset(back, limit)
+            assert 10 < Position.from_json(end).offsets[key] <= 13
+            assert [10] == [one.value.first for one in reader.partitions(back, end)]
+        finally:
+            reader.stop()

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,8 +11,14 @@ from pyspark.errors import AnalysisException, ParseException
 
 from kgw.cli.main import main
 from kgw.client import NewRecord
+from kgw.pipeline.archive.commit_log import CommitLog
+from kgw.pipeline.archive.errors import ArchiveError
+from kgw.pipeline.archive.lives import archived_lives
+from kgw.pipeline.archive.names import generation_directory
 from kgw.pipeline.errors import OptionError, PipelineError
 from kgw.pipeline.jobs.archive import ArchiveJob, ArchiveOptions
+from kgw.pipeline.jobs.backfill import Backfill
+from kgw.pipeline.jobs.transform import Transform, stage, staged
 from kgw.pipeline.sql.tables import Tables, tables
 from tests.pipeline.jobs.runners import Backwards
 from tests.pipeline.jobs.test_backfill import records
@@ -291,3 +299,56 @@ def test_columns_that_are_no_record_are_refused(
         _, error = kgw(served, "backfill", *of, "--sql", query, exit_code=1)
         assert told in error
     assert [] == list(tmp_path.rglob("*.parquet"))
+
+
+def test_tables_leave_the_session_that_is_given_active(
+    spark: SparkSession, served: ServedTopics, root: Path
+) -> None:
+    """Whatever a table is made of: an archive and a log, a log alone, or nothing at all."""
+    served.create("nothing-yet")
+    opened = tables(spark, served.address, archive=root)
+    assert [(0,)] == [
+        tuple(row) for row in opened.sql("select count(*) from `nothing-yet`").collect()
+    ]
+    opened.sql("select * from orders").collect()
+    assert spark is type(spark).getActiveSession()
+    frame = spark.range(3).selectExpr("cast(id as string) as value", "id as other")
+    frame.write.format("kgw").option("kafka.bootstrap.servers", served.address).option(
+        "topic", "nothing-yet"
+    ).mode("append").save()
+    assert 3 == served.wire.bounds("nothing-yet", [0])[0].latest
+
+
+def test_a_query_that_has_enough_prints_its_rows_and_no_more(served: ServedTopics) -> None:
+    """Workers that Spark leaves in the middle end without a word."""
+    served.create("plenty", 2)
+    for first in range(0, 400_000, 20_000):
+        served.number("plenty", {0: 20_000, 1: 20_000}, first=first)
+    asked = ["sql", "select key from plenty limit 3", "-b", served.address, "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "kgw", "pipeline", *asked],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (0, 3) == (done.returncode, len(json.loads(done.stdout)["rows"])), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
+def test_a_query_is_not_written_to_what_it_reads(
+    spark: SparkSession, served: ServedTopics, root: Path, tmp_path: Path
+) -> None:
+    """Unless that is said to be meant."""
+    topic_id = archived_lives(root, "orders")[0]
+    generation = generation_directory(str(root), "orders", topic_id)
+    asked = Backfill(served.address, "own", generation, topic_id, "orders")
+    transform = Transform("select key, value from orders", root, "orders", topic_id, tmp_path)
+    with pytest.raises(
+        ArchiveError, match="the query reads topic orders, and topic orders is that"
+    ):
+        stage(spark, served.wire, transform, staged(transform, asked), now_ms=0)
+    meant = transform._replace(may_write_back=True)
+    made = staged(meant, asked)
+    stage(spark, served.wire, meant, made, now_ms=0)
+    assert CommitLog(made.generation, made.topic_id).read().version

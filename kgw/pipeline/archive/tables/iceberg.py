@@ -9,7 +9,11 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING, Final
+from uuid import uuid4
 
 from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
@@ -79,6 +83,12 @@ class Iceberg:
 
     def make(self) -> None:
         """Make a table without rows."""
+        if self._is_elsewhere():
+            # What it names is not here. Under another name first: a publisher that is killed
+            # in the middle leaves no catalog that lacks something.
+            gone = self._directory.with_name(f".removed-{uuid4().hex}")
+            self._directory.rename(gone)
+            shutil.rmtree(gone)
         catalog = self._opened_catalog()
         catalog.create_namespace_if_not_exists(NAMESPACE)
         try:
@@ -89,6 +99,8 @@ class Iceberg:
     def read(self) -> State | None:
         """Return what the table's current snapshot says."""
         if self._catalog_name is None and not (self._directory / "catalog.db").exists():
+            return None
+        if self._is_elsewhere():
             return None
         try:
             self._table = self._opened_catalog().load_table(self._identifier)
@@ -138,6 +150,25 @@ class Iceberg:
                 raise
             return False
         return True
+
+    def _is_elsewhere(self) -> bool:
+        """Whether the archive's own catalog is of the place where the archive was before.
+
+        Tables have absolute paths: over an archive that was moved or copied they name what is gone,
+        or what is another archive's.
+        """
+        if self._catalog_name is not None or not (self._directory / "catalog.db").exists():
+            return False
+        # Not by the library: to load a table, it reads what may be gone.
+        with closing(sqlite3.connect(self._directory / "catalog.db")) as database:
+            try:
+                found = database.execute(
+                    "select metadata_location from iceberg_tables where table_name = ?",
+                    self._identifier[1:],
+                ).fetchone()
+            except sqlite3.OperationalError:
+                return False  # Another publisher is about to make the catalog's tables.
+        return found is not None and not str(found[0]).startswith(f"{self._root}_iceberg/")
 
     def _read_files(self, table: Table, snapshot: Snapshot) -> bool:
         """Remember the data files of a snapshot; return whether it has others."""

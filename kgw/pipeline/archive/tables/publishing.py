@@ -50,12 +50,17 @@ def publish(generation: Path, topic_id: UUID) -> dict[str, int]:
     """Bring all tables of an archive to the newest version of its commit log.
 
     Call it after each commit; what was published before is left alone. Returns the version by
-    kind of table. Raises PublishError, ArchiveError.
+    kind of table. One that fails keeps none of the others back. Raises PublishError, ArchiveError.
     """
-    return {
-        settings.kind: _publish(generation, topic_id, settings)
-        for settings in registered(generation)
-    }
+    versions, failures = {}, []
+    for settings in registered(generation):
+        try:
+            versions[settings.kind] = _publish(generation, topic_id, settings)
+        except PublishError as error:
+            failures.append(error)
+    if failures:
+        raise PublishError("; ".join(map(str, failures)), versions) from failures[0]
+    return versions
 
 
 def check(generation: Path, topic_id: UUID) -> Iterator[Difference]:

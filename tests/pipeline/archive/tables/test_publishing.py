@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -318,6 +319,57 @@ def test_a_damaged_table(tmp_path: Path, kind: str) -> None:
         publish(archived.generation, TOPIC_ID)
     assert 1 == len(str(raised.value).splitlines())
     assert [(1, "damaged table")] == found(archived)
+
+
+def test_a_table_that_fails_keeps_no_other_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error has the versions of those that are there."""
+    archived = Archived(tmp_path, *KINDS)
+    archived.append(10, 20)
+
+    def fail(*_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Iceberg, "make", fail)
+    monkeypatch.setattr(Delta, "make", fail)
+    with pytest.raises(PublishError, match=r"the delta table .+; the iceberg table ") as raised:
+        publish(archived.generation, TOPIC_ID)
+    assert {} == raised.value.versions
+    monkeypatch.undo()
+    monkeypatch.setattr(Iceberg, "make", fail)
+    with pytest.raises(PublishError, match="the iceberg table") as raised:
+        publish(archived.generation, TOPIC_ID)
+    assert {"delta": 1} == raised.value.versions
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_an_archive_that_is_elsewhere_now_is_published_anew(
+    tmp_path: Path, *, is_copied: bool
+) -> None:
+    """Iceberg's paths are whole, those of where it was: a copy leaves the first table alone."""
+    first = Archived(tmp_path / "first", *KINDS)
+    first.append(10, 20)
+    publish(first.generation, TOPIC_ID)
+    rows = table_rows(first.generation, "iceberg")
+    if is_copied:
+        shutil.copytree(tmp_path / "first", tmp_path / "second")
+    else:
+        (tmp_path / "first").rename(tmp_path / "second")
+    second = Archived(tmp_path / "second")
+    assert [(1, "table behind")] == found(second)
+    second.append(20, 30)
+    assert {"delta": 2, "iceberg": 2} == publish(second.generation, TOPIC_ID)
+    assert [] == found(second)
+    assert second.rows() == table_rows(second.generation, "iceberg")
+    # Once: the next commit goes on with the new table.
+    second.append(30, 40)
+    publish(second.generation, TOPIC_ID)
+    assert [2, 3] == history(second, "iceberg")
+    if is_copied:
+        assert rows == table_rows(first.generation, "iceberg")
+        assert [] == found(first)
 
 
 def test_a_file_that_is_gone(tmp_path: Path) -> None:
