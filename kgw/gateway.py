@@ -135,6 +135,7 @@ class Gateway:
             state = self.backend.state
             config = await self.placement.open(state, self.config)
             await self._take_config(await stored_config(state, config))
+            self.catalog.cluster_id = self.placement.cluster_id
             self.producer_ids = ProducerIds(
                 self.backend.state, self.catalog.producer_ids, self.catalog.opened
             )

@@ -9,8 +9,8 @@ Behaviour:
 - a group has no settings. Asked by its name and from v4 on, `kgw.group.trace` is what the group
   decided lately and why, as JSON: what `kgw groups explain` shows;
 - other resources are refused with INVALID_REQUEST.
-- all settings of a topic that others lead are read-only, and what is to be known of it is listed
-  with them;
+- all settings of an internal topic are read-only;
+- so are those of a topic that others lead; what else is known of it is listed with them;
 - A password is sensitive: it is listed without its value.
 
 v1: sources and synonyms (KIP-226). v3: types and documentation (KIP-569). v4: flexible (KIP-482).
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from kgw.backend.base import TopicNote
     from kgw.config import Config, Setting, Value
     from kgw.handlers.context import Answer, RequestContext
-    from kgw.partitions.topic_config import TopicConfig
+    from kgw.partitions.topic import Topic
     from kgw.protocol.messages.describe_configs import (
         DescribeConfigsRequest,
         DescribeConfigsResource,
@@ -121,7 +121,7 @@ def _entries(
     if resource.resource_type == ResourceType.TOPIC:
         topic = find_topic(gateway, name)
         for setting in TOPIC_SETTINGS.values():
-            yield _topic_entry(setting, topic.config, config)
+            yield _topic_entry(setting, topic, config)
         for note in () if topic.foreign is None else topic.foreign.notes:
             yield _note_entry(note)
     elif resource.resource_type == ResourceType.BROKER:
@@ -155,9 +155,8 @@ def _trace_entry(group_id: str, context: RequestContext) -> DescribeConfigsResou
     )
 
 
-def _topic_entry(
-    setting: Setting, topic_config: TopicConfig, config: Config
-) -> DescribeConfigsResourceResult:
+def _topic_entry(setting: Setting, topic: Topic, config: Config) -> DescribeConfigsResourceResult:
+    topic_config = topic.config
     synonyms = []
     if setting.name in topic_config.own:
         own = topic_config.own[setting.name]
@@ -171,7 +170,8 @@ def _topic_entry(
     else:
         synonyms.append(_synonym(setting, setting.default, ConfigSource.DEFAULT))
     value = topic_config.values[setting.name]
-    return _entry(setting, value, synonyms, read_only=topic_config.foreign is not None)
+    is_fixed = topic.is_internal or topic.foreign is not None
+    return _entry(setting, value, synonyms, read_only=is_fixed)
 
 
 def _note_entry(note: TopicNote) -> DescribeConfigsResourceResult:

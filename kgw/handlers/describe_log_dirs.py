@@ -79,7 +79,7 @@ def _topics(wanted: Mapping[str, Iterable[int]] | None, context: RequestContext)
     catalog = context.gateway.catalog
     share, size = Share(_PARTITIONS_PER_TURN), AnswerSize()
     described = []
-    for name in list(catalog.topics) if wanted is None else wanted:
+    for name in [topic.name for topic in catalog.listed] if wanted is None else wanted:
         topic = catalog.get(name)
         if topic is not None and topic.partitions:
             indexes = list(topic.partitions) if wanted is None else wanted[name]

@@ -196,7 +196,7 @@ def _elect_leaders(request: Any, context: RequestContext) -> Turns[Response]:
     topics: Topics
     if request.topic_partitions is None:
         # Only partitions that have got another leader are in the answer, and there are none.
-        names = list(context.gateway.catalog.topics)
+        names = [topic.name for topic in context.gateway.catalog.listed]
         topics = ((elect_leaders.ReplicaElectionResult(topic=name), ()) for name in names)
     else:
         topics = (

@@ -61,5 +61,5 @@ def _resources(types: frozenset[int], context: RequestContext) -> Iterator[Confi
             for node in context.gateway.placement.nodes:
                 yield ConfigResource(resource_name=str(node.node_id), resource_type=resource_type)
     if ResourceType.TOPIC in types:
-        for name in list(context.gateway.catalog.topics):
-            yield ConfigResource(resource_name=name, resource_type=ResourceType.TOPIC)
+        for topic in context.gateway.catalog.listed:
+            yield ConfigResource(resource_name=topic.name, resource_type=ResourceType.TOPIC)
