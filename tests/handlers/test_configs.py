@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kgw.config import SERVER_SETTINGS, TOPIC_SETTINGS, Config, load_config
+from kgw.config.load import environment_name
 from kgw.errors import ErrorCode
 from kgw.handlers.config_resources import ConfigSource, ResourceType
 from kgw.handlers.incremental_alter_configs import Operation
@@ -164,6 +166,51 @@ async def test_each_place_of_a_start_is_static(started_config: Config) -> None:
         for name, entry in entries.items()
         if entry.config_source != ConfigSource.DEFAULT
     }
+
+
+def given_by_file(name: str, text: str, directory: Path) -> Config:
+    """Return the configuration of a server whose file has one setting."""
+    file = directory / "kgw.toml"
+    file.write_text(f"{json.dumps(name)} = {json.dumps(text)}\n")
+    return load_config(file)
+
+
+def given_by_environment(name: str, text: str, _: Path) -> Config:
+    """Return the configuration of a server whose environment has one setting."""
+    return load_config(environ={environment_name(name): text})
+
+
+def given_by_flag(name: str, text: str, _: Path) -> Config:
+    """Return the configuration of a server that is given one setting by `--set`."""
+    return load_config(overrides=[(name, text, "--set")])
+
+
+GIVEN = {"advertised.listeners": "PLAINTEXT://kgw.example:9092"}
+"""Where the default would say nothing of it; every other setting is given as it is by default."""
+
+
+@pytest.fixture(params=[given_by_file, given_by_environment, given_by_flag])
+def started(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, tuple[str, Config]]:
+    """The text of each setting, and the configuration of a server that is given it alone."""
+    texts = {name: one.format(one.default) for name, one in SERVER_SETTINGS.items()} | GIVEN
+    return {name: (text, request.param(name, text, tmp_path)) for name, text in texts.items()}
+
+
+@pytest.mark.slow
+async def test_every_setting_that_a_start_is_given_is_static(
+    started: dict[str, tuple[str, Config]],
+) -> None:
+    """Whichever it is, wherever it comes from, and also where it is what it is by default."""
+    wrong = []
+    for name, (text, config) in started.items():
+        async with InProcessGateway(config) as gateway:
+            entry = (await describe(gateway, BROKER, str(config.node_id), keys=[name]))[name]
+        sources = [one.source for one in entry.synonyms]
+        shown = None if SERVER_SETTINGS[name].is_sensitive else text
+        expected = (shown, [ConfigSource.STATIC_BROKER, ConfigSource.DEFAULT])
+        if (entry.value, sources) != expected or entry.config_source != sources[0]:
+            wrong.append((name, entry.value, sources))
+    assert [] == wrong
 
 
 async def test_the_node_id_of_an_earlier_start_is_static(backend: MemoryBackend) -> None:

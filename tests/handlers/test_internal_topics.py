@@ -7,6 +7,7 @@ import pytest
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.memory import MemoryBackend
 from kgw.errors import ErrorCode
+from kgw.partitions.internal_topics import internal_topic_id
 from kgw.partitions.topic import INTERNAL_TOPICS, UNCREATED_TOPICS, TopicRow
 from kgw.protocol.api_keys import ApiKey
 from kgw.state.base import Change
@@ -346,6 +347,9 @@ async def test_one_that_holds_records_stays(old_backend: Backend) -> None:
         (topic,) = await metadata(gateway, OFFSETS)
         assert (False, 2) == (topic.is_internal, len(topic.partitions))
         assert [OFFSETS] == [one.name for one in await metadata(gateway)]
+        hidden_id = internal_topic_id(gateway.gateway.placement.cluster_id, OFFSETS)
+        by_id = await call(gateway, ApiKey.METADATA, 12, topics=[{"topic_id": hidden_id}])
+        assert ErrorCode.UNKNOWN_TOPIC_ID == by_id.topics[0].error_code
         data = await fetch(gateway, fetch_request(name=OFFSETS, index=1))
         assert data.high_watermark == 1
         answer = await call(gateway, ApiKey.DELETE_TOPICS, 6, topics=[{"name": OFFSETS}])
