@@ -6,6 +6,7 @@ Behaviour:
 - what a file, the environment or a flag has set is static, also where it equals the default, and
   so is the node id that is kept from an earlier start;
 - broker "" lists what was changed while running, with no values from the start of this one;
+- the loggers of this broker are listed with their levels, which a start alone sets;
 - a group has no settings. Asked by its name and from v4 on, `kgw.group.trace` is what the group
   decided lately and why, as JSON: what `kgw groups explain` shows;
 - other resources are refused with INVALID_REQUEST.
@@ -19,6 +20,7 @@ v1: sources and synonyms (KIP-226). v3: types and documentation (KIP-569). v4: f
 from __future__ import annotations
 
 import json
+import logging
 from typing import TYPE_CHECKING
 
 from kgw.config import SERVER_SETTINGS, TOPIC_SETTINGS, SettingType
@@ -28,6 +30,7 @@ from kgw.handlers.config_resources import (
     ResourceType,
     answer_resource,
     check_broker,
+    check_logger_owner,
     find_topic,
     refuse_resources,
     unsupported_resource,
@@ -43,6 +46,14 @@ from kgw.protocol.messages.describe_configs import (
 from kgw.turns import Share, in_turns
 
 GROUP_TRACE = "kgw.group.trace"
+ROOT_LOGGER = "root"
+_LOG4J_LEVELS = {
+    logging.DEBUG: "DEBUG",
+    logging.INFO: "INFO",
+    logging.WARNING: "WARN",
+    logging.ERROR: "ERROR",
+    logging.CRITICAL: "FATAL",
+}
 # Before, a string has no more than 32,767 bytes.
 _LONG_STRINGS = 4
 
@@ -129,12 +140,35 @@ def _entries(
         for setting in SERVER_SETTINGS.values():
             if name or setting.name in config.dynamic:
                 yield _broker_entry(setting, config, is_default_broker=not name)
+    elif resource.resource_type == ResourceType.BROKER_LOGGER:
+        check_logger_owner(gateway, name)
+        yield from map(_logger_entry, [ROOT_LOGGER, *sorted(_loggers())])
     elif resource.resource_type == ResourceType.GROUP:
         # Not among all of a group's entries: tools that list them expect settings.
         if GROUP_TRACE in (resource.configuration_keys or ()):
             yield _trace_entry(name, context)
     else:
         raise unsupported_resource(resource.resource_type)
+
+
+def _loggers() -> Iterator[str]:
+    """Yield the names of kgw's loggers, as far as they have been used."""
+    for name, logger in logging.root.manager.loggerDict.items():
+        if isinstance(logger, logging.Logger) and name.partition(".")[0] == "kgw":
+            yield name
+
+
+def _logger_entry(name: str) -> DescribeConfigsResourceResult:
+    """Return the level at which a logger writes, in log4j's words."""
+    logger = logging.root if name == ROOT_LOGGER else logging.getLogger(name)
+    return DescribeConfigsResourceResult(
+        name=name,
+        value=_LOG4J_LEVELS.get(logger.getEffectiveLevel(), "INFO"),
+        read_only=True,
+        config_source=ConfigSource.DYNAMIC_BROKER_LOGGER,
+        config_type=SettingType.STRING,
+        documentation="The least serious lines that are written.",
+    )
 
 
 def _trace_entry(group_id: str, context: RequestContext) -> DescribeConfigsResourceResult:
@@ -169,7 +203,7 @@ def _topic_entry(setting: Setting, topic: Topic, config: Config) -> DescribeConf
         synonyms.extend(behind)
     else:
         synonyms.append(_synonym(setting, setting.default, ConfigSource.DEFAULT))
-    value = topic_config.values[setting.name]
+    value = topic_config.value(setting)
     is_fixed = topic.is_internal or topic.foreign is not None
     return _entry(setting, value, synonyms, read_only=is_fixed)
 
