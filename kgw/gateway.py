@@ -159,6 +159,7 @@ class Gateway:
             state = self.backend.state
             config = await self.placement.open(state, self.config)
             await self._take_config(await stored_config(state, config))
+            self.catalog.cluster_id = self.placement.cluster_id
             self.producer_ids = ProducerIds(
                 self.backend.state, self.catalog.producer_ids, self.catalog.opened
             )
@@ -499,8 +500,9 @@ class Gateway:
             # Somebody may have asked the admin side for it once: that would stand for ever.
             metrics.forget_lag()
         await self.problem_watch.look()
-        room = await self.backend.disk_room() or (None, None)
-        metrics.disk_free_bytes, metrics.disk_reserve_bytes = room
+        room = await self.backend.disk_room()
+        metrics.disk_free_bytes = None if room is None else room.free_bytes
+        metrics.disk_reserve_bytes = None if room is None else room.reserve_bytes
 
     def _open_lag(self) -> None:
         self.catalog.when_deleted.append(self.positions.forget_topic)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import click
 
     from kgw.config import Setting
+    from kgw.handlers.table import Handler
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -45,6 +46,11 @@ def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
+def link(text: str, title: str) -> str:
+    """A link to what stands below a title of the same page."""
+    return f"[{text}](#{title.lower().replace(' ', '-')})"
+
+
 def kafka_name(name: str) -> str:
     """`LIST_OFFSETS` as Kafka's documentation writes it: ListOffsets."""
     return "".join(part.capitalize() for part in name.split("_"))
@@ -55,9 +61,14 @@ def kafka_name(name: str) -> str:
 
 def apis() -> str:
     """What is served, what is not, and what each handler says of itself."""
-    from kgw.handlers.table import HANDLERS
+    from kgw.handlers.table import FEATURES_OFF, HANDLERS
     from kgw.protocol.api_keys import MESSAGE_KEYS
     from kgw.protocol.codec import request_class
+
+    def section(handler: Handler) -> str:
+        """The title below which an API is described."""
+        is_off = handler.module_name == FEATURES_OFF
+        return "Features that are off" if is_off else kafka_name(handler.api_key.name)
 
     served = sorted(HANDLERS.values(), key=lambda handler: handler.api_key)
     missing = sorted(MESSAGE_KEYS - HANDLERS.keys())
@@ -71,7 +82,7 @@ def apis() -> str:
             (
                 (
                     int(handler.api_key),
-                    f"[{(name := kafka_name(handler.api_key.name))}](#{name.lower()})",
+                    link(kafka_name(handler.api_key.name), section(handler)),
                     f"{handler.min_version}-{handler.max_version}",
                     "{}-{}".format(*request_class(handler.api_key).valid_versions),
                 )
@@ -86,9 +97,10 @@ def apis() -> str:
             ((int(api_key), kafka_name(api_key.name)) for api_key in missing),
         ),
     ]
-    for handler in served:
-        source = ROOT / "kgw" / "handlers" / f"{handler.module_name}.py"
-        page.append(f"\n## {kafka_name(handler.api_key.name)}\n\n")
+    # Several APIs may have one module: it is printed where the first of them stands.
+    for title, module_name in {section(one): one.module_name for one in served}.items():
+        source = ROOT / "kgw" / "handlers" / f"{module_name}.py"
+        page.append(f"\n## {title}\n\n")
         page.append(f"{docstring_of(source)}\n")
     return "".join(page)
 

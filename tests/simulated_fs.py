@@ -418,6 +418,11 @@ class SimulatedFs(FileSystem):
             self.strike("free_bytes", path)
             return max(0, self.capacity_bytes - self._used_bytes)
 
+    def total_bytes(self, path: str) -> int:
+        with self.lock:
+            self.strike("total_bytes", path)
+            return self.capacity_bytes
+
     # --- for its files ---------------------------------------------------------------------------
 
     def strike(self, call: str, path: str) -> FaultKind | None:

@@ -462,6 +462,8 @@ class DiskRoom(NamedTuple):
     free_bytes: int
     reserve_bytes: int
     """With less than that free, appends are refused."""
+    total_bytes: int
+    """Size of the whole file system."""
 
 
 class Unsynced(NamedTuple):
@@ -543,6 +545,11 @@ class Backend(ABC):
 
         Raises DataDirectoryError when another process holds it or it cannot be understood.
         """
+
+    @property
+    def location(self) -> str:
+        """Where records are kept, for people: the one log directory that clients are told of."""
+        return type(self).__name__
 
     @property
     def is_shared(self) -> bool:

@@ -411,6 +411,10 @@ class MemoryBackend(Backend):
         self._fails_next = False
 
     @property
+    def location(self) -> str:
+        return "memory"
+
+    @property
     def partition_keys(self) -> list[PartitionKey]:
         """The partitions whose records are kept, open or not."""
         return list(self._contents)

@@ -21,6 +21,7 @@ from kgw.cli.settings import (
 from kgw.client import AsyncClient, ClientError, Connection, Delays
 from kgw.config.listeners import format_address
 from kgw.errors import KgwError
+from kgw.partitions.topic import INTERNAL_TOPICS
 from kgw.problems import REASONS
 from kgw.types import printable
 
@@ -294,6 +295,12 @@ def find_problems(examination: Examination, host: str) -> list[str]:
                 "connect to themselves; start the server with --advertise HOST:PORT"
             )
     known = {api.name: api for api in examination.apis}
+    problems += [
+        f"topic {one.name} is an ordinary one that holds records, where tools look for Kafka's: "
+        f"copy what it holds to another topic, then kgw topics delete {one.name}"
+        for one in examination.topics
+        if one.name in INTERNAL_TOPICS and not one.is_internal
+    ]
     problems += [f"the server does not serve {name}" for name in _ESSENTIAL if name not in known]
     problems += [
         f"no version of {api.name} is known on both sides"

@@ -15,7 +15,7 @@ from kgw.config.listeners import (
 from kgw.config.refused import why_refused
 from kgw.config.server_settings import SERVER_ALIASES, SERVER_SETTINGS
 from kgw.config.setting import LONG_MAX, ConfigError, Setting, Value, suggest
-from kgw.config.topic_settings import TOPIC_SETTINGS
+from kgw.config.topic_settings import ACTED_ON, TOPIC_SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -273,10 +273,8 @@ class Config:
         return setting.server_setting
 
     def topic_values(self, own: Mapping[str, Value]) -> dict[str, Value]:
-        """Return every setting of a topic, its own ones before the defaults."""
-        return {
-            name: own[name] if name in own else self.topic_default(name) for name in TOPIC_SETTINGS
-        }
+        """Return the settings of a topic that are acted on, its own ones before the defaults."""
+        return {name: own[name] if name in own else self.topic_default(name) for name in ACTED_ON}
 
     @property
     def data_dir(self) -> str:

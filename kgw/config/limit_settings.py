@@ -122,5 +122,6 @@ LIMIT_SETTINGS = (
         86_400_000,
         "Time after which the sequence of a producer that has gone is forgotten.",
         minimum=1,
+        dynamic=True,
     ),
 )

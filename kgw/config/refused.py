@@ -21,16 +21,10 @@ _SHARE = "share groups are not served yet"
 _NOT_NEEDED = "kgw has nothing that it could mean"
 
 REFUSED_TOPIC_SETTINGS = {
-    "follower.replication.throttled.replicas": _ONE_NODE,
-    "leader.replication.throttled.replicas": _ONE_NODE,
-    "local.retention.bytes": _TIERS,
-    "local.retention.ms": _TIERS,
     "message.downconversion.enable": "removed in Kafka 4",
     "message.format.version": "removed in Kafka 4",
     "message.timestamp.difference.max.ms": "removed in Kafka 4; see message.timestamp.before.max.ms"
     " and message.timestamp.after.max.ms",
-    "remote.log.copy.disable": _TIERS,
-    "remote.log.delete.on.disable": _TIERS,
 }
 
 REFUSED_SERVER_SETTINGS = {

@@ -136,6 +136,7 @@ RETENTION_SETTINGS = (
         1,
         "Partitions that are compacted at a time.",
         _ONE_AT_A_TIME,
+        dynamic=True,
     ),
     Setting(
         "log.cleaner.dedupe.buffer.size",

@@ -125,6 +125,11 @@ class Setting:
         return f"Setting({self.name})"
 
     @property
+    def is_fixed(self) -> bool:
+        """Whether it has one value alone."""
+        return len(self.allowed) == 1
+
+    @property
     def is_sensitive(self) -> bool:
         """Whether nobody is shown its value."""
         return self.type is SettingType.PASSWORD
@@ -239,9 +244,20 @@ _TYPE_WORDS = {
 }
 
 
-def fixed(name: str, value: Value, doc: str, reason: str) -> Setting:
-    """Return a setting of which one value alone is true here."""
-    return Setting(name, value, doc, allowed=(value,), reason=reason)
+def fixed(
+    name: str,
+    value: Value,
+    doc: str,
+    reason: str,
+    *,
+    type_: SettingType | None = None,
+    dynamic: bool = False,
+) -> Setting:
+    """Return a setting of which one value alone is true here.
+
+    With `dynamic`, that value may also be set while the server runs, as Kafka lets any be.
+    """
+    return Setting(name, value, doc, type_=type_, allowed=(value,), reason=reason, dynamic=dynamic)
 
 
 def attribute_name(name: str) -> str:

@@ -109,6 +109,7 @@ TOPIC_DEFAULT_SETTINGS = (
         "Whether segment files get their full size at once.",
         allowed=(False,),
         reason="segments grow as they are written",
+        dynamic=True,
     ),
     Setting(
         "log.flush.interval.messages",
@@ -117,6 +118,7 @@ TOPIC_DEFAULT_SETTINGS = (
         "flushed before it is acknowledged, as it is unless kgw.durability is `relaxed`.",
         type_=LONG,
         minimum=1,
+        dynamic=True,
     ),
     Setting(
         "log.flush.interval.ms",
@@ -125,6 +127,7 @@ TOPIC_DEFAULT_SETTINGS = (
         "before it is acknowledged; with kgw.durability=relaxed the smaller of this and "
         "kgw.flush.ms counts.",
         type_=LONG,
+        dynamic=True,
     ),
     Setting(
         "kgw.durability",
@@ -188,11 +191,13 @@ TOPIC_DEFAULT_SETTINGS = (
         1,
         "Copies that acks=all waits for.",
         ONE_NODE,
+        dynamic=True,
     ),
     fixed(
         "unclean.leader.election.enable",
         False,
         "Whether a replica that lags may lead.",
         ONE_NODE,
+        dynamic=True,
     ),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kgw.config.refused import REFUSED_TOPIC_SETTINGS
 from kgw.config.retention_settings import check_policy
@@ -60,9 +60,21 @@ TOPIC_SETTINGS = table(
     _from_server("compression.type", "compression.type"),
     _from_server("compression.zstd.level", "compression.zstd.level"),
     _from_server("delete.retention.ms", "log.cleaner.delete.retention.ms"),
+    fixed(
+        "errors.deadletterqueue.group.enable",
+        False,
+        "Whether share groups may write what they cannot process to this topic.",
+        "share groups are not served yet",
+    ),
     _from_server("file.delete.delay.ms", "log.segment.delete.delay.ms"),
     _from_server("flush.messages", "log.flush.interval.messages"),
     _from_server("flush.ms", "log.flush.interval.ms"),
+    fixed(
+        "follower.replication.throttled.replicas",
+        (),
+        "Replicas that fetch no faster than they are told.",
+        ONE_NODE,
+    ),
     _from_server("index.interval.bytes", "log.index.interval.bytes"),
     Setting(
         "kgw.archive.hold",
@@ -116,6 +128,26 @@ TOPIC_SETTINGS = table(
         dynamic=True,
     ),
     _from_server("kgw.validation", "kgw.validation"),
+    fixed(
+        "leader.replication.throttled.replicas",
+        (),
+        "Replicas to which a leader sends no faster than it is told.",
+        ONE_NODE,
+    ),
+    fixed(
+        "local.retention.bytes",
+        -2,
+        "Size of what stays here once it is in another store too; -2: retention.bytes.",
+        _NO_TIERS,
+        type_=SettingType.LONG,
+    ),
+    fixed(
+        "local.retention.ms",
+        -2,
+        "Age of what stays here once it is in another store too; -2: retention.ms.",
+        _NO_TIERS,
+        type_=SettingType.LONG,
+    ),
     _from_server("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
     _from_server("max.message.bytes", "message.max.bytes"),
     _from_server("message.timestamp.after.max.ms", "log.message.timestamp.after.max.ms"),
@@ -125,6 +157,32 @@ TOPIC_SETTINGS = table(
     _from_server("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms"),
     _from_server("min.insync.replicas", "min.insync.replicas"),
     _from_server("preallocate", "log.preallocate"),
+    fixed(
+        "remote.copy.lag.bytes",
+        -1,
+        "How much of a segment stays before it moves to another store; -1: all of it.",
+        _NO_TIERS,
+        type_=SettingType.LONG,
+    ),
+    fixed(
+        "remote.copy.lag.ms",
+        0,
+        "How long a segment stays before it moves to another store.",
+        _NO_TIERS,
+        type_=SettingType.LONG,
+    ),
+    fixed(
+        "remote.log.copy.disable",
+        False,
+        "Whether no more segments move to another store.",
+        _NO_TIERS,
+    ),
+    fixed(
+        "remote.log.delete.on.disable",
+        False,
+        "Whether another store is emptied when no more segments move there.",
+        _NO_TIERS,
+    ),
     fixed(
         "remote.storage.enable",
         False,
@@ -151,6 +209,10 @@ TOPIC_SETTINGS = table(
         ONE_NODE,
     ),
 )
+
+
+ACTED_ON: Final = tuple(name for name, one in TOPIC_SETTINGS.items() if not one.is_fixed)
+"""The settings that differ from topic to topic: each topic keeps the values of these alone."""
 
 
 def topic_setting(name: str) -> Setting:

@@ -25,6 +25,7 @@ from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.context import transactions
 from kgw.handlers.encoding_turns import encode_topics
 from kgw.handlers.transactions import for_version
+from kgw.partitions.topic import INTERNAL_TOPICS
 from kgw.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnResponse,
@@ -102,7 +103,7 @@ def _look_up(
     for wanted in topics:
         topic = context.gateway.catalog.get(wanted.name)
         for index in wanted.partitions:
-            exists = topic is not None and 0 <= index < topic.partition_count
+            exists = topic is not None and topic.has_partition(index) and not topic.is_internal
             known[wanted.name, index] = (
                 PartitionKey(topic.topic_id, index) if topic is not None and exists else None
             )
@@ -122,6 +123,9 @@ async def _ask(
         return lambda name, index: (
             ErrorCode.OPERATION_NOT_ATTEMPTED
             if known[name, index] is not None
+            # It takes no records, so that no marker could be written either.
+            else ErrorCode.INVALID_TOPIC_EXCEPTION
+            if name in INTERNAL_TOPICS
             else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         )
     who = wanted.transactional_id, wanted.producer_id, wanted.producer_epoch

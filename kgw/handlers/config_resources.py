@@ -35,6 +35,8 @@ class ResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
     GROUP = 32
 
 
@@ -46,6 +48,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
 
 
 def topic_source(setting: Setting, topic_config: TopicConfig, config: Config) -> ConfigSource:
@@ -76,6 +79,13 @@ def check_broker(gateway: Gateway, name: str) -> None:
     node_id = gateway.placement.here.node_id
     if name not in {"", str(node_id)}:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {node_id}, not {name!r}")
+
+
+def check_logger_owner(gateway: Gateway, name: str) -> None:
+    """Raise KafkaError INVALID_REQUEST unless a resource names this node: each has its loggers."""
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "loggers belong to one broker: name it")
+    check_broker(gateway, name)
 
 
 def unsupported_resource(resource_type: int) -> KafkaError:
@@ -138,6 +148,11 @@ async def _change(
             gateway.check_broker_config(change(gateway.dynamic_texts()))
         else:
             await gateway.configure_broker(change)
+    elif resource.resource_type == ResourceType.BROKER_LOGGER:
+        check_logger_owner(gateway, resource.resource_name)
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, "kgw.log.level sets the level of all loggers, at the start"
+        )
     else:
         raise unsupported_resource(resource.resource_type)
 

@@ -109,7 +109,7 @@ async def _result(
         configs=[
             CreatableTopicConfigs(
                 name=name,
-                value=setting.format(topic_config.values[name]),
+                value=setting.format(topic_config.value(setting)),
                 read_only=False,
                 config_source=topic_source(setting, topic_config, config),
             )

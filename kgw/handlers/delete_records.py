@@ -113,6 +113,8 @@ async def _delete(topic: Topic | None, index: int, offset: int, context: Request
     partition = None if topic is None else topic.partition(index)
     if topic is None or partition is None:
         raise KafkaError(why_missing(topic, index))
+    if topic.is_internal:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     loading = topic.config.loading
     if not topic.config.deletes and not (loading is not None and loading.keeps_offsets):
         raise KafkaError(ErrorCode.POLICY_VIOLATION)

@@ -6,13 +6,14 @@ Behaviour:
 - what a file, the environment or a flag has set is static, also where it equals the default, and
   so is the node id that is kept from an earlier start;
 - broker "" lists what was changed while running, with no values from the start of this one;
+- the loggers of this broker are listed with their levels, which a start alone sets;
 - a group has no settings. Asked by its name and from v4 on, `kgw.group.trace` is what the group
   decided lately and why, as JSON: what `kgw groups explain` shows; `kgw.group.members` is who its
   members are and how far each is, with those who have yet to join;
 - a broker asked for `kgw.problems` by its name, from v4 on, says what is wrong with it, as JSON;
 - other resources are refused with INVALID_REQUEST.
-- all settings of a topic that others lead are read-only, and what is to be known of it is listed
-  with them;
+- all settings of an internal topic are read-only;
+- so are those of a topic that others lead; what else is known of it is listed with them;
 - A password is sensitive: it is listed without its value.
 
 v1: sources and synonyms (KIP-226). v3: types and documentation (KIP-569). v4: flexible (KIP-482).
@@ -21,6 +22,7 @@ v1: sources and synonyms (KIP-226). v3: types and documentation (KIP-569). v4: f
 from __future__ import annotations
 
 import json
+import logging
 from typing import TYPE_CHECKING
 
 from kgw.config import SERVER_SETTINGS, TOPIC_SETTINGS, SettingType
@@ -30,6 +32,7 @@ from kgw.handlers.config_resources import (
     ResourceType,
     answer_resource,
     check_broker,
+    check_logger_owner,
     find_topic,
     refuse_resources,
     unsupported_resource,
@@ -48,6 +51,14 @@ GROUP_TRACE = "kgw.group.trace"
 GROUP_MEMBERS = "kgw.group.members"
 PROBLEMS = "kgw.problems"
 PROBLEMS_LISTED = 100
+ROOT_LOGGER = "root"
+_LOG4J_LEVELS = {
+    logging.DEBUG: "DEBUG",
+    logging.INFO: "INFO",
+    logging.WARNING: "WARN",
+    logging.ERROR: "ERROR",
+    logging.CRITICAL: "FATAL",
+}
 # Before, a string has no more than 32,767 bytes.
 _LONG_STRINGS = 4
 
@@ -58,7 +69,7 @@ if TYPE_CHECKING:
     from kgw.config import Config, Setting, Value
     from kgw.groups.coordinator import GroupCoordinator
     from kgw.handlers.context import Answer, RequestContext
-    from kgw.partitions.topic_config import TopicConfig
+    from kgw.partitions.topic import Topic
     from kgw.protocol.messages.describe_configs import (
         DescribeConfigsRequest,
         DescribeConfigsResource,
@@ -127,7 +138,7 @@ def _entries(
     if resource.resource_type == ResourceType.TOPIC:
         topic = find_topic(gateway, name)
         for setting in TOPIC_SETTINGS.values():
-            yield _topic_entry(setting, topic.config, config)
+            yield _topic_entry(setting, topic, config)
         for note in () if topic.foreign is None else topic.foreign.notes:
             yield _note_entry(note)
     elif resource.resource_type == ResourceType.BROKER:
@@ -138,6 +149,9 @@ def _entries(
         # As of a group's trace: no setting.
         if name and PROBLEMS in (resource.configuration_keys or ()):
             yield _problems_entry(context)
+    elif resource.resource_type == ResourceType.BROKER_LOGGER:
+        check_logger_owner(gateway, name)
+        yield from map(_logger_entry, [ROOT_LOGGER, *sorted(_loggers())])
     elif resource.resource_type == ResourceType.GROUP:
         # Not among all of a group's entries: tools that list them expect settings.
         for key in _GROUP_ENTRIES:
@@ -145,6 +159,26 @@ def _entries(
                 yield _group_entry(key, name, context)
     else:
         raise unsupported_resource(resource.resource_type)
+
+
+def _loggers() -> Iterator[str]:
+    """Yield the names of kgw's loggers, as far as they have been used."""
+    for name, logger in logging.root.manager.loggerDict.items():
+        if isinstance(logger, logging.Logger) and name.partition(".")[0] == "kgw":
+            yield name
+
+
+def _logger_entry(name: str) -> DescribeConfigsResourceResult:
+    """Return the level at which a logger writes, in log4j's words."""
+    logger = logging.root if name == ROOT_LOGGER else logging.getLogger(name)
+    return DescribeConfigsResourceResult(
+        name=name,
+        value=_LOG4J_LEVELS.get(logger.getEffectiveLevel(), "INFO"),
+        read_only=True,
+        config_source=ConfigSource.DYNAMIC_BROKER_LOGGER,
+        config_type=SettingType.STRING,
+        documentation="The least serious lines that are written.",
+    )
 
 
 def _problems_entry(context: RequestContext) -> DescribeConfigsResourceResult:
@@ -190,9 +224,8 @@ _GROUP_ENTRIES: dict[str, tuple[Callable[[GroupCoordinator, str], object], str]]
 }
 
 
-def _topic_entry(
-    setting: Setting, topic_config: TopicConfig, config: Config
-) -> DescribeConfigsResourceResult:
+def _topic_entry(setting: Setting, topic: Topic, config: Config) -> DescribeConfigsResourceResult:
+    topic_config = topic.config
     synonyms = []
     if setting.name in topic_config.own:
         own = topic_config.own[setting.name]
@@ -205,8 +238,9 @@ def _topic_entry(
         synonyms.extend(behind)
     else:
         synonyms.append(_synonym(setting, setting.default, ConfigSource.DEFAULT))
-    value = topic_config.values[setting.name]
-    return _entry(setting, value, synonyms, read_only=topic_config.foreign is not None)
+    value = topic_config.value(setting)
+    is_fixed = topic.is_internal or topic.foreign is not None
+    return _entry(setting, value, synonyms, read_only=is_fixed)
 
 
 def _note_entry(note: TopicNote) -> DescribeConfigsResourceResult:

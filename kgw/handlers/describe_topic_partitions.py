@@ -66,6 +66,7 @@ def _answer(
             described = DescribeTopicPartitionsResponseTopic(
                 name=name,
                 topic_id=topic.topic_id,
+                is_internal=topic.is_internal,
                 topic_authorized_operations=TOPIC_OPERATIONS,
             )
             described.partitions = yield from encode_in_turns(
@@ -97,7 +98,9 @@ def _pages(
     limit = max(
         1, min(request.response_partition_limit, gateway.config.max_request_partition_size_limit)
     )
-    names = {topic.name for topic in request.topics} or set(gateway.catalog.topics)
+    names = {topic.name for topic in request.topics} or {
+        topic.name for topic in gateway.catalog.listed
+    }
     cursor = request.cursor
     if cursor is not None:
         names = {name for name in names if name >= cursor.topic_name}

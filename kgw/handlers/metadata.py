@@ -7,6 +7,9 @@ Behaviour:
   `num.partitions`, durably, before it is answered: no client sees LEADER_NOT_AVAILABLE here;
 - a topic's part of the answer is encoded once and kept until it or the placement changes, for it is
   the same for everybody: ten thousand partitions would take 23 ms each time;
+- `__consumer_offsets` and `__transaction_state` always exist: internal, empty, of 50 partitions.
+  A list of all topics has them once a client has asked for them by name: Kafka creates them then.
+  `__share_group_state` and `__cluster_metadata` are never created;
 - INVALID_TOPIC_EXCEPTION for an impossible name, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID.
 
 v1: null asks for all topics, controller, racks. v2: cluster id (KIP-78). v3: throttle time
@@ -26,7 +29,7 @@ from kgw.handlers.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATI
 from kgw.handlers.context import advertised_address
 from kgw.handlers.encoding_turns import AnswerSize
 from kgw.handlers.leaders import leader
-from kgw.partitions.topic import Topic, why_unknown
+from kgw.partitions.topic import UNCREATED_TOPICS, Topic, why_unknown
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import encode_items
 from kgw.protocol.messages.metadata import (
@@ -68,9 +71,7 @@ def handle(request: MetadataRequest, context: RequestContext) -> Answer:
     catalog = context.gateway.catalog
     wanted = request.topics
     if wanted is None or (not wanted and context.api_version == 0):
-        return in_turns(
-            _describe(request, context, list(catalog.topics.values())), context.gateway.answer_turns
-        )
+        return in_turns(_describe(request, context, catalog.listed), context.gateway.answer_turns)
     may_create = context.gateway.config.auto_create_topics_enable
     if context.api_version >= _BY_ID:
         wanted = [one for one in wanted if one.topic_id != ZERO_TOPIC_ID] or wanted
@@ -115,7 +116,11 @@ def _find(wanted: MetadataRequestTopic, context: RequestContext) -> Found:
 
 
 def _may_be_created(found: Found) -> bool:
-    return not isinstance(found, Topic) and found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return (
+        not isinstance(found, Topic)
+        and found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        and found.name not in UNCREATED_TOPICS
+    )
 
 
 async def _create_missing(
@@ -168,7 +173,9 @@ def _describe(
         piece = kept.get(one.topic_id)
         if piece is None:
             partition_count = one.partition_count
-            description = MetadataResponseTopic(name=one.name, topic_id=one.topic_id)
+            description = MetadataResponseTopic(
+                name=one.name, topic_id=one.topic_id, is_internal=one.is_internal
+            )
             description.partitions = yield from _encode_partitions(one, context, share)
             if request.include_topic_authorized_operations:
                 description.topic_authorized_operations = TOPIC_OPERATIONS

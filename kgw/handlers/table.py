@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 
 from kgw.errors import ErrorCode
 from kgw.protocol.api_keys import ApiKey
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from kgw.protocol.codec import Codec
     from kgw.protocol.schema import Request, Response
 
+
+FEATURES_OFF: Final = "features_off"
+"""The module that answers every API whose feature is off."""
 
 ErrorResponse: TypeAlias = "Callable[[Any, ErrorCode, str | None, RequestContext], Response | None]"
 """Returns the response that refuses every part of a request; None where none is due."""
@@ -41,7 +44,10 @@ class HandlerModule(Protocol):
 
 
 class Handler:
-    """One served API. `bug_code` answers a request that failed through a bug of ours."""
+    """One served API. `bug_code` answers a request that failed through a bug of ours.
+
+    `module` is what answers it, where that is not a module of the API's own name.
+    """
 
     def __init__(
         self,
@@ -50,13 +56,14 @@ class Handler:
         max_version: int,
         *,
         bug_code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR,
+        module: str = "",
     ) -> None:
         self.api_key = api_key
         self.min_version = min_version
         self.max_version = max_version
         self.bug_code = bug_code
         self.label = api_key.name
-        self.module_name = api_key.name.lower()
+        self.module_name = module or api_key.name.lower()
         self.codecs: dict[int, Codec[Request]] = {}
         """Of its requests, by version: those of versions that have been asked for."""
 
@@ -94,6 +101,11 @@ def plain_error_response(
     return response
 
 
+def _off(api_key: ApiKey, max_version: int) -> Handler:
+    """Return what answers an API whose feature is off."""
+    return Handler(api_key, 0, max_version, module=FEATURES_OFF)
+
+
 HANDLERS: dict[int, Handler] = {
     handler.api_key: handler
     for handler in (
@@ -117,6 +129,7 @@ HANDLERS: dict[int, Handler] = {
         Handler(ApiKey.SYNC_GROUP, 0, 5),
         Handler(ApiKey.DESCRIBE_GROUPS, 0, 6),
         Handler(ApiKey.LIST_GROUPS, 0, 5),
+        _off(ApiKey.SASL_HANDSHAKE, 1),
         Handler(ApiKey.API_VERSIONS, 0, 4),
         Handler(ApiKey.CREATE_TOPICS, 0, 7),
         Handler(ApiKey.DELETE_TOPICS, 0, 6),
@@ -128,16 +141,36 @@ HANDLERS: dict[int, Handler] = {
         Handler(ApiKey.END_TXN, 0, 5),
         Handler(ApiKey.WRITE_TXN_MARKERS, 1, 2),
         Handler(ApiKey.TXN_OFFSET_COMMIT, 0, 5),
+        _off(ApiKey.DESCRIBE_ACLS, 3),
+        _off(ApiKey.CREATE_ACLS, 3),
+        _off(ApiKey.DELETE_ACLS, 3),
         Handler(ApiKey.DESCRIBE_CONFIGS, 0, 4),
         Handler(ApiKey.ALTER_CONFIGS, 0, 2),
+        _off(ApiKey.ALTER_REPLICA_LOG_DIRS, 2),
+        Handler(ApiKey.DESCRIBE_LOG_DIRS, 0, 5),
+        _off(ApiKey.SASL_AUTHENTICATE, 2),
         Handler(ApiKey.CREATE_PARTITIONS, 0, 3),
+        _off(ApiKey.CREATE_DELEGATION_TOKEN, 3),
+        _off(ApiKey.RENEW_DELEGATION_TOKEN, 2),
+        _off(ApiKey.EXPIRE_DELEGATION_TOKEN, 2),
+        _off(ApiKey.DESCRIBE_DELEGATION_TOKEN, 3),
         Handler(ApiKey.DELETE_GROUPS, 0, 2),
+        _off(ApiKey.ELECT_LEADERS, 2),
         Handler(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1),
+        _off(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 1),
+        _off(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0),
         Handler(ApiKey.OFFSET_DELETE, 0, 0),
+        _off(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1),
+        _off(ApiKey.ALTER_CLIENT_QUOTAS, 1),
+        _off(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0),
+        _off(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0),
         Handler(ApiKey.DESCRIBE_CLUSTER, 0, 2),
         Handler(ApiKey.DESCRIBE_PRODUCERS, 0, 0),
         Handler(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0),
         Handler(ApiKey.LIST_TRANSACTIONS, 0, 2),
+        _off(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1),
+        _off(ApiKey.CONSUMER_GROUP_DESCRIBE, 1),
+        Handler(ApiKey.LIST_CONFIG_RESOURCES, 0, 1),
         Handler(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0),
     )
 }

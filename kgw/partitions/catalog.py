@@ -28,6 +28,8 @@ from kgw.partitions.loading import LOADING_SETTINGS
 from kgw.partitions.partition import Partition, most_grown
 from kgw.partitions.steady_time import JumpWatch
 from kgw.partitions.topic import (
+    INTERNAL_TOPICS,
+    UNCREATED_TOPICS,
     Topic,
     TopicRow,
     name_problem,
@@ -134,6 +136,11 @@ class TopicCatalog:
         self._snapshot_lock = asyncio.Lock()
         self._log_slots = asyncio.Semaphore(_LOGS_AT_A_TIME)
         self._opening: Opening | None = None
+        self.cluster_id = ""
+        """Of which the ids of internal topics are made. Set before `open`."""
+        self._internal: dict[str, Topic] = {}
+        # By id, what each would be called: made at the first unknown id that is asked for.
+        self._internal_names: dict[bytes, str] = {}
         self.committed: Committed = nothing_committed
         """What groups have committed: for topics that they hold. Set by who has the groups."""
         self.check_thread = CheckThread()
@@ -156,6 +163,7 @@ class TopicCatalog:
 
     @property
     def topics(self) -> Mapping[str, Topic]:
+        """Those that clients have made, by name. Internal ones are not among them."""
         return MappingProxyType(self._by_name)
 
     @property
@@ -164,15 +172,45 @@ class TopicCatalog:
         return self._appended if self.counts is None else self.counts.total()
 
     @property
+    def listed(self) -> list[Topic]:
+        """What a list of all topics shows: also the internal ones, once they were asked for."""
+        shown = (one for one in self._internal.values() if one.name not in self._by_name)
+        return [*self._by_name.values(), *shown]
+
+    @property
     def partition_count(self) -> int:
         """Partitions of all topics, those being created among them."""
         return self._partition_count
 
     def get(self, name: str) -> Topic | None:
-        return self._by_name.get(name)
+        return self._by_name.get(name) or self._internal_topic(name)
 
     def by_id(self, topic_id: bytes) -> Topic | None:
-        return self._by_id.get(topic_id)
+        return self._by_id.get(topic_id) or self._internal_topic(self._internal_name(topic_id))
+
+    def _internal_topic(self, name: str) -> Topic | None:
+        """Return an internal topic, unless clients have made an ordinary one of its name."""
+        if name not in INTERNAL_TOPICS or name in self._by_name:
+            return None
+        topic = self._internal.get(name)
+        if topic is None:
+            # Imported here, as few ask for them.
+            from kgw.partitions.internal_topics import make_internal_topic
+
+            topic = self._internal[name] = make_internal_topic(
+                name, self.cluster_id, self._config, self._clock, self.check_thread, self.appended
+            )
+        return topic
+
+    def _internal_name(self, topic_id: bytes) -> str:
+        """Return the name of the internal topic of an id; "" for any other id."""
+        if not self._internal_names:
+            from kgw.partitions.internal_topics import internal_topic_id
+
+            self._internal_names = {
+                internal_topic_id(self.cluster_id, name): name for name in INTERNAL_TOPICS
+            }
+        return self._internal_names.get(topic_id, "")
 
     def find(self, topic: bytes | str, index: int) -> tuple[Partition | None, ErrorCode]:
         """Return a partition by its topic's id or name, and the code to answer where it is None."""
@@ -182,6 +220,11 @@ class TopicCatalog:
             return partition, _UNKNOWN
         if found is not None:
             self.want(found, index)
+        else:
+            found = self.get(topic) if isinstance(topic, str) else self.by_id(topic)
+            partition = None if found is None else found.partitions.get(index)
+            if partition is not None:
+                return partition, _UNKNOWN
         if found is None and not isinstance(topic, str):
             return None, ErrorCode.UNKNOWN_TOPIC_ID
         return None, why_missing(found, index)
@@ -256,8 +299,33 @@ class TopicCatalog:
             await self._opening.wait(wait_s)
         else:
             await self._open_all(keys_here)
+        for name in INTERNAL_TOPICS & self._by_name.keys():
+            if self._opening is None:
+                await self._take_over(name)
+            else:
+                self._keep(self._take_over(name))
         self._backend.on_foreign_topics = self._foreign_topics_changed
         await self._follow_foreign()
+
+    async def _take_over(self, name: str) -> None:
+        """Let an internal topic be in the place of an ordinary one of its name that is empty.
+
+        A client that asked for it has made it, or an older version of kgw. One that holds records
+        stays: nobody but its owner knows what they are for.
+        """
+        await self.opened()
+        topic = self._by_name.get(name)
+        if topic is None or topic.foreign is not None:
+            return
+        logs = [partition.log for partition in topic.partitions.values()]
+        if len(logs) < topic.partition_count or any(log.end_offset for log in logs):
+            return
+        try:
+            await self._delete(topic)
+        except KgwError as error:
+            _log.warning("topic %s, which is empty, is not internal yet: %s", name, error)
+        else:
+            _log.info("topic %s was empty, and is internal now", name)
 
     async def _open_all(self, keys_here: dict[Topic, list[PartitionKey]]) -> None:
         opened: dict[PartitionKey, Partition] = {}
@@ -325,9 +393,7 @@ class TopicCatalog:
     # --- topics that others lead -----------------------------------------------------------------
 
     def _foreign_topics_changed(self) -> None:
-        task = asyncio.ensure_future(self._follow_foreign())
-        self._changes.add(task)
-        task.add_done_callback(self._changes.discard)
+        self._keep(self._follow_foreign())
 
     async def _follow_foreign(self) -> None:
         """Serve the topics that others lead now, and no others.
@@ -397,9 +463,16 @@ class TopicCatalog:
         problem = name_problem(name)
         if problem is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-        if name in self._by_name:
+        if name in UNCREATED_TOPICS:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"{name} is an internal topic: no client makes it"
+            )
+        if name in self._by_name or name in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} already exists")
-        other = self._by_unified_name.get(unified_name(name))
+        unified = unified_name(name)
+        other = self._by_unified_name.get(unified)
+        if other is None and unified in INTERNAL_TOPICS | UNCREATED_TOPICS:
+            other = TopicName(unified)
         if other is not None:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -454,6 +527,8 @@ class TopicCatalog:
         """Take other server settings, and return when each topic has what it takes from them."""
         self._config = config
         topics = list(self._by_name.values())
+        for topic in self._internal.values():
+            topic.config = TopicConfig(topic.config.own, config)
         await self._complete(take_turns(self._reconfigure(topics)))
 
     # --- how -------------------------------------------------------------------------------------
@@ -634,6 +709,12 @@ class TopicCatalog:
     def _lock(self, name: str) -> asyncio.Lock:
         """Return the lock of a name, and of the names that collide with it."""
         return self._locks.setdefault(unified_name(name), asyncio.Lock())
+
+    def _keep(self, change: Coroutine[object, object, object]) -> None:
+        """Do something beside, and wait for its end when the catalog is closed."""
+        task = asyncio.ensure_future(change)
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
 
     async def _complete(self, change: Coroutine[object, object, ResultT]) -> ResultT:
         task = asyncio.ensure_future(change)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from os import urandom
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.errors import ErrorCode, KafkaError
 from kgw.types import TopicId, TopicName, format_uuid, parse_uuid
@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 
 
 MAX_NAME_LENGTH = 249
+
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
+"""Kafka's own topics that always exist and are empty: see `kgw.partitions.internal_topics`."""
+
+UNCREATED_TOPICS: Final = frozenset({"__share_group_state", "__cluster_metadata"})
+"""Kafka's own topics that do not exist in kgw, and that no client can create."""
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -68,16 +74,32 @@ class Topic:
     by index and in that order.
     """
 
-    __slots__ = ("config", "is_deleted", "name", "partition_count", "partitions", "topic_id")
+    __slots__ = (
+        "config",
+        "is_deleted",
+        "is_internal",
+        "name",
+        "partition_count",
+        "partitions",
+        "topic_id",
+    )
 
     def __init__(
-        self, name: TopicName, topic_id: TopicId, partition_count: int, config: TopicConfig
+        self,
+        name: TopicName,
+        topic_id: TopicId,
+        partition_count: int,
+        config: TopicConfig,
+        *,
+        is_internal: bool = False,
     ) -> None:
         self.name = name
         self.topic_id = topic_id
         self.partition_count = partition_count
         self.config = config
         self.partitions: Mapping[int, Partition] = {}
+        self.is_internal = is_internal
+        """Whether it is one of Kafka's own: empty, and changed by nobody."""
         self.is_deleted = False
 
     def __repr__(self) -> str:
@@ -114,7 +136,9 @@ class Topic:
         return self.config.foreign
 
     def check_own(self, code: ErrorCode) -> None:
-        """Raise KafkaError with this code for a topic that others lead."""
+        """Raise KafkaError with this code for a topic that others lead, or that is internal."""
+        if self.is_internal:
+            raise KafkaError(code, f"{self.name} is an internal topic: no client changes it")
         if self.foreign is not None:
             raise KafkaError(code, f"topic {self.name!r} is changed by {self.foreign.leader} alone")
 
@@ -158,5 +182,10 @@ def new_topic_id() -> TopicId:
     """Return a random id that no tool takes for an option, nor for one of Kafka's own."""
     while True:
         topic_id = urandom(16)
-        if topic_id[:12].strip(b"\0") and not format_uuid(topic_id).startswith("-"):
+        if is_plain_topic_id(topic_id):
             return TopicId(topic_id)
+
+
+def is_plain_topic_id(topic_id: bytes) -> bool:
+    """Whether no tool takes an id for an option, nor for one of Kafka's own."""
+    return bool(topic_id[:12].strip(b"\0")) and not format_uuid(topic_id).startswith("-")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kgw.backend.base import ForeignTopic
-    from kgw.config import Config, Value
+    from kgw.config import Config, Setting, Value
 
 
 _CODECS = {
@@ -140,6 +140,10 @@ class TopicConfig:
             if "kgw.seaweedmq.layout" in own
             else "",
         )
+
+    def value(self, setting: Setting) -> Value:
+        """Return what a setting is for this topic."""
+        return self.values.get(setting.name, setting.default)
 
     def own_texts(self) -> dict[str, str]:
         """Return the topic's own settings as texts, as they are stored and described."""

@@ -99,11 +99,15 @@ def test_an_api_that_the_client_does_not_know_has_no_versions_of_it(
 
 
 def examined(
-    *brokers: Broker, apis: list[ApiSupport] | None = None, leader_id: int = 0
+    *brokers: Broker,
+    apis: list[ApiSupport] | None = None,
+    leader_id: int = 0,
+    topic: str = "events",
+    is_internal: bool = False,
 ) -> Examination:
     """Return what was found out about a server whose brokers all answer."""
     partition = PartitionDescription(0, leader_id, 0, (0,), (0,))
-    topic = TopicDescription(TopicName("events"), ZERO_TOPIC_ID, False, (partition,))
+    described = TopicDescription(TopicName(topic), ZERO_TOPIC_ID, is_internal, (partition,))
     essential = [
         ApiSupport(key, name, 0, 5, 0, 5, 5)
         for key, name in enumerate(("Produce", "Fetch", "ListOffsets", "Metadata"))
@@ -113,7 +117,7 @@ def examined(
         ClusterDescription("id", 0, brokers),
         essential if apis is None else apis,
         [Reach(broker, None) for broker in brokers],
-        [topic],
+        [described],
     )
 
 
@@ -135,6 +139,10 @@ WRONG = {
         HEALTHY, apis=[*examined(HEALTHY).apis, ApiSupport(52, "Vote", 20, 21, 0, 18, None)]
     ),
     "topic events partition 0 has no leader": examined(HEALTHY, leader_id=-1),
+    "topic __consumer_offsets is an ordinary one that holds records, where tools look for Kafka's: "
+    "copy what it holds to another topic, then kgw topics delete __consumer_offsets": examined(
+        HEALTHY, topic="__consumer_offsets"
+    ),
     "topic events cannot be read": examined(HEALTHY)._replace(
         read=(ReadTopic("events", 0, ["topic events cannot be read"]),)
     ),
@@ -154,6 +162,12 @@ def test_each_sentence_of_the_doctor_is_planted() -> None:
     """Who adds a kind of problem adds an examination that has it here."""
     assert 8 == len(findings_of(find_problems))
     assert [] == unplanted([find_problems], WRONG)
+
+
+def test_an_internal_topic_is_no_problem() -> None:
+    """What is wrong with the name is an ordinary topic behind it."""
+    healthy = examined(HEALTHY, topic="__consumer_offsets", is_internal=True)
+    assert [] == find_problems(healthy, "kgw.example")
 
 
 def test_a_server_on_another_machine_can_be_healthy() -> None:

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import json
+import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kgw.config import SERVER_SETTINGS, TOPIC_SETTINGS, Config, load_config
+from kgw.config.load import environment_name
 from kgw.errors import ErrorCode
 from kgw.handlers.config_resources import ConfigSource, ResourceType
 from kgw.handlers.incremental_alter_configs import Operation
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 
 TOPIC = ResourceType.TOPIC
 BROKER = ResourceType.BROKER
+LOGGERS = ResourceType.BROKER_LOGGER
 
 
 async def describe(
@@ -166,6 +170,51 @@ async def test_each_place_of_a_start_is_static(started_config: Config) -> None:
     }
 
 
+def given_by_file(name: str, text: str, directory: Path) -> Config:
+    """Return the configuration of a server whose file has one setting."""
+    file = directory / "kgw.toml"
+    file.write_text(f"{json.dumps(name)} = {json.dumps(text)}\n")
+    return load_config(file)
+
+
+def given_by_environment(name: str, text: str, _: Path) -> Config:
+    """Return the configuration of a server whose environment has one setting."""
+    return load_config(environ={environment_name(name): text})
+
+
+def given_by_flag(name: str, text: str, _: Path) -> Config:
+    """Return the configuration of a server that is given one setting by `--set`."""
+    return load_config(overrides=[(name, text, "--set")])
+
+
+GIVEN = {"advertised.listeners": "PLAINTEXT://kgw.example:9092"}
+"""Where the default would say nothing of it; every other setting is given as it is by default."""
+
+
+@pytest.fixture(params=[given_by_file, given_by_environment, given_by_flag])
+def started(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, tuple[str, Config]]:
+    """The text of each setting, and the configuration of a server that is given it alone."""
+    texts = {name: one.format(one.default) for name, one in SERVER_SETTINGS.items()} | GIVEN
+    return {name: (text, request.param(name, text, tmp_path)) for name, text in texts.items()}
+
+
+@pytest.mark.slow
+async def test_every_setting_that_a_start_is_given_is_static(
+    started: dict[str, tuple[str, Config]],
+) -> None:
+    """Whichever it is, wherever it comes from, and also where it is what it is by default."""
+    wrong = []
+    for name, (text, config) in started.items():
+        async with InProcessGateway(config) as gateway:
+            entry = (await describe(gateway, BROKER, str(config.node_id), keys=[name]))[name]
+        sources = [one.source for one in entry.synonyms]
+        shown = None if SERVER_SETTINGS[name].is_sensitive else text
+        expected = (shown, [ConfigSource.STATIC_BROKER, ConfigSource.DEFAULT])
+        if (entry.value, sources) != expected or entry.config_source != sources[0]:
+            wrong.append((name, entry.value, sources))
+    assert [] == wrong
+
+
 async def test_the_node_id_of_an_earlier_start_is_static(backend: MemoryBackend) -> None:
     """A node that is not told its id anew says the one that it has kept, and no default."""
     async with InProcessGateway(Config.of(node_id=7), backend=backend):
@@ -244,7 +293,8 @@ async def test_synonyms_and_documentation_only_when_asked(gateway: InProcessGate
         (TOPIC, "a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
         (BROKER, "1", ErrorCode.INVALID_REQUEST),
         (BROKER, "x", ErrorCode.INVALID_REQUEST),
-        (8, "0", ErrorCode.INVALID_REQUEST),
+        (LOGGERS, "", ErrorCode.INVALID_REQUEST),
+        (LOGGERS, "1", ErrorCode.INVALID_REQUEST),
         (16, "", ErrorCode.INVALID_REQUEST),
         (16, "client", ErrorCode.INVALID_REQUEST),
         (0, "", ErrorCode.INVALID_REQUEST),
@@ -267,6 +317,99 @@ async def test_other_resources_are_refused(
     assert code == await change(
         gateway, ("segment.bytes", Operation.SET, "4096"), resource_type=resource_type, name=name
     )
+
+
+# --- loggers --------------------------------------------------------------------------------------
+
+
+async def test_loggers_are_listed_with_their_levels(
+    gateway: InProcessGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In log4j's words, and for nobody to change: a start alone sets them."""
+    caplog.set_level(logging.WARNING)
+    caplog.set_level(logging.DEBUG, logger="kgw.tests.loggers")
+    entries = await describe(gateway, LOGGERS, "0")
+    assert {"root": "WARN", "kgw.gateway": "WARN", "kgw.tests.loggers": "DEBUG"} == {
+        name: entries[name].value for name in ("root", "kgw.gateway", "kgw.tests.loggers")
+    }
+    assert {(True, ConfigSource.DYNAMIC_BROKER_LOGGER)} == {
+        (one.read_only, one.config_source) for one in entries.values()
+    }
+    assert {"root", "kgw"} == {name.partition(".")[0] for name in entries}
+    code = await change(gateway, ("root", Operation.SET, "DEBUG"), resource_type=LOGGERS, name="0")
+    assert ErrorCode.INVALID_REQUEST == code
+
+
+# --- what kgw does not do -------------------------------------------------------------------------
+
+NOT_DONE = {
+    "errors.deadletterqueue.group.enable": ("false", "true"),
+    "follower.replication.throttled.replicas": ("", "0:1"),
+    "leader.replication.throttled.replicas": ("", "*"),
+    "local.retention.bytes": ("-2", "1000"),
+    "local.retention.ms": ("-2", "1000"),
+    "remote.copy.lag.bytes": ("-1", "0"),
+    "remote.copy.lag.ms": ("0", "1"),
+    "remote.log.copy.disable": ("false", "true"),
+    "remote.log.delete.on.disable": ("false", "true"),
+    "remote.storage.enable": ("false", "true"),
+}
+"""Topic settings that Kafka 4.4 lists: its default, and a value that kgw would have to obey."""
+
+
+@pytest.mark.parametrize("name", NOT_DONE)
+async def test_what_is_not_done_is_listed_as_kafka_lists_it(
+    gateway: InProcessGateway, name: str
+) -> None:
+    """With Kafka's default, which may be set: a copy of a topic of Kafka's can be made."""
+    default, other = NOT_DONE[name]
+    await create_topic(gateway)
+    assert ErrorCode.NONE == await change(gateway, (name, Operation.SET, default))
+    await create_topic(gateway, "untouched")
+    own = (await describe(gateway))[name]
+    assert (default, ConfigSource.DYNAMIC_TOPIC) == (own.value, own.config_source)
+    untouched = (await describe(gateway, name="untouched"))[name]
+    assert (default, ConfigSource.DEFAULT) == (untouched.value, untouched.config_source)
+    assert ErrorCode.INVALID_CONFIG == await change(gateway, (name, Operation.SET, other))
+
+
+@pytest.mark.parametrize(
+    ("name", "taken", "refused"),
+    [
+        ("log.cleaner.threads", "1", "2"),
+        ("min.insync.replicas", "1", "2"),
+        ("unclean.leader.election.enable", "false", "true"),
+        ("log.preallocate", "false", "true"),
+        ("log.flush.interval.messages", "1000", "0"),
+        ("log.flush.interval.ms", "1000", "-1"),
+        ("producer.id.expiration.ms", "1000", "0"),
+    ],
+)
+async def test_the_broker_takes_what_kafka_lets_change_as_far_as_it_obeys(
+    gateway: InProcessGateway, name: str, taken: str, refused: str
+) -> None:
+    """While it runs; a value that it would not obey is refused."""
+    for value, code in ((taken, ErrorCode.NONE), (refused, ErrorCode.INVALID_CONFIG)):
+        answer = await change(gateway, (name, Operation.SET, value), resource_type=BROKER, name="0")
+        assert code == answer
+    entry = (await describe(gateway, BROKER, "0"))[name]
+    assert (taken, False) == (entry.value, entry.read_only)
+    assert ConfigSource.DYNAMIC_BROKER == entry.config_source
+
+
+async def test_producers_are_forgotten_by_the_time_that_was_set_while_it_runs(
+    gateway: InProcessGateway,
+) -> None:
+    """From the next snapshot on."""
+    topic = await create_topic(gateway)
+    await produce(gateway, batch(producer_id=7, base_sequence=0))
+    catalog = gateway.gateway.catalog
+    gateway.manual_clock.advance(60)
+    await catalog.save_snapshots()
+    assert [7] == list(topic.partitions[0].producers.ids())
+    await gateway.gateway.configure_broker(lambda _: {"producer.id.expiration.ms": "30000"})
+    await catalog.save_snapshots()
+    assert [] == list(topic.partitions[0].producers.ids())
 
 
 # --- topics ---------------------------------------------------------------------------------------

@@ -15,11 +15,8 @@ from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey
 from kgw.protocol.codec import codec, request_class, response_class
 from kgw.protocol.framing import decode_response, request_frame
 from kgw.protocol.messages.api_versions import ApiVersionsResponse
+from kgw.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from kgw.protocol.messages.find_coordinator import FindCoordinatorRequest
-from kgw.protocol.messages.list_partition_reassignments import (
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-)
 from kgw.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kgw.protocol.messages.produce import ProduceRequest, ProduceResponse
 from kgw.testing.gateway import InProcessGateway
@@ -120,8 +117,7 @@ async def test_refuses_a_declared_version_that_is_not_served(
 
 async def test_refuses_a_known_key_that_is_not_served(gateway: InProcessGateway) -> None:
     """An API of a later issue says UNSUPPORTED_VERSION instead of closing the socket."""
-    request = ListPartitionReassignmentsRequest()
-    response = await gateway.ask(request, 0, ListPartitionReassignmentsResponse)
+    response = await gateway.ask(DescribeQuorumRequest(), 0, DescribeQuorumResponse)
     assert ErrorCode.UNSUPPORTED_VERSION == response.error_code
 
 

@@ -11,7 +11,7 @@ from kgw.config import Config, Listener, Node
 from kgw.errors import ErrorCode, ProtocolError
 from kgw.handlers.context import Session
 from kgw.handlers.describe_configs import GROUP_TRACE
-from kgw.handlers.table import HANDLERS
+from kgw.handlers.table import FEATURES_OFF, HANDLERS
 from kgw.placement import CoordinatorKey, CoordinatorType, Owner, Placement
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import response_class
@@ -298,10 +298,16 @@ OF_NODES = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS,
     ApiKey.LIST_GROUPS,
     ApiKey.LIST_TRANSACTIONS,
+    ApiKey.DESCRIBE_LOG_DIRS,
+    ApiKey.LIST_CONFIG_RESOURCES,
 }
 """These name nodes, or show what is on one; each has a test of its own here."""
 
-OF_NOTHING = {ApiKey.API_VERSIONS, ApiKey.DELETE_TOPICS}
+OF_NOTHING = {
+    ApiKey.API_VERSIONS,
+    ApiKey.DELETE_TOPICS,
+    *(handler.api_key for handler in HANDLERS.values() if handler.module_name == FEATURES_OFF),
+}
 
 NODE_FIELDS = {"node_id", "broker_id", "leader_id", "controller_id", "replica_nodes"}
 
@@ -616,6 +622,23 @@ async def test_settings_of_a_broker_are_those_of_the_node_asked(pair: Pair) -> N
             for api, version in apis.items():
                 response = await call(gateway, api, version, resources=[_resource(4, str(asked))])
                 assert expected == codes_in(response)
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_a_node_describes_its_own_log_directory(pair: Pair, version: int) -> None:
+    """With the partitions that it leads, and no others."""
+    for node_id, gateway in pair.gateways.items():
+        response = await call(gateway, ApiKey.DESCRIBE_LOG_DIRS, version, topics=None)
+        topics = [topic for result in response.results for topic in result.topics]
+        found = [one.partition_index for topic in topics for one in topic.partitions]
+        assert list(pair.topic_of(node_id).partitions) == found
+
+
+async def test_every_node_has_settings(pair: Pair) -> None:
+    """Whichever is asked lists both: those of one are asked for at the node itself."""
+    for gateway in pair.gateways.values():
+        response = await call(gateway, ApiKey.LIST_CONFIG_RESOURCES, 1, resource_types=[4])
+        assert list(map(str, NAMES)) == [one.resource_name for one in response.config_resources]
 
 
 @pytest.mark.parametrize("broker_ids", [[ONE], [TWO], [ONE, TWO]])

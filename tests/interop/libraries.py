@@ -57,6 +57,13 @@ OTHERS = {
     "java-3.9": java("kafka-3.9"),
     "java-4": java("kafka-4"),
 }
+OLD_JAVA = {
+    "java-2.1": java("kafka-2.1"),
+    "java-2.8": java("kafka-2.8"),
+    "java-3.3": java("kafka-3.3"),
+    "java-3.9": java("kafka-3.9"),
+}
+"""Java's library through the years: what is promised of 2.8 and newer, and seen of older ones."""
 # sarama takes the versions of all APIs from the server version that it is told: these are of 2017.
 OLD = {"sarama-0.11": go("sarama", "0.11.0.0")}
 
@@ -69,7 +76,8 @@ BACKEND = os.environ.get("INTEROP_BACKEND", EMBEDDED)
 ON_BOTH = pytest.mark.parametrize("backend", [EMBEDDED, SEAWEEDMQ], indirect=True, scope="session")
 """Marks what is tried with a real SeaweedFS in the short run, too."""
 
-NAMES = tuple(OTHERS if os.environ.get("INTEROP_LANGUAGES") == "others" else PYTHON)
+LANGUAGES = {"python": PYTHON, "others": OTHERS, "old-java": OLD_JAVA}
+NAMES = tuple(LANGUAGES[os.environ.get("INTEROP_LANGUAGES", "python")])
 """Those that tests of every library are about: Python's, or with scripts/e2e the others."""
 
 
@@ -79,7 +87,7 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
     logs = tmp_path_factory.mktemp("drivers")
 
     def start(name: str) -> Client:
-        command = {**PYTHON, **OTHERS, **OLD}[name]
+        command = {**PYTHON, **OTHERS, **OLD, **OLD_JAVA}[name]
         if name in PYTHON and not Path(command[0]).exists():
             problem = f"no environment for {name}; scripts/test makes it"
             if os.environ.get("INTEROP_CLIENTS") == "required":

@@ -64,6 +64,7 @@ _LIMITS = {
         reads_compacted_codecs=False,
         has_transactions=False,
     ),
+    "java-2.1": Limits(sets_incrementally=False),
     "java-4": Limits(sets_all_at_once=False),
 }
 

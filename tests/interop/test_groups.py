@@ -27,6 +27,9 @@ STRATEGIES = {
     "sarama": ["default", "sticky", "cooperative-sticky"],
     "sarama-0.11": ["default"],
     "kafka-go": ["default", "roundrobin"],
+    "java-2.1": ["default"],
+    "java-2.8": ["default", "cooperative-sticky"],
+    "java-3.3": ["default", "cooperative-sticky"],
     "java-3.9": ["default", "cooperative-sticky"],
     "java-4": ["default", "cooperative-sticky"],
 }
@@ -44,7 +47,7 @@ MEMBERS = [
     for strategy in strategies
 ]
 # kafka-python 2 and kafka-go have no static members, and before Kafka 2.3 nobody had.
-STATIC = [name for name in NAMES if name not in {"kafka-python-2", "kafka-go"}]
+STATIC = [name for name in NAMES if name not in {"kafka-python-2", "kafka-go", "java-2.1"}]
 
 
 @pytest.mark.parametrize(("name", "strategy"), MEMBERS)

@@ -367,7 +367,7 @@ def test_a_fault_that_never_struck_is_an_error_on_request(kgw_broker: Broker) ->
 
 NONSENSE: list[tuple[str, dict[str, Any], str]] = [
     ("refuse", {"api": "Prodcue", "error": "NOT_CONTROLLER"}, "no API is called Prodcue"),
-    ("refuse", {"api": "SaslHandshake", "error": "NOT_CONTROLLER"}, "no API is called Sasl"),
+    ("refuse", {"api": "DescribeQuorum", "error": "NOT_CONTROLLER"}, "no API is called Desc"),
     ("refuse", {"api": [], "error": "NOT_CONTROLLER"}, "no API is called nothing"),
     ("refuse", {"api": "Fetch", "error": "NOT_LEADER"}, "Kafka has no error 'NOT_LEADER'"),
     ("refuse", {"api": "Fetch", "error": "NONE"}, "Kafka has no error 'NONE'"),

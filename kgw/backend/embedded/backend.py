@@ -110,6 +110,10 @@ class EmbeddedBackend(Backend):
         store.directory.refusals = Refusals(self._clock.monotonic_s)
         return store
 
+    @property
+    def location(self) -> str:
+        return self._root
+
     def _remark(self, sentence: str) -> None:
         _log.info("storage", detail=sentence, data=self._root)
 
@@ -432,9 +436,10 @@ class EmbeddedBackend(Backend):
     async def disk_room(self) -> DiskRoom | None:
         try:
             free_bytes = await asyncio.to_thread(self._fs.free_bytes, self._root)
+            total_bytes = await asyncio.to_thread(self._fs.total_bytes, self._root)
         except OSError:
             return None
-        return DiskRoom(free_bytes, self._options.min_free_bytes)
+        return DiskRoom(free_bytes, self._options.min_free_bytes, total_bytes)
 
     @property
     def unsynced(self) -> Unsynced:

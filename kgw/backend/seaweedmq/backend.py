@@ -116,6 +116,11 @@ class SeaweedMqBackend(Backend):
         self._topic_rows: TopicRows
         self._slots: Semaphore
 
+    @property
+    def location(self) -> str:
+        """The directory of a filer."""
+        return f"/topics/{self._namespace}"
+
     # --- opening and closing ---------------------------------------------------------------------
 
     async def open(self) -> None:

@@ -53,5 +53,5 @@ class AlterClientQuotasResponse(schema.Response, api_key=ApiKey.ALTER_CLIENT_QUO
 
     throttle_time_ms: int = schema.int32()
     entries: list[AlterClientQuotasResponseEntryData] = schema.array(
-        AlterClientQuotasResponseEntryData
+        AlterClientQuotasResponseEntryData, may_be_encoded=True
     )

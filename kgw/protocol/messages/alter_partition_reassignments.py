@@ -47,7 +47,9 @@ class ReassignableTopicResponse(schema.Struct):
     """What became of one topic's partitions."""
 
     name: str = schema.string()
-    partitions: list[ReassignablePartitionResponse] = schema.array(ReassignablePartitionResponse)
+    partitions: list[ReassignablePartitionResponse] = schema.array(
+        ReassignablePartitionResponse, may_be_encoded=True
+    )
 
 
 class AlterPartitionReassignmentsResponse(
@@ -63,4 +65,6 @@ class AlterPartitionReassignmentsResponse(
     allow_replication_factor_change: bool = schema.boolean(since=1, default=True, ignorable=True)
     error_code: int = schema.int16()
     error_message: str | None = schema.string(nullable_since=0)
-    responses: list[ReassignableTopicResponse] = schema.array(ReassignableTopicResponse)
+    responses: list[ReassignableTopicResponse] = schema.array(
+        ReassignableTopicResponse, may_be_encoded=True
+    )

@@ -42,7 +42,7 @@ class AlterReplicaLogDirTopicResult(schema.Struct):
 
     topic_name: str = schema.string()
     partitions: list[AlterReplicaLogDirPartitionResult] = schema.array(
-        AlterReplicaLogDirPartitionResult
+        AlterReplicaLogDirPartitionResult, may_be_encoded=True
     )
 
 
@@ -54,4 +54,6 @@ class AlterReplicaLogDirsResponse(schema.Response, api_key=ApiKey.ALTER_REPLICA_
     """
 
     throttle_time_ms: int = schema.int32()
-    results: list[AlterReplicaLogDirTopicResult] = schema.array(AlterReplicaLogDirTopicResult)
+    results: list[AlterReplicaLogDirTopicResult] = schema.array(
+        AlterReplicaLogDirTopicResult, may_be_encoded=True
+    )

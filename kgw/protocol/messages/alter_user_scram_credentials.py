@@ -47,4 +47,6 @@ class AlterUserScramCredentialsResponse(
     """What became of each user."""
 
     throttle_time_ms: int = schema.int32()
-    results: list[AlterUserScramCredentialsResult] = schema.array(AlterUserScramCredentialsResult)
+    results: list[AlterUserScramCredentialsResult] = schema.array(
+        AlterUserScramCredentialsResult, may_be_encoded=True
+    )

@@ -75,4 +75,4 @@ class ConsumerGroupDescribeResponse(schema.Response, api_key=ApiKey.CONSUMER_GRO
     """
 
     throttle_time_ms: int = schema.int32()
-    groups: list[DescribedGroup] = schema.array(DescribedGroup)
+    groups: list[DescribedGroup] = schema.array(DescribedGroup, may_be_encoded=True)

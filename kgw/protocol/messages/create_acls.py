@@ -49,4 +49,4 @@ class CreateAclsResponse(schema.Response, api_key=ApiKey.CREATE_ACLS):
     """
 
     throttle_time_ms: int = schema.int32()
-    results: list[AclCreationResult] = schema.array(AclCreationResult)
+    results: list[AclCreationResult] = schema.array(AclCreationResult, may_be_encoded=True)

@@ -68,4 +68,6 @@ class DeleteAclsResponse(schema.Response, api_key=ApiKey.DELETE_ACLS):
     """
 
     throttle_time_ms: int = schema.int32()
-    filter_results: list[DeleteAclsFilterResult] = schema.array(DeleteAclsFilterResult)
+    filter_results: list[DeleteAclsFilterResult] = schema.array(
+        DeleteAclsFilterResult, may_be_encoded=True
+    )

@@ -42,7 +42,9 @@ class DescribeLogDirsTopic(schema.Struct):
     """One topic's replicas in this directory."""
 
     name: str = schema.string()
-    partitions: list[DescribeLogDirsPartition] = schema.array(DescribeLogDirsPartition)
+    partitions: list[DescribeLogDirsPartition] = schema.array(
+        DescribeLogDirsPartition, may_be_encoded=True
+    )
 
 
 class DescribeLogDirsResult(schema.Struct):
@@ -50,7 +52,7 @@ class DescribeLogDirsResult(schema.Struct):
 
     error_code: int = schema.int16()
     log_dir: str = schema.string()
-    topics: list[DescribeLogDirsTopic] = schema.array(DescribeLogDirsTopic)
+    topics: list[DescribeLogDirsTopic] = schema.array(DescribeLogDirsTopic, may_be_encoded=True)
     total_bytes: int = schema.int64(since=4, default=-1, ignorable=True)
     """-1 when unknown."""
     usable_bytes: int = schema.int64(since=4, default=-1, ignorable=True)

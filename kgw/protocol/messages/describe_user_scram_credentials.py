@@ -47,5 +47,5 @@ class DescribeUserScramCredentialsResponse(
     error_code: int = schema.int16()
     error_message: str | None = schema.string(nullable_since=0)
     results: list[DescribeUserScramCredentialsResult] = schema.array(
-        DescribeUserScramCredentialsResult
+        DescribeUserScramCredentialsResult, may_be_encoded=True
     )

@@ -39,7 +39,7 @@ class ReplicaElectionResult(schema.Struct):
     """What became of one topic's partitions."""
 
     topic: str = schema.string()
-    partition_result: list[PartitionResult] = schema.array(PartitionResult)
+    partition_result: list[PartitionResult] = schema.array(PartitionResult, may_be_encoded=True)
 
 
 class ElectLeadersResponse(schema.Response, api_key=ApiKey.ELECT_LEADERS):
@@ -51,4 +51,6 @@ class ElectLeadersResponse(schema.Response, api_key=ApiKey.ELECT_LEADERS):
 
     throttle_time_ms: int = schema.int32()
     error_code: int = schema.int16(since=1)
-    replica_election_results: list[ReplicaElectionResult] = schema.array(ReplicaElectionResult)
+    replica_election_results: list[ReplicaElectionResult] = schema.array(
+        ReplicaElectionResult, may_be_encoded=True
+    )

@@ -34,4 +34,4 @@ class ListConfigResourcesResponse(schema.Response, api_key=ApiKey.LIST_CONFIG_RE
 
     throttle_time_ms: int = schema.int32()
     error_code: int = schema.int16()
-    config_resources: list[ConfigResource] = schema.array(ConfigResource)
+    config_resources: list[ConfigResource] = schema.array(ConfigResource, may_be_encoded=True)

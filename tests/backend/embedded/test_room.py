@@ -20,7 +20,10 @@ async def test_room() -> None:
     backend = EmbeddedBackend(
         ROOT, DIRECT._replace(min_free_bytes=300), fs=fs, state=MemoryStateStore()
     )
-    assert DiskRoom(free_bytes=1_000, reserve_bytes=300) == await backend.disk_room()
+    assert (
+        DiskRoom(free_bytes=1_000, reserve_bytes=300, total_bytes=1_000)
+        == await backend.disk_room()
+    )
 
 
 async def test_a_disk_that_does_not_say() -> None:

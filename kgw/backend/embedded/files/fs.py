@@ -199,6 +199,10 @@ class FileSystem(ABC):
     def free_bytes(self, path: str) -> int:
         """Return the bytes that an ordinary process may still write to the file system there."""
 
+    @abstractmethod
+    def total_bytes(self, path: str) -> int:
+        """Return the size of the file system there, in bytes."""
+
     def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> list[OSError | None]:
         """Sync files, as `fdatasync`, and the names in directories, in any order.
 
@@ -457,6 +461,10 @@ class RealFs(FileSystem):
     def free_bytes(self, path: str) -> int:
         figures = os.statvfs(path)
         return figures.f_bavail * figures.f_frsize
+
+    def total_bytes(self, path: str) -> int:
+        figures = os.statvfs(path)
+        return figures.f_blocks * figures.f_frsize
 
 
 @contextmanager

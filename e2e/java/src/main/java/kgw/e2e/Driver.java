@@ -21,16 +21,12 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
-import org.apache.kafka.clients.admin.Admin;
-import org.apache.kafka.clients.admin.AlterConfigOp;
+import org.apache.kafka.clients.admin.AdminClient;
 import org.apache.kafka.clients.admin.AlterConfigsResult;
 import org.apache.kafka.clients.admin.Config;
 import org.apache.kafka.clients.admin.ConfigEntry;
-import org.apache.kafka.clients.admin.ListOffsetsOptions;
-import org.apache.kafka.clients.admin.ListOffsetsResult.ListOffsetsResultInfo;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
-import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.consumer.Consumer;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
@@ -40,7 +36,6 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.Producer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
-import org.apache.kafka.common.IsolationLevel;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.header.Header;
@@ -162,7 +157,7 @@ public final class Driver {
     }
 
     private JsonObject createTopic() throws Exception {
-        try (Admin admin = Admin.create(settings())) {
+        try (AdminClient admin = AdminClient.create(settings())) {
             NewTopic topic =
                 new NewTopic(text("topic"), operation.get("partitions").getAsInt(), (short) 1);
             admin.createTopics(List.of(topic)).all().get(LIMIT_S, TimeUnit.SECONDS);
@@ -171,7 +166,7 @@ public final class Driver {
     }
 
     private JsonObject createPartitions() throws Exception {
-        try (Admin admin = Admin.create(settings())) {
+        try (AdminClient admin = AdminClient.create(settings())) {
             NewPartitions wanted = NewPartitions.increaseTo(operation.get("partitions").getAsInt());
             admin
                 .createPartitions(Map.of(text("topic"), wanted))
@@ -182,14 +177,14 @@ public final class Driver {
     }
 
     private JsonObject deleteTopic() throws Exception {
-        try (Admin admin = Admin.create(settings())) {
+        try (AdminClient admin = AdminClient.create(settings())) {
             admin.deleteTopics(List.of(text("topic"))).all().get(LIMIT_S, TimeUnit.SECONDS);
         }
         return new JsonObject();
     }
 
     private JsonObject deleteRecords() throws Exception {
-        try (Admin admin = Admin.create(settings())) {
+        try (AdminClient admin = AdminClient.create(settings())) {
             RecordsToDelete wanted =
                 RecordsToDelete.beforeOffset(operation.get("offset").getAsLong());
             long start =
@@ -204,7 +199,7 @@ public final class Driver {
     }
 
     private JsonObject topicConfig() throws Exception {
-        try (Admin admin = Admin.create(settings())) {
+        try (AdminClient admin = AdminClient.create(settings())) {
             Config config =
                 admin
                     .describeConfigs(List.of(topicResource()))
@@ -217,18 +212,14 @@ public final class Driver {
 
     private JsonObject setTopicConfig() throws Exception {
         ConfigEntry entry = new ConfigEntry(text("name"), text("value"));
-        try (Admin admin = Admin.create(settings())) {
+        try (AdminClient admin = AdminClient.create(settings())) {
             if (operation.get("incremental").getAsBoolean()) {
-                AlterConfigOp change = new AlterConfigOp(entry, AlterConfigOp.OpType.SET);
-                admin
-                    .incrementalAlterConfigs(Map.of(topicResource(), List.of(change)))
-                    .all()
-                    .get(LIMIT_S, TimeUnit.SECONDS);
+                Library.setIncrementally(admin, topicResource(), entry, LIMIT_S);
             } else {
                 // Gone from the library's version 4: found by name, so that one source serves both.
                 AlterConfigsResult result =
                     (AlterConfigsResult)
-                        Admin.class
+                        AdminClient.class
                             .getMethod("alterConfigs", Map.class)
                             .invoke(admin, Map.of(topicResource(), new Config(List.of(entry))));
                 result.all().get(LIMIT_S, TimeUnit.SECONDS);
@@ -307,12 +298,13 @@ public final class Driver {
     }
 
     private JsonObject bounds() throws Exception {
-        try (Admin admin = Admin.create(settings())) {
-            JsonObject answer = new JsonObject();
-            answer.addProperty("earliest", offsetAt(admin, OffsetSpec.earliest()));
-            answer.addProperty("latest", offsetAt(admin, OffsetSpec.latest()));
-            return answer;
+        JsonObject answer = new JsonObject();
+        for (boolean isLatest : new boolean[] {false, true}) {
+            long offset =
+                Library.offsetAt(settings(), partition, isLatest, isolation(), LIMIT_S);
+            answer.addProperty(isLatest ? "latest" : "earliest", offset);
         }
+        return answer;
     }
 
     private JsonObject offsetForTime() {
@@ -325,28 +317,18 @@ public final class Driver {
         }
     }
 
-    private long offsetAt(Admin admin, OffsetSpec spec) throws Exception {
-        ListOffsetsResultInfo found =
-            admin
-                .listOffsets(Map.of(partition, spec), new ListOffsetsOptions(isolation()))
-                .partitionResult(partition)
-                .get(LIMIT_S, TimeUnit.SECONDS);
-        return found.offset();
-    }
-
     private Consumer<byte[], byte[]> assignedConsumer() {
         Map<String, Object> settings = settings();
         settings.put("auto.offset.reset", "none");
-        settings.put("isolation.level", isolation().toString());
+        settings.put("isolation.level", isolation());
         Consumer<byte[], byte[]> consumer =
             new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer());
         consumer.assign(List.of(partition));
         return consumer;
     }
 
-    private IsolationLevel isolation() {
-        boolean isGiven = operation.has("isolation");
-        return IsolationLevel.valueOf((isGiven ? text("isolation") : "read_uncommitted").toUpperCase());
+    private String isolation() {
+        return operation.has("isolation") ? text("isolation") : "read_uncommitted";
     }
 
     private ProducerRecord<byte[], byte[]> recordToSend(JsonObject fields) {

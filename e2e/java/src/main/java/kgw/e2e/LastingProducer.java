@@ -1,7 +1,6 @@
 package kgw.e2e;
 
 import com.google.gson.JsonObject;
-import java.time.Duration;
 import java.util.Map;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.Producer;
@@ -56,6 +55,6 @@ final class LastingProducer {
 
     /** Gives up what it has not sent. */
     void close() {
-        producer.close(Duration.ZERO);
+        Library.closeAtOnce(producer);
     }
 }

@@ -26,11 +26,13 @@ final class Member {
             "cooperative-sticky", "org.apache.kafka.clients.consumer.CooperativeStickyAssignor");
 
     private final KafkaConsumer<byte[], byte[]> consumer;
+    private final String group;
     private final Map<TopicPartition, OffsetAndMetadata> uncommitted = new HashMap<>();
 
     /** The assignors are left to the library, range and cooperative-sticky, by the name "default". */
     Member(Map<String, Object> settings, JsonObject operation) {
-        settings.put("group.id", operation.get("group").getAsString());
+        group = operation.get("group").getAsString();
+        settings.put("group.id", group);
         settings.put("auto.offset.reset", "earliest");
         settings.put("isolation.level", operation.get("isolation").getAsString());
         settings.put("enable.auto.commit", false);
@@ -93,7 +95,7 @@ final class Member {
 
     /** Makes what was read part of a producer's transaction. */
     void sendOffsetsTo(Producer<byte[], byte[]> producer) {
-        producer.sendOffsetsToTransaction(uncommitted, consumer.groupMetadata());
+        Library.sendOffsets(producer, uncommitted, consumer, group);
         uncommitted.clear();
     }
 

@@ -1,0 +1,136 @@
+"""Kafka's own tools that ask about features which kgw has switched off."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw.client import AdminClient, AsyncClient
+from tests.handlers.support import batch
+
+if TYPE_CHECKING:
+    from kgw.testing.process import GatewayProcess
+
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(400)]
+
+VERSIONS = ("3.9.1", "4.3.0")
+SCRIPT = Path(__file__).with_name("kafka-tool.sh")
+TOPIC = "tools.orders"
+REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+ELECT = "org.apache.kafka.tools.LeaderElectionCommand"
+LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
+CONFIGS = "kafka.admin.ConfigCommand"
+
+
+def run(
+    version: str, gateway: GatewayProcess, tool: str, *arguments: str
+) -> subprocess.CompletedProcess[str]:
+    """Run one of the tools against a gateway."""
+    return subprocess.run(
+        [SCRIPT, version, tool, "--bootstrap-server", gateway.bootstrap, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+@pytest.fixture
+async def stored(own_gateway: GatewayProcess) -> int:
+    """Produce to a partition of a topic, and return the bytes of its records."""
+    records = batch(b"one", b"two")
+    async with AsyncClient([(own_gateway.host, own_gateway.port)]) as client:
+        await AdminClient(client).create_topic(TOPIC, partitions=2)
+        await client.produce(TOPIC, 1, records, retry=False)
+    return len(records)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_kafka_log_dirs(own_gateway: GatewayProcess, stored: int, version: str) -> None:
+    """The only directory, with the size of each partition."""
+    done = run(version, own_gateway, LOG_DIRS, "--describe", "--topic-list", TOPIC)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (broker,) = json.loads(done.stdout.splitlines()[-1])["brokers"]
+    (directory,) = broker["logDirs"]
+    assert {f"{TOPIC}-0": 0, f"{TOPIC}-1": stored} == {
+        one["partition"]: one["size"] for one in directory["partitions"]
+    }
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.usefixtures("stored")
+def test_kafka_leader_election_and_reassign_partitions(
+    own_gateway: GatewayProcess, version: str
+) -> None:
+    """Nothing is to be elected, nothing is being reassigned."""
+    preferred = ("--election-type", "preferred")
+    for tool, arguments, expected in (
+        (REASSIGN, ("--list",), "No partition reassignments found."),
+        (ELECT, (*preferred, "--all-topic-partitions"), ""),
+        (
+            ELECT,
+            (*preferred, "--topic", TOPIC, "--partition", "1"),
+            "Valid replica already elected",
+        ),
+    ):
+        done = run(version, own_gateway, tool, *arguments)
+        assert (0, True) == (done.returncode, expected in done.stdout), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_kafka_configs_of_users_clients_and_ips(own_gateway: GatewayProcess, version: str) -> None:
+    """There are none, and one that is set is refused with the reason."""
+    for kind in ("users", "clients", "ips"):
+        done = run(version, own_gateway, CONFIGS, "--describe", "--entity-type", kind)
+        assert (0, "") == (done.returncode, done.stdout), done.stdout + done.stderr
+    of_alice = ("--alter", "--entity-type", "users", "--entity-name", "alice", "--add-config")
+    for setting, reason in (
+        ("producer_byte_rate=1000", "kgw keeps no client quotas"),
+        ("SCRAM-SHA-256=[password=secret]", "kgw keeps no SCRAM credentials"),
+    ):
+        refused = run(version, own_gateway, CONFIGS, *of_alice, setting)
+        assert (1, True) == (refused.returncode, reason in refused.stdout + refused.stderr)
+
+
+@pytest.mark.parametrize(
+    ("version", "tool"),
+    [("3.9.1", "kafka.admin.AclCommand"), ("4.3.0", "org.apache.kafka.tools.AclCommand")],
+)
+def test_kafka_acls(own_gateway: GatewayProcess, version: str, tool: str) -> None:
+    """It says that security is disabled, as it does of a Kafka without an authoriser."""
+    done = run(version, own_gateway, tool, "--list")
+    assert "SecurityDisabledException: kgw has no access rules" in done.stdout + done.stderr
+
+
+@pytest.mark.usefixtures("stored")
+def test_a_consumer_of_the_new_protocol_ends(own_gateway: GatewayProcess) -> None:
+    """Java's stops with an error, which the tool logs; in classic mode the same program reads."""
+    console = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+    arguments = (
+        "--topic",
+        TOPIC,
+        "--from-beginning",
+        "--timeout-ms",
+        "20000",
+        "--max-messages",
+        "2",
+    )
+    for protocol, expected in (
+        ("consumer", "Processed a total of 0 messages"),
+        ("classic", "Processed a total of 2 messages"),
+    ):
+        done = run(
+            "4.3.0",
+            own_gateway,
+            console,
+            *arguments,
+            "--group",
+            f"g-{protocol}",
+            "--command-property",
+            f"group.protocol={protocol}",
+        )
+        assert expected in done.stdout + done.stderr
