@@ -8,7 +8,8 @@ Behaviour:
   commits, as long as the group has no members; the group is created. A member of a group that does
   not exist hears ILLEGAL_GENERATION, from v9 on GROUP_ID_NOT_FOUND;
 - offsets belong to a topic's id: they end with the topic. UNKNOWN_TOPIC_OR_PARTITION,
-  UNKNOWN_TOPIC_ID; OFFSET_METADATA_TOO_LARGE; a negative offset is INVALID_REQUEST;
+  UNKNOWN_TOPIC_ID; OFFSET_METADATA_TOO_LARGE. A negative offset is stored and told like any other;
+  clients take it for none, and kafkajs commits -1 and -2 to begin at either end of the log;
 - the retention time of v2 to v4 is kept to; otherwise offsets expire when the group has been empty
   for `offsets.retention.minutes`;
 - COORDINATOR_NOT_AVAILABLE when nothing can be stored, NOT_COORDINATOR when another process has
@@ -205,7 +206,7 @@ def _accept_singly(
     answers = []
     for one in wanted.partitions:
         index = one.partition_index
-        code = offset_problem(one.committed_offset, one.committed_metadata, limit)
+        code = metadata_problem(one.committed_metadata, limit)
         if topic is None:
             code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         elif not topic.has_partition(index):
@@ -230,11 +231,12 @@ def _retention_ms(request: OffsetCommitRequest) -> int:
     return request.retention_time_ms if request.retention_time_ms >= 0 else NO_EXPIRY_MS
 
 
-def offset_problem(offset: int, metadata: str | None, limit: int) -> ErrorCode:
-    """Return what is wrong with an offset in itself, its metadata being limited in bytes."""
-    if offset < 0:
-        return ErrorCode.INVALID_REQUEST
-    if metadata and len(metadata) * 4 > limit and len(metadata.encode()) > limit:
+def metadata_problem(metadata: str | None, limit: int) -> ErrorCode:
+    """Return what is wrong with what is to be kept beside an offset.
+
+    Kafka counts neither bytes nor characters, but Java's: those beyond U+FFFF are two.
+    """
+    if metadata and len(metadata) * 2 > limit and len(metadata.encode("utf-16-le")) > 2 * limit:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     return ErrorCode.NONE
 
@@ -261,7 +263,7 @@ def _block(
         or not topic.has_partition(min(indexes))
         or not topic.has_partition(max(indexes))
         or len(set(indexes)) < count
-        or len((items.text or "").encode()) > context.gateway.config.offset_metadata_max_bytes
+        or metadata_problem(items.text, context.gateway.config.offset_metadata_max_bytes)
     ):
         return None
     return OffsetBlock(

@@ -14,8 +14,7 @@ Behaviour:
 - who names a member or a generation is fenced by them: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
   ILLEGAL_GENERATION, the last also where there is no such group (KIP-447). Who names neither
   commits whoever is in the group, which is created. That keeps no member alive;
-- UNKNOWN_TOPIC_OR_PARTITION; OFFSET_METADATA_TOO_LARGE; a negative offset is INVALID_REQUEST; an
-  empty group id is INVALID_GROUP_ID;
+- UNKNOWN_TOPIC_OR_PARTITION; OFFSET_METADATA_TOO_LARGE; an empty group id is INVALID_GROUP_ID;
 - COORDINATOR_NOT_AVAILABLE when nothing can be stored, NOT_COORDINATOR when another process has
   taken the state over: nothing of the request was stored, or all of it.
   v0 and v1 hear COORDINATOR_NOT_AVAILABLE, too, instead of COORDINATOR_LOAD_IN_PROGRESS, which
@@ -33,7 +32,7 @@ from kgw.completion import Completion
 from kgw.errors import ErrorCode
 from kgw.groups.requests import TxnCommitRequest
 from kgw.handlers.context import Later, coordinator
-from kgw.handlers.offset_commit import PARTITIONS_PER_TURN, encoded_later, offset_problem
+from kgw.handlers.offset_commit import PARTITIONS_PER_TURN, encoded_later, metadata_problem
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
 from kgw.offsets.pending import PendingCommit
 from kgw.protocol.messages.txn_offset_commit import (
@@ -188,7 +187,7 @@ def _accept(request: TxnOffsetCommitRequest, context: RequestContext) -> Turns[_
         answers = []
         for one in wanted.partitions:
             index = one.partition_index
-            code = offset_problem(one.committed_offset, one.committed_metadata, limit)
+            code = metadata_problem(one.committed_metadata, limit)
             if topic is None or not topic.has_partition(index):
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif code is ErrorCode.NONE:

@@ -10,7 +10,7 @@ import pytest
 from kgw.errors import ErrorCode
 from kgw.groups.machine import Answer, Asked
 from kgw.groups.requests import JoinResult, LeaveRequest, LeavingMember, SyncRequest
-from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
+from kgw.offsets.committed import DAMAGED_OFFSET, NO_EXPIRY_MS, CommittedOffset
 from kgw.state.base import Change, DamagedRowsError, Row
 from kgw.state.kinds import CLASSIC_GROUP, GROUP_OFFSETS, OFFSET_BLOCK
 from kgw.types import TopicId
@@ -551,7 +551,9 @@ async def test_a_damaged_block_takes_no_offset_that_is_stored_singly(driver: Gro
     await driver.store.apply([Change(OFFSET_BLOCK, key, b"rubbish")])
     for _ in range(2):  # the second start reads what the first one wrote
         await driver.crash()
-        assert [-2, 77, -2, None] == [driver.committed(number) for number in (2, 3, 4, 5)]
+        assert [DAMAGED_OFFSET, 77, DAMAGED_OFFSET, None] == [
+            driver.committed(number) for number in (2, 3, 4, 5)
+        ]
 
 
 async def test_a_static_member_whose_process_is_replaced_is_not_new(driver: GroupDriver) -> None:

@@ -34,6 +34,8 @@ async def join(gateway: InProcessGateway, version: int = 3, **fields: Any) -> An
 async def sync(gateway: InProcessGateway, version: int, member_id: str, **fields: Any) -> Any:
     """Ask for a member's part of the first generation."""
     asked = {"group_id": "group", "generation_id": 1, "member_id": member_id, **fields}
+    if version >= 5:
+        asked = {"protocol_type": "workers", "protocol_name": "fair"} | asked
     return await call(gateway, ApiKey.SYNC_GROUP, version, **asked)
 
 
@@ -72,6 +74,16 @@ async def test_one_member_from_join_to_leave(gateway: InProcessGateway, version:
     assert {"Empty": 1} == {
         name: count for name, count in gateway.gateway.metrics.groups.items() if count
     }
+
+
+async def test_sync_without_a_protocol(gateway: InProcessGateway) -> None:
+    """From version 5 on both type and name must be given: INCONSISTENT_GROUP_PROTOCOL."""
+    joined = await join(gateway)
+    for given in ({}, {"protocol_type": "workers"}, {"protocol_name": "fair"}):
+        fields = {"protocol_type": None, "protocol_name": None} | given
+        refused = await sync(gateway, 5, joined.member_id, **fields)
+        assert ErrorCode.INCONSISTENT_GROUP_PROTOCOL == refused.error_code
+    assert ErrorCode.NONE == (await sync(gateway, 4, joined.member_id)).error_code
 
 
 async def test_parked_join_holds_up_nobody(gateway: InProcessGateway) -> None:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kgw.errors import ErrorCode
-from kgw.handlers.context import Later
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.framing import decode_response, request_frame
+from kgw.protocol.framing import request_frame
+from kgw.testing.gateway import PendingResponse
 from tests.handlers.support import create_topic, request_of
 
 if TYPE_CHECKING:
@@ -29,12 +29,7 @@ async def ask(
     changed = bytearray(frame.replace(MARK.encode(), BROKEN))
     assert changed != frame
     answer = gateway.dispatcher.start(memoryview(changed)[4:], gateway.session)
-    if isinstance(answer, Later):
-        await answer.due
-        answer = gateway.dispatcher.encode(answer)
-    assert answer is not None
-    _, response = decode_response(b"".join(answer)[4:], api, version)
-    return response
+    return await PendingResponse(answer, gateway.dispatcher, api, version).response()
 
 
 def joining(group_id: str, **fields: Any) -> dict[str, Any]:
@@ -54,7 +49,7 @@ async def test_client_id_and_software(gateway: InProcessGateway) -> None:
     response = await ask(gateway, ApiKey.API_VERSIONS, 0, MARK)
     assert ErrorCode.NONE == response.error_code
     assert REPLACED == gateway.session.client_id
-    fields = {"client_software_name": MARK, "client_software_version": MARK}
+    fields: dict[str, Any] = {"client_software_name": MARK, "client_software_version": MARK}
     response = await ask(gateway, ApiKey.API_VERSIONS, 3, **fields)
     assert ErrorCode.INVALID_REQUEST == response.error_code
 
@@ -68,7 +63,10 @@ async def test_free_text(gateway: InProcessGateway) -> None:
     protocols = [{"name": MARK, "metadata": b""}]
     joined = await ask(gateway, ApiKey.JOIN_GROUP, 3, **joining("other", protocols=protocols))
     assert REPLACED == joined.protocol_name
-    leaving = {"group_id": "g", "members": [{"member_id": "nobody", "reason": MARK}]}
+    leaving: dict[str, Any] = {
+        "group_id": "g",
+        "members": [{"member_id": "nobody", "reason": MARK}],
+    }
     left = await ask(gateway, ApiKey.LEAVE_GROUP, 5, **leaving)
     assert ErrorCode.UNKNOWN_MEMBER_ID == left.members[0].error_code
     fetched = await ask(gateway, ApiKey.FETCH, 12, rack_id=MARK)
@@ -121,6 +119,6 @@ async def test_names_of_topics(gateway: InProcessGateway) -> None:
 
 async def test_names_of_transactions(gateway: InProcessGateway) -> None:
     """Two producers could fence one another: INVALID_REQUEST."""
-    fields = {"transactional_id": MARK, "transaction_timeout_ms": 1_000}
+    fields: dict[str, Any] = {"transactional_id": MARK, "transaction_timeout_ms": 1_000}
     response = await ask(gateway, ApiKey.INIT_PRODUCER_ID, 1, **fields)
     assert ErrorCode.INVALID_REQUEST == response.error_code
