@@ -1,4 +1,4 @@
-"""DeleteGroups, key 42, versions 0 to 2: delete groups and their committed offsets, for good.
+"""DeleteGroups, key 42, versions 0 to 3: delete groups and their committed offsets, for good.
 
 Behaviour:
 - durable before it is answered: a crash does not bring a group back;

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         OffsetCommitRequest,
         OffsetCommitRequestTopic,
     )
+    from kgw.protocol.messages.txn_offset_commit import TxnOffsetCommitRequestTopic
     from kgw.protocol.schema import Response
     from kgw.turns import Turns
     from kgw.types import TopicId
@@ -163,7 +164,7 @@ def _accept(request: OffsetCommitRequest, context: RequestContext) -> Turns[_Acc
     accepted = _Accepted({}, OffsetCommitResponse())
     share = Share(PARTITIONS_PER_TURN)
     for wanted in request.topics:
-        topic = _topic(wanted, context)
+        topic = committed_topic(wanted, context, _TOPIC_IDS)
         block = None
         if topic is not None and topic.topic_id not in accepted.offsets:
             block = _block(request, wanted, topic, context)
@@ -287,9 +288,14 @@ def _encoded_answers(block: OffsetBlock, version: int) -> EncodedItems:
     return EncodedItems(len(block), [bytes(answer)])
 
 
-def _topic(wanted: OffsetCommitRequestTopic, context: RequestContext) -> Topic | None:
+def committed_topic(
+    wanted: OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic,
+    context: RequestContext,
+    topic_ids_since: int,
+) -> Topic | None:
+    """Return the topic that offsets are committed to, by its name or its id; None: none such."""
     catalog = context.gateway.catalog
-    if context.api_version >= _TOPIC_IDS:
+    if context.api_version >= topic_ids_since:
         return catalog.by_id(wanted.topic_id)
     return catalog.get(wanted.name)
 
