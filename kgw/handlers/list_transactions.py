@@ -83,6 +83,8 @@ def _list(
         ListTransactionsResponse, found, context.api_version, share
     )
     return ListTransactionsResponse(
-        unknown_state_filters=[name for name in request.state_filters if name not in _STATES],
+        unknown_state_filters=[
+            name for name in dict.fromkeys(request.state_filters) if name not in _STATES
+        ],
         transaction_states=encoded,
     )

@@ -58,6 +58,8 @@ _FLEXIBLE = 8
 _GROUP_ID_NOT_FOUND = 9
 _TOPIC_IDS = 10
 
+_AFTER_THE_GROUP = {ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE}
+
 _BLOCK_UNITS = 20
 """A block takes as long as so many single offsets, and each of its own that part of one."""
 
@@ -134,13 +136,17 @@ def _answer(
         return response
     if code is ErrorCode.GROUP_ID_NOT_FOUND and context.api_version < _GROUP_ID_NOT_FOUND:
         code = ErrorCode.ILLEGAL_GENERATION
-    for topic, wanted in zip(response.topics, request.topics, strict=True):
+    for topic, wanted in zip(
+        response.topics, (one for one in request.topics if one.partitions), strict=True
+    ):
         partitions: Any = topic.partitions
         if isinstance(partitions, EncodedItems):
             topic.partitions = [_partition(one.partition_index, code) for one in wanted.partitions]
         else:
             for one in topic.partitions:
-                one.error_code = one.error_code or code
+                # Who is not of the group hears that before the length of what he says.
+                if one.error_code in _AFTER_THE_GROUP:
+                    one.error_code = code
     return response
 
 
@@ -164,6 +170,10 @@ def _accept(request: OffsetCommitRequest, context: RequestContext) -> Turns[_Acc
     accepted = _Accepted({}, OffsetCommitResponse())
     share = Share(PARTITIONS_PER_TURN)
     for wanted in request.topics:
+        if not wanted.partitions:  # Kafka says nothing of it
+            if share.spend():
+                yield
+            continue
         topic = committed_topic(wanted, context, _TOPIC_IDS)
         block = None
         if topic is not None and topic.topic_id not in accepted.offsets:

@@ -33,6 +33,8 @@ _NAMES_PROTOCOL = 5
 
 
 def handle(request: SyncGroupRequest, context: RequestContext) -> Response | Later:
+    if not request.group_id:
+        return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     if context.api_version >= _NAMES_PROTOCOL and (
         request.protocol_type is None or request.protocol_name is None
     ):

@@ -128,7 +128,7 @@ class PartitionRead:
         if self.last_fetched_epoch >= 0 and self._diverges(view):
             return None
         if not view.is_readable(offset, bounds):
-            self.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+            self.fail(ErrorCode.OFFSET_OUT_OF_RANGE)
             return None
         return view if offset < bounds.end_offset else None
 

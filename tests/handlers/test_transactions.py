@@ -278,7 +278,8 @@ async def test_description(gateway: InProcessGateway, listeners: Listeners) -> N
     )
     await add(gateway, 3, producer, {"orders": [2, 0], "gone": [0]})
     await gateway.gateway.catalog.delete(gateway.gateway.catalog.topics["gone"])
-    found, missing, empty = await describe(gateway, ID, "none", "", ID)
+    found, missing, empty, again = await describe(gateway, ID, "none", "", ID)
+    assert found == again
     assert ErrorCode.TRANSACTIONAL_ID_NOT_FOUND == missing.error_code
     assert ErrorCode.INVALID_REQUEST == empty.error_code
     assert ("Ongoing", 60_000, gateway.clock.wall_ms()) == (
