@@ -130,6 +130,8 @@ def _entries(
             if name or setting.name in config.dynamic:
                 yield _broker_entry(setting, config, is_default_broker=not name)
     elif resource.resource_type == ResourceType.GROUP:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the name of a group is empty")
         # Not among all of a group's entries: tools that list them expect settings.
         if GROUP_TRACE in (resource.configuration_keys or ()):
             yield _trace_entry(name, context)

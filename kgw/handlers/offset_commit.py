@@ -58,7 +58,8 @@ _FLEXIBLE = 8
 _GROUP_ID_NOT_FOUND = 9
 _TOPIC_IDS = 10
 
-_AFTER_THE_GROUP = {ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE}
+AFTER_THE_GROUP = {ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE}
+"""What is told of a partition only if nothing is wrong with the group."""
 
 _BLOCK_UNITS = 20
 """A block takes as long as so many single offsets, and each of its own that part of one."""
@@ -145,7 +146,7 @@ def _answer(
         else:
             for one in topic.partitions:
                 # Who is not of the group hears that before the length of what he says.
-                if one.error_code in _AFTER_THE_GROUP:
+                if one.error_code in AFTER_THE_GROUP:
                     one.error_code = code
     return response
 

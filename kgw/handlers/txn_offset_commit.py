@@ -30,10 +30,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.completion import Completion
-from kgw.errors import ErrorCode
+from kgw.errors import ErrorCode, KafkaError
 from kgw.groups.requests import TxnCommitRequest
 from kgw.handlers.context import Later, coordinator
 from kgw.handlers.offset_commit import (
+    AFTER_THE_GROUP,
     PARTITIONS_PER_TURN,
     committed_topic,
     encoded_later,
@@ -86,7 +87,13 @@ def _commit(
     request: TxnOffsetCommitRequest, context: RequestContext, accepted: _Accepted
 ) -> Response | Later:
     """See that the transaction goes on, commit, and answer."""
-    if not accepted.offsets:
+    if not request.group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+    if not any(
+        one.error_code in AFTER_THE_GROUP
+        for topic in accepted.response.topics
+        for one in topic.partitions
+    ):
         return accepted.response
     groups = coordinator(request.group_id, context)
     commit = TxnCommitRequest(
@@ -158,7 +165,8 @@ def _answer(
     if code is not ErrorCode.NONE:
         for topic in response.topics:
             for one in topic.partitions:
-                one.error_code = one.error_code or code
+                if one.error_code in AFTER_THE_GROUP:
+                    one.error_code = code
     return response
 
 
@@ -191,6 +199,10 @@ def _accept(request: TxnOffsetCommitRequest, context: RequestContext) -> Turns[_
     accepted = _Accepted({}, TxnOffsetCommitResponse())
     share = Share(PARTITIONS_PER_TURN)
     for wanted in request.topics:
+        if not wanted.partitions:  # Kafka says nothing of it
+            if share.spend():
+                yield
+            continue
         topic = committed_topic(wanted, context, _TOPIC_IDS)
         answers = []
         for one in wanted.partitions:

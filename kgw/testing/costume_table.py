@@ -38,6 +38,7 @@ RELEASES = (
     "4.1",
     "4.2",
     "4.3",
+    "4.4",
 )
 """Oldest first."""
 
@@ -189,6 +190,7 @@ SERVED_SINCE: dict[ApiKey, tuple[tuple[str, int, int], ...]] = {
         ("2.0", 0, 2),
         ("2.4", 0, 3),
         ("3.9", 0, 4),
+        ("4.4", 0, 5),
     ),
     ApiKey.CREATE_TOPICS: (
         ("0.10.1", 0, 0),
@@ -258,6 +260,7 @@ SERVED_SINCE: dict[ApiKey, tuple[tuple[str, int, int], ...]] = {
         ("2.5", 0, 3),
         ("3.8", 0, 4),
         ("4.0", 0, 5),
+        ("4.4", 0, 6),
     ),
     ApiKey.DESCRIBE_CONFIGS: (
         ("0.11.0", 0, 0),
@@ -269,7 +272,7 @@ SERVED_SINCE: dict[ApiKey, tuple[tuple[str, int, int], ...]] = {
     ),
     ApiKey.ALTER_CONFIGS: (("0.11.0", 0, 0), ("2.0", 0, 1), ("2.8", 0, 2)),
     ApiKey.CREATE_PARTITIONS: (("1.0", 0, 0), ("2.0", 0, 1), ("2.5", 0, 2), ("2.7", 0, 3)),
-    ApiKey.DELETE_GROUPS: (("1.1", 0, 0), ("2.0", 0, 1), ("2.4", 0, 2)),
+    ApiKey.DELETE_GROUPS: (("1.1", 0, 0), ("2.0", 0, 1), ("2.4", 0, 2), ("4.4", 0, 3)),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: (("2.3", 0, 0), ("2.4", 0, 1)),
     ApiKey.OFFSET_DELETE: (("2.4", 0, 0),),
     ApiKey.DESCRIBE_CLUSTER: (("2.8", 0, 0), ("3.7", 0, 1), ("4.0", 0, 2)),

@@ -299,11 +299,15 @@ async def test_each_partition_has_its_own_error(
         ErrorCode.OFFSET_METADATA_TOO_LARGE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     )
-    assert [too_large] == await commit_in_transaction(gateway, {0: 1}, metadata=large)
     assert [unknown] == await commit_in_transaction(gateway, {0: 1}, name="nothing")
     by_id = await commit_in_transaction(gateway, {0: 1}, 6, name="nothing")
     assert [ErrorCode.UNKNOWN_TOPIC_ID] == by_id
     assert [] == transactions.asked
+    assert [too_large] == await commit_in_transaction(gateway, {0: 1}, metadata=large)
+    transactions.code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    mapping = await commit_in_transaction(gateway, {0: 1}, metadata=large)
+    assert [ErrorCode.INVALID_PRODUCER_ID_MAPPING] == mapping
+    transactions.code = NONE
     assert [0, unknown] == await commit_in_transaction(gateway, {0: 1, 7: 1})
     assert [ErrorCode.UNSTABLE_OFFSET_COMMIT] == [
         one.error_code for one in await fetch_stable(gateway, 0)
