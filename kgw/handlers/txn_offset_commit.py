@@ -30,7 +30,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.completion import Completion
-from kgw.errors import ErrorCode, KafkaError
+from kgw.errors import ErrorCode
 from kgw.groups.requests import TxnCommitRequest
 from kgw.handlers.context import Later, coordinator
 from kgw.handlers.offset_commit import (
@@ -88,7 +88,7 @@ def _commit(
 ) -> Response | Later:
     """See that the transaction goes on, commit, and answer."""
     if not request.group_id:
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        return _answer(context, accepted.response, ErrorCode.INVALID_GROUP_ID)
     if not any(
         one.error_code in AFTER_THE_GROUP
         for topic in accepted.response.topics
