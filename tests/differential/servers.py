@@ -344,7 +344,7 @@ class InProcess:
 class Tcp:
     """A server at a port."""
 
-    def __init__(self, port: int, settle_s: float = 0, silence_s: float = 2) -> None:
+    def __init__(self, port: int, settle_s: float = 0, silence_s: float = 4) -> None:
         self._port = port
         self._settle_s = settle_s
         self._silence_s = silence_s

@@ -491,6 +491,20 @@ async def test_who_commits_a_block_that_goes_back_is_told_of(driver: GroupDriver
     assert 11 == driver.metrics.offset_commits
 
 
+async def test_who_takes_a_position_away_does_not_go_back(driver: GroupDriver) -> None:
+    """A negative offset is none: nothing is told of it, nor of the first one after it."""
+    (member,) = await driver.stable(1)
+    told: list[object] = []
+    driver.groups.when_committed_back.append(lambda *what: told.append(what))
+    for offset in (5, -1, -2, 3):
+        now = CommittedOffset(offset, -1, "", driver.clock.wall_ms(), NO_EXPIRY_MS, 0.0)
+        asked = driver.ask_to_commit_all(
+            {TOPIC: {0: now}}, member.member_id, None, member.generation
+        )
+        assert ErrorCode.NONE is await answer(asked)
+    assert [] == told
+
+
 async def test_a_round_ends_with_its_time_however_long_sessions_are(driver: GroupDriver) -> None:
     """Who does not join within the rebalance timeout is out, and the others need not wait on."""
     options: dict[str, Any] = {"session_s": 60.0, "rebalance_s": 5.0}

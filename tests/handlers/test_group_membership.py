@@ -10,7 +10,7 @@ import pytest
 from kgw.errors import ErrorCode
 from kgw.protocol.api_keys import ApiKey
 from kgw.state.kinds import CLASSIC_GROUP
-from tests.handlers.support import call, request_of
+from tests.handlers.support import call, create_topic, request_of
 
 if TYPE_CHECKING:
     from kgw.testing.gateway import InProcessGateway
@@ -74,6 +74,23 @@ async def test_one_member_from_join_to_leave(gateway: InProcessGateway, version:
     assert {"Empty": 1} == {
         name: count for name, count in gateway.gateway.metrics.groups.items() if count
     }
+
+
+async def test_a_group_without_a_name_has_no_members(gateway: InProcessGateway) -> None:
+    """INVALID_GROUP_ID, also where offsets were committed to it from outside."""
+    topic = await create_topic(gateway)
+    partitions = [{"partition_index": 0, "committed_offset": 1}]
+    topics = [{"name": topic.name, "partitions": partitions}]
+    await call(gateway, ApiKey.OFFSET_COMMIT, 8, group_id="", topics=topics)
+    assert [""] == gateway.gateway.groups.ids()
+    asked = {"group_id": "", "generation_id": 1, "member_id": "nobody"}
+    for api in (ApiKey.HEARTBEAT, ApiKey.SYNC_GROUP):
+        response = await call(gateway, api, 0, **asked)
+        assert ErrorCode.INVALID_GROUP_ID == response.error_code
+    left = await call(gateway, ApiKey.LEAVE_GROUP, 0, group_id="", member_id="nobody")
+    assert ErrorCode.INVALID_GROUP_ID == left.error_code
+    joined = await call(gateway, ApiKey.JOIN_GROUP, 3, **{**JOIN, "group_id": ""})
+    assert ErrorCode.INVALID_GROUP_ID == joined.error_code
 
 
 async def test_sync_without_a_protocol(gateway: InProcessGateway) -> None:

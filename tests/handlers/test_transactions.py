@@ -324,6 +324,7 @@ async def test_list_by_age(gateway: InProcessGateway) -> None:
         assert ["idle", ID] == await listed(gateway, 1, duration_filter=0)
         assert ["idle", ID] == await listed(gateway, 1, duration_filter=began_ms - 1)
         assert ["idle"] == await listed(gateway, 1, duration_filter=began_ms)
+        assert ["idle"] == await listed(gateway, 1, duration_filter=2**63 - 1)
 
 
 async def test_list_by_pattern(gateway: InProcessGateway) -> None:
