@@ -3,13 +3,13 @@
 # Maven artefacts: what kgw is measured beside. It becomes the broker, so that signals reach it.
 # Needs a JDK 17 and Maven; nothing else of the project does, and nothing installs it by itself.
 #   bench/kafka-broker.sh CACHE_DIR DATA_DIR PORT CONTROLLER_PORT [KEY=VALUE...]
-# KAFKA_VERSION chooses the version (4.3.0), KAFKA_HEAP_OPTS the heap (-Xmx1G -Xms1G, as Kafka's own
+# KAFKA_VERSION chooses the version (4.4.0), KAFKA_HEAP_OPTS the heap (-Xmx1G -Xms1G, as Kafka's own
 # start script has it). With CACHE_DIR alone it fetches the jars, says Kafka's version and Java's, and
 # ends.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cache_dir=${1:?usage: kafka-broker.sh CACHE_DIR [DATA_DIR PORT CONTROLLER_PORT [KEY=VALUE...]]}
-version=${KAFKA_VERSION:-4.3.0}
+version=${KAFKA_VERSION:-4.4.0}
 jars=$cache_dir/kafka-broker-$version
 
 if [[ ! -e $jars/complete ]]; then

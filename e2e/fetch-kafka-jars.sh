@@ -9,7 +9,7 @@ set -euo pipefail
 directory=${1:?usage: fetch-kafka-jars.sh DIRECTORY}
 mkdir -p "$directory"
 directory=$(cd "$directory" && pwd)
-for version in 3.9.1 4.3.0; do
+for version in 3.9.1 4.4.0; do
     mvn --batch-mode --quiet dependency:copy \
         "-Dartifact=org.apache.kafka:kafka-clients:$version" "-DoutputDirectory=$directory"
 done

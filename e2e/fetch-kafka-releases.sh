@@ -19,7 +19,7 @@ fetch() {
 fetch org.slf4j:slf4j-api:1.7.36
 : >"$file.new"
 for version in 0.10.0.1 0.10.1.1 0.10.2.2 0.11.0.3 1.0.2 1.1.1 2.0.1 2.1.1 2.2.2 2.3.1 2.4.1 2.5.1 2.6.3 \
-    2.7.2 2.8.2 3.0.2 3.1.2 3.2.3 3.3.2 3.4.1 3.5.2 3.6.2 3.7.2 3.8.1 3.9.1 4.0.0 4.1.0 4.2.0 4.3.0; do
+    2.7.2 2.8.2 3.0.2 3.1.2 3.2.3 3.3.2 3.4.1 3.5.2 3.6.2 3.7.2 3.8.1 3.9.1 4.0.0 4.1.0 4.2.0 4.3.0 4.4.0; do
     fetch "org.apache.kafka:kafka-clients:$version"
     classes=$jars/kafka-clients-$version.jar:$jars/slf4j-api-1.7.36.jar
     java -cp "$classes" "$here/kafka-releases/ApiRanges.java" 2>/dev/null | sed "s/^/${version%.*} /" >>"$file.new"

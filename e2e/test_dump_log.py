@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 # The last of Kafka 3, and of Kafka 4 the tool as it was in Scala and as it is in Java.
-VERSIONS = ["3.9.1", "4.1.1", "4.3.0"]
+VERSIONS = ["3.9.1", "4.1.1", "4.4.0"]
 
 
 @pytest.mark.damages_storage("the control alters a record")

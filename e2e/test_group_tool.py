@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(400)]
 
 # Versions of the tool, each with a library for the members. The subscriptions of kafka-go say that
 # they are of version 1 and are not.
-VERSIONS = {"3.9.1": "kafka-go", "4.3.0": "franz-go"}
+VERSIONS = {"3.9.1": "kafka-go", "4.4.0": "franz-go"}
 TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 KGW_GROUPS = (sys.executable, "-m", "kgw", "groups")
 SCRIPT = Path(__file__).with_name("kafka-tool.sh")

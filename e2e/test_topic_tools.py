@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(400)]
 
-VERSIONS = ("3.9.1", "4.3.0")
+VERSIONS = ("3.9.1", "4.4.0")
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
 KGW_TOPICS = (sys.executable, "-m", "kgw", "topics")

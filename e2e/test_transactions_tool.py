@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(400)]
 
-VERSIONS = ("3.9.1", "4.3.0")
+VERSIONS = ("3.9.1", "4.4.0")
 """Those since 4.1 filter by pattern and end the transaction of an id."""
 OLDEST = VERSIONS[0]
 TOOL = "org.apache.kafka.tools.TransactionsCommand"

@@ -22,6 +22,10 @@ NO_OFFSET = -1
 NO_TIMESTAMP_MS = -1
 NO_LEADER_EPOCH = -1
 
+REPLACEMENT = "\ufffd"
+"""Stands in a client's string for bytes that are not UTF-8, as in Kafka: a client id is often a
+host's name, in whatever coding that host has. A name that tells things apart is refused with it."""
+
 
 class PartitionKey(NamedTuple):
     """One partition of one topic, by the topic's id: a re-created topic is another key."""

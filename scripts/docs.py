@@ -78,7 +78,7 @@ def apis() -> str:
         "A version outside the range is answered with UNSUPPORTED_VERSION.\n\n",
         "## Served\n\n",
         table(
-            ("Key", "API", "Versions", "Kafka 4.3 has"),
+            ("Key", "API", "Versions", "Kafka 4.4 has"),
             (
                 (
                     int(handler.api_key),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from kgw.config import ConfigError
 from kgw.problems import CLOSED, Problem, is_ready, texts
 from kgw.records.limits import DEFAULT_LIMITS, DecompressionLimits
+from kgw.types import NO_LEADER_EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -71,7 +72,7 @@ def find_epoch_end(
     for earlier, later in pairwise(epochs):
         if earlier.leader_epoch <= leader_epoch < later.leader_epoch:
             return EpochEnd(earlier.leader_epoch, later.start_offset)
-    if 0 <= leader_epoch < epochs[0].leader_epoch:
+    if leader_epoch != NO_LEADER_EPOCH and leader_epoch < epochs[0].leader_epoch:
         # Its records have been removed and its history is lost: it ended by then, as in Kafka.
         return EpochEnd(leader_epoch, epochs[0].start_offset)
     return None
@@ -397,7 +398,7 @@ class PartitionLog(ABC):
     def epoch_end(self, leader_epoch: int) -> EpochEnd | None:
         """Return where an epoch ended (KIP-320), the log's end for the current one.
 
-        None for one that never was: below 0, or above the current one. One below every known one
+        None for one that never was: -1, or above the current one. One below every known one
         ended, as far as anybody knows, where the first known one began.
         """
 

@@ -36,6 +36,9 @@ _WHAT_HELPS = {
 }
 
 
+_UNDER_WAY = ("Ongoing", "PrepareCommit", "PrepareAbort")
+
+
 class OpenTransaction(NamedTuple):
     """A transaction that is open in one partition."""
 
@@ -86,7 +89,8 @@ def transactions() -> None:
     "longer_than_ms",
     callback=parsed(parse_duration_ms),
     metavar="DURATION",
-    help="Only those that have been under way for longer, as PT15M.",
+    help="Only those that have been under way for longer, as PT15M; with --state, those in that "
+    "state that began longer ago.",
 )
 @click.option(
     "--pattern", metavar="REGEX", help="Only those whose whole id a regular expression matches."
@@ -105,7 +109,8 @@ def list_transactions(
     found = with_client(
         bootstrap,
         lambda client: TransactionClient(client).transactions(
-            states=states,
+            # A server's filter of ages passes those that have ended, too.
+            states=states or (_UNDER_WAY if longer_than_ms is not None else ()),
             producer_ids=producer_ids,
             longer_than_ms=ALL if longer_than_ms is None else longer_than_ms,
             pattern=pattern,

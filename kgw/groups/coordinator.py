@@ -17,6 +17,7 @@ from kgw.groups.retention import OffsetRetention
 from kgw.groups.states import MemberState
 from kgw.groups.table import GroupTable
 from kgw.offsets.pending import TransactionEnd
+from kgw.types import REPLACEMENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -119,6 +120,9 @@ class GroupCoordinator:
         reply = Reply(request.refused)
         group = self._groups.get(group_id)
         if group is None:
+            if REPLACEMENT in group_id:
+                reply.refuse(ErrorCode.INVALID_GROUP_ID)
+                return reply
             has_room = len(self._groups) < self._settings.groups_max
             found = request.without_group(group_id, has_room=has_room)
             if isinstance(found, ErrorCode):

@@ -24,12 +24,15 @@ class CommittedPositions:
         self._topic_id = topic_id
 
     async def committed(self, partitions: Collection[int]) -> Answers[int | None]:
-        """Return the offset of the next record by partition, None where none is committed."""
+        """Return the offset of the next record by partition, None where none is committed.
+
+        A negative one is none.
+        """
         offsets = self._groups.offsets(self._group_id)
         answers: Answers[int | None] = {}
         for partition in partitions:
             one = None if offsets is None else offsets.get(self._topic_id, partition)
-            answers[partition] = None if one is None else one.offset
+            answers[partition] = None if one is None or one.offset < 0 else one.offset
             if one is not None and one.offset == DAMAGED_OFFSET:
                 answers[partition] = KafkaError(
                     ErrorCode.CORRUPT_MESSAGE,

@@ -1,4 +1,4 @@
-"""ApiVersions, key 18, versions 0 to 4: what this server understands.
+"""ApiVersions, key 18, versions 0 to 5: what this server understands.
 
 Behaviour:
 - lists exactly the table of handlers; the same answer to everybody, before any authentication;
@@ -6,11 +6,13 @@ Behaviour:
   transaction by producing to them, and get another epoch at each end;
 - an unknown version is answered in version 0 with UNSUPPORTED_VERSION and the range of this API
   (`kgw.handlers.refusal`), so that the client can ask again;
-- a software name or version that has not KIP-511's form is INVALID_REQUEST.
+- a software name or version that has not KIP-511's form is INVALID_REQUEST;
+- a client of v5 that names a cluster and a node which are not this one hears REBOOTSTRAP_REQUIRED:
+  its addresses lead elsewhere by now. One of the two alone is INVALID_REQUEST.
 
 v1 adds the throttle time (KIP-35, KIP-124). v2: throttled after the answer (KIP-219). v3: flexible,
 the client names its software (KIP-482, KIP-511). v4: feature ranges may begin at 0 (KIP-1022), and
-those that do are left out before (KAFKA-17492).
+those that do are left out before (KAFKA-17492). v5: cluster and node (KIP-1242).
 """
 
 from __future__ import annotations
@@ -35,8 +37,10 @@ if TYPE_CHECKING:
 
 _FEATURES = 3
 _FEATURES_FROM_0 = 4
+_NAMES_NODE = 5
 _FEATURES_EPOCH = 0
 """It never changes: what is in force is a matter of the program's version."""
+_NO_NODE = -1
 _TRANSACTIONS = "transaction.version"
 _TRANSACTION_VERSION = 2
 
@@ -49,6 +53,10 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
         name, version = request.client_software_name, request.client_software_version
         if not (_SOFTWARE_NAME.fullmatch(name) and _SOFTWARE_NAME.fullmatch(version)):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if context.api_version >= _NAMES_NODE:
+        code = _node_problem(request, context)
+        if code is not ErrorCode.NONE:
+            return ApiVersionsResponse(error_code=code)
     response = ApiVersionsResponse(api_keys=[_range(handler) for handler in HANDLERS.values()])
     if context.api_version >= _FEATURES:
         response.finalized_features_epoch = _FEATURES_EPOCH
@@ -64,6 +72,17 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
             SupportedFeatureKey(name=_TRANSACTIONS, min_version=0, max_version=_TRANSACTION_VERSION)
         ]
     return response
+
+
+def _node_problem(request: ApiVersionsRequest, context: RequestContext) -> ErrorCode:
+    placement = context.gateway.placement
+    if (request.cluster_id is None) is not (request.node_id == _NO_NODE):
+        return ErrorCode.INVALID_REQUEST
+    if request.cluster_id is None or (
+        request.cluster_id == placement.cluster_id and request.node_id == placement.here.node_id
+    ):
+        return ErrorCode.NONE
+    return ErrorCode.REBOOTSTRAP_REQUIRED
 
 
 def unsupported_version_response() -> ApiVersionsResponse:

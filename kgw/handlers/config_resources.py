@@ -136,6 +136,8 @@ async def _change(
     There is one set of these, whether the resource is this node or all of them.
     """
     if resource.resource_type == ResourceType.TOPIC:
+        if not resource.resource_name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the name of a topic is empty")
         topic = find_topic(gateway, resource.resource_name)
         topic.check_own(ErrorCode.POLICY_VIOLATION)
         if validate_only:

@@ -1,7 +1,8 @@
-"""DeleteGroups, key 42, versions 0 to 2: delete groups and their committed offsets, for good.
+"""DeleteGroups, key 42, versions 0 to 3: delete groups and their committed offsets, for good.
 
 Behaviour:
 - durable before it is answered: a crash does not bring a group back;
+- a group that is named twice is deleted and answered once;
 - NON_EMPTY_GROUP as long as the group has members; GROUP_ID_NOT_FOUND;
   COORDINATOR_NOT_AVAILABLE when it could not be stored, NOT_COORDINATOR when another process has
   taken the state over.
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 
 async def handle(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
-    # A group that is named twice is deleted once and answered twice, with the same code.
     replies = {
         name: context.gateway.groups.ask(name, DeleteRequest())
         for name in dict.fromkeys(request.groups_names)
@@ -35,8 +35,7 @@ async def handle(request: DeleteGroupsRequest, context: RequestContext) -> Delet
         codes[name] = await reply
     return DeleteGroupsResponse(
         results=[
-            DeletableGroupResult(group_id=name, error_code=codes[name])
-            for name in request.groups_names
+            DeletableGroupResult(group_id=name, error_code=code) for name, code in codes.items()
         ]
     )
 

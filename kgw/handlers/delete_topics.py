@@ -31,13 +31,15 @@ if TYPE_CHECKING:
 
 
 async def handle(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
-    found = [_find(wanted, context) for wanted in _wanted(request, context)]
+    named = Counter((one.name, one.topic_id) for one in _wanted(request, context))
+    # What is named twice in one way is refused once, as in Kafka.
+    repeated = [_refusal(*one) for one, times in named.items() if times > 1]
+    found = [_find(*one, context) for one, times in named.items() if times == 1]
     times = Counter(topic for topic, _ in found)
-    return DeleteTopicsResponse(
-        responses=await asyncio.gather(
-            *(_delete(topic, result, times[topic] > 1, context) for topic, result in found)
-        )
+    deleted = await asyncio.gather(
+        *(_delete(topic, result, times[topic] > 1, context) for topic, result in found)
     )
+    return DeleteTopicsResponse(responses=[*repeated, *deleted])
 
 
 def error_response(
@@ -67,18 +69,27 @@ def _nameable(name: str | None, context: RequestContext) -> str | None:
     return name if name is not None or context.api_version >= 6 else ""
 
 
+def _refusal(name: str | None, topic_id: bytes) -> DeletableTopicResult:
+    return DeletableTopicResult(
+        name=name,
+        topic_id=topic_id,
+        error_code=ErrorCode.INVALID_REQUEST,
+        error_message="the request names this topic more than once",
+    )
+
+
 def _find(
-    wanted: DeleteTopicState, context: RequestContext
+    name: str | None, topic_id: bytes, context: RequestContext
 ) -> tuple[Topic | None, DeletableTopicResult]:
     """Return the topic that is meant, and its result so far: an error where there is none."""
     catalog = context.gateway.catalog
-    by_id = wanted.topic_id != ZERO_TOPIC_ID
-    result = DeletableTopicResult(name=wanted.name, topic_id=wanted.topic_id)
-    if by_id == (wanted.name is not None):
+    by_id = topic_id != ZERO_TOPIC_ID
+    result = DeletableTopicResult(name=name, topic_id=topic_id)
+    if by_id == (name is not None):
         result.error_code = ErrorCode.INVALID_REQUEST
         result.error_message = "a topic is deleted by its name or by its id, one of them"
         return None, result
-    topic = catalog.get(wanted.name) if wanted.name is not None else catalog.by_id(wanted.topic_id)
+    topic = catalog.get(name) if name is not None else catalog.by_id(topic_id)
     if topic is None:
         result.error_code = (
             ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -47,6 +47,4 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Describe
 def error_response(
     request: DescribeClusterRequest, code: ErrorCode, message: str | None, context: RequestContext
 ) -> DescribeClusterResponse:
-    return DescribeClusterResponse(
-        error_code=code, error_message=message, endpoint_type=request.endpoint_type
-    )
+    return DescribeClusterResponse(error_code=code, error_message=message)

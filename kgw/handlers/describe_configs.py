@@ -153,6 +153,8 @@ def _entries(
         check_logger_owner(gateway, name)
         yield from map(_logger_entry, [ROOT_LOGGER, *sorted(_loggers())])
     elif resource.resource_type == ResourceType.GROUP:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the name of a group is empty")
         # Not among all of a group's entries: tools that list them expect settings.
         for key in _GROUP_ENTRIES:
             if key in (resource.configuration_keys or ()):

@@ -3,7 +3,7 @@
 Behaviour:
 - metadata, assignments and the protocol are told while the group is Stable; before, they do not
   hold;
-- a group that is named twice is described once;
+- a group that is named twice is described twice;
 - a group that does not exist is Dead and no error; from v6 on GROUP_ID_NOT_FOUND with a message;
 - with the operations asked for, all that a group knows: there are no ACLs yet.
 
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from kgw.errors import ErrorCode
 from kgw.groups.states import GroupState
 from kgw.handlers.context import coordinates
-from kgw.handlers.encoding_turns import encode_in_turns
+from kgw.handlers.encoding_turns import AnswerSize, encode_in_turns
 from kgw.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -50,10 +50,11 @@ def _answer(
 ) -> Turns[DescribeGroupsResponse]:
     groups = yield from encode_in_turns(
         DescribeGroupsResponse,
-        (_permitted(_describe(one, context), request) for one in dict.fromkeys(request.groups)),
+        (_permitted(_describe(one, context), request) for one in request.groups),
         context.api_version,
         Share(_PARTS_PER_TURN),
         _weight,
+        AnswerSize(),
     )
     return DescribeGroupsResponse(groups=groups)
 

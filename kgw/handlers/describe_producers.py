@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode
 from kgw.handlers.encoding_turns import AnswerSize, encode_in_turns, encode_topics
-from kgw.partitions.topic import why_missing
+from kgw.partitions.topic import name_problem, why_missing, why_unknown
 from kgw.protocol.messages.describe_producers import (
     DescribeProducersResponse,
     PartitionResponse,
@@ -105,7 +105,11 @@ def _producers(partition: Partition) -> Iterator[ProducerState]:
 
 
 def _missing(topic: Topic | None, name: str, index: int) -> PartitionResponse:
-    code = why_missing(topic, index)
+    code = why_unknown(name) if topic is None else why_missing(topic, index)
+    if code is ErrorCode.INVALID_TOPIC_EXCEPTION:
+        return PartitionResponse(
+            partition_index=index, error_code=code, error_message=name_problem(name)
+        )
     message = (
         f"there is no partition {index} of topic {name}"
         if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

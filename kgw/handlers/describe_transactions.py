@@ -1,7 +1,7 @@
 """DescribeTransactions, key 65, version 0: state, producer and partitions of transactional ids.
 
 Behaviour:
-- an id that is named twice is described once; TRANSACTIONAL_ID_NOT_FOUND, INVALID_REQUEST for an
+- an id that is named twice is described twice; TRANSACTIONAL_ID_NOT_FOUND, INVALID_REQUEST for an
   empty one, NOT_COORDINATOR for one of another node;
 - the time at which a transaction began stays until the next one; -1 before the first;
 - topics that have been deleted are left out.
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.context import transactions
-from kgw.handlers.encoding_turns import encode_in_turns
+from kgw.handlers.encoding_turns import AnswerSize, encode_in_turns
 from kgw.protocol.messages.describe_transactions import (
     DescribeTransactionsResponse,
     TopicData,
@@ -40,10 +40,11 @@ def _answer(
 ) -> Turns[DescribeTransactionsResponse]:
     states = yield from encode_in_turns(
         DescribeTransactionsResponse,
-        (_describe(one, context) for one in dict.fromkeys(request.transactional_ids)),
+        (_describe(one, context) for one in request.transactional_ids),
         context.api_version,
         Share(_PARTS_PER_TURN),
         lambda one: 1 + sum(len(topic.partitions) for topic in one.topics),
+        AnswerSize(),
     )
     return DescribeTransactionsResponse(transaction_states=states)
 

@@ -387,6 +387,8 @@ def _partition_data(
             AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
             for producer_id, first_offset in part.aborted()
         ]
+    elif part.view is None:  # Kafka leaves it out of nothing but what it has
+        aborted = []
     answer = PartitionData(
         partition_index=index,
         error_code=part.error_code,

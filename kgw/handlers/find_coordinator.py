@@ -25,12 +25,13 @@ if TYPE_CHECKING:
     from kgw.protocol.messages.find_coordinator import FindCoordinatorRequest
 
 _SHARE = 2
+_SHARE_KEYS = 6
 _NOBODY = -1
 _SEVERAL_KEYS = 4
 
 
 def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
-    if request.key_type == _SHARE:
+    if request.key_type == _SHARE and context.api_version >= _SHARE_KEYS:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "share groups are not served yet")
     try:
         key_type = CoordinatorType(request.key_type)

@@ -4,7 +4,7 @@ Behaviour:
 - NONE while the generation stands, also while it waits for its assignment;
   REBALANCE_IN_PROGRESS when members are to join again: both keep the member alive;
 - UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION: nothing changes, nobody is kept alive;
-- INVALID_GROUP_ID for a group without a name that does not exist.
+- INVALID_GROUP_ID for a group without a name.
 
 v1: throttle time. v3: static members (KIP-345). v4: flexible (KIP-482).
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kgw.errors import ErrorCode
 from kgw.groups.requests import HeartbeatRequest as Heartbeat
 from kgw.handlers.groups import ask
 from kgw.protocol.messages.heartbeat import HeartbeatResponse
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 
 def handle(request: HeartbeatRequest, context: RequestContext) -> Response | Later:
+    if not request.group_id:
+        return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     return ask(
         context,
         request.group_id,

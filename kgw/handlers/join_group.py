@@ -90,7 +90,8 @@ def _response(version: int, result: JoinResult) -> JoinGroupResponse:
     return JoinGroupResponse(
         generation_id=result.generation,
         protocol_type=result.protocol_type,
-        protocol_name=result.protocol_name,
+        # Without a name it is null where that can be said, as in Kafka.
+        protocol_name=result.protocol_name or _no_name(version),
         leader=result.leader_id,
         skip_assignment=result.skip_assignment,
         member_id=result.member_id,

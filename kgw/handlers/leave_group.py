@@ -29,6 +29,8 @@ _SEVERAL_MEMBERS = 3
 
 
 def handle(request: LeaveGroupRequest, context: RequestContext) -> Response | Later:
+    if not request.group_id:
+        return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     leaving = (
         [LeavingMember(one.member_id, one.group_instance_id, one.reason) for one in request.members]
         if context.api_version >= _SEVERAL_MEMBERS
@@ -47,7 +49,7 @@ def _response(
 ) -> LeaveGroupResponse:
     if version < _SEVERAL_MEMBERS:
         return LeaveGroupResponse(error_code=codes[0])
-    if ErrorCode.INVALID_GROUP_ID in codes:
+    if ErrorCode.INVALID_GROUP_ID in codes:  # one that is not UTF-8
         return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     return LeaveGroupResponse(
         members=[

@@ -144,12 +144,12 @@ def _check(
     """Return what is wrong with a question before anything is looked up."""
     if count > 1:
         return ErrorCode.INVALID_REQUEST
-    partition = None if topic is None else topic.partition(place.partition_index)
-    if partition is None:
-        return why_missing(topic, place.partition_index)
     timestamp = place.timestamp
     if timestamp < 0 and context.api_version < _SINCE.get(timestamp, 1 << 15):
         return ErrorCode.UNSUPPORTED_VERSION
+    partition = None if topic is None else topic.partition(place.partition_index)
+    if partition is None:
+        return why_missing(topic, place.partition_index)
     try:
         partition.view().check_leader_epoch(place.current_leader_epoch)
     except KafkaError as error:

@@ -3,7 +3,8 @@
 Behaviour:
 - filters of states, producer ids, age and name must all apply; states that do not exist are named
   in the answer;
-- by age, only transactions that are open or ending, and for longer than that;
+- by age, what began longer ago than that, ended or not: a client sends 0 where it leaves the field
+  out. An id that has begun no transaction has no age and is always named, as in Kafka;
 - the pattern must match the whole id. It is a regular expression as RE2 has them, without flags:
   INVALID_REGULAR_EXPRESSION for anything else, and for one that grows too large.
 
@@ -19,9 +20,9 @@ from kgw.handlers.encoding_turns import encode_in_turns
 from kgw.placement import CoordinatorKey, CoordinatorType
 from kgw.protocol.messages.list_transactions import ListTransactionsResponse, TransactionState
 from kgw.transactions.patterns import Pattern, PatternError
-from kgw.transactions.states import OPEN
 from kgw.transactions.states import TransactionState as State
 from kgw.turns import Share, in_turns
+from kgw.types import NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
     from kgw.handlers.context import Answer, RequestContext
@@ -59,7 +60,8 @@ def _list(
             and (not producer_ids or row.producer.id in producer_ids)
             and (
                 request.duration_filter < 0
-                or (row.state in OPEN and row.started_ms < began_before_ms)
+                or row.started_ms == NO_TIMESTAMP_MS
+                or row.started_ms < began_before_ms
             )
             and gateway.placement.owns(
                 CoordinatorKey(CoordinatorType.TRANSACTION, one.transactional_id)
@@ -81,6 +83,8 @@ def _list(
         ListTransactionsResponse, found, context.api_version, share
     )
     return ListTransactionsResponse(
-        unknown_state_filters=[name for name in request.state_filters if name not in _STATES],
+        unknown_state_filters=[
+            name for name in dict.fromkeys(request.state_filters) if name not in _STATES
+        ],
         transaction_states=encoded,
     )

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 LAYOUTS = (0, 1, 1, 1, 1, 5, 5, 7, 8, 9, 10, 10, 10, 10)
 """For each version, the first one that describes a topic in the same bytes."""
 
+_HAS_ERROR = 13
 _BY_ID = 12
 """The first version that asks for topics by id."""
 
@@ -75,6 +76,9 @@ def handle(request: MetadataRequest, context: RequestContext) -> Answer:
     may_create = context.gateway.config.auto_create_topics_enable
     if context.api_version >= _BY_ID:
         wanted = [one for one in wanted if one.topic_id != ZERO_TOPIC_ID] or wanted
+    if len(wanted) > 1:
+        # Java's clients, and Kafka, have a set of them.
+        wanted = list({(one.topic_id, one.name): one for one in wanted}.values())
     found = [_find(one, context) for one in wanted]
     if (
         may_create
@@ -88,10 +92,9 @@ def handle(request: MetadataRequest, context: RequestContext) -> Answer:
 def error_response(
     request: MetadataRequest, code: ErrorCode, message: str | None, context: RequestContext
 ) -> MetadataResponse:
-    return _response(
-        request,
-        context,
-        [
+    return MetadataResponse(
+        error_code=code if context.api_version >= _HAS_ERROR else ErrorCode.NONE,
+        topics=[
             MetadataResponseTopic(error_code=code, name=one.name or "", topic_id=one.topic_id)
             for one in request.topics or ()
         ],
@@ -104,7 +107,7 @@ def _find(wanted: MetadataRequestTopic, context: RequestContext) -> Found:
     by_id = wanted.topic_id != ZERO_TOPIC_ID
     if context.api_version < _BY_ID and (by_id or wanted.name is None):
         # Versions 10 and 11 have the field, and no broker has ever looked at it.
-        return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=wanted.name or "")
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
     # Java's Admin sends an empty name beside the id, not null.
     if by_id or wanted.name is None:
         return catalog.by_id(wanted.topic_id) or MetadataResponseTopic(

@@ -8,7 +8,8 @@ Behaviour:
   commits, as long as the group has no members; the group is created. A member of a group that does
   not exist hears ILLEGAL_GENERATION, from v9 on GROUP_ID_NOT_FOUND;
 - offsets belong to a topic's id: they end with the topic. UNKNOWN_TOPIC_OR_PARTITION,
-  UNKNOWN_TOPIC_ID; OFFSET_METADATA_TOO_LARGE; a negative offset is INVALID_REQUEST;
+  UNKNOWN_TOPIC_ID; OFFSET_METADATA_TOO_LARGE. A negative offset is stored and told like any other;
+  clients take it for none, and kafkajs commits -1 and -2 to begin at either end of the log;
 - the retention time of v2 to v4 is kept to; otherwise offsets expire when the group has been empty
   for `offsets.retention.minutes`;
 - COORDINATOR_NOT_AVAILABLE when nothing can be stored, NOT_COORDINATOR when another process has
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
         OffsetCommitRequest,
         OffsetCommitRequestTopic,
     )
+    from kgw.protocol.messages.txn_offset_commit import TxnOffsetCommitRequestTopic
     from kgw.protocol.schema import Response
     from kgw.turns import Turns
     from kgw.types import TopicId
@@ -55,6 +57,9 @@ _STATIC_MEMBERS = 7
 _FLEXIBLE = 8
 _GROUP_ID_NOT_FOUND = 9
 _TOPIC_IDS = 10
+
+AFTER_THE_GROUP = {ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE}
+"""What is told of a partition only if nothing is wrong with the group."""
 
 _BLOCK_UNITS = 20
 """A block takes as long as so many single offsets, and each of its own that part of one."""
@@ -132,13 +137,17 @@ def _answer(
         return response
     if code is ErrorCode.GROUP_ID_NOT_FOUND and context.api_version < _GROUP_ID_NOT_FOUND:
         code = ErrorCode.ILLEGAL_GENERATION
-    for topic, wanted in zip(response.topics, request.topics, strict=True):
+    for topic, wanted in zip(
+        response.topics, (one for one in request.topics if one.partitions), strict=True
+    ):
         partitions: Any = topic.partitions
         if isinstance(partitions, EncodedItems):
             topic.partitions = [_partition(one.partition_index, code) for one in wanted.partitions]
         else:
             for one in topic.partitions:
-                one.error_code = one.error_code or code
+                # Who is not of the group hears that before the length of what he says.
+                if one.error_code in AFTER_THE_GROUP:
+                    one.error_code = code
     return response
 
 
@@ -162,7 +171,11 @@ def _accept(request: OffsetCommitRequest, context: RequestContext) -> Turns[_Acc
     accepted = _Accepted({}, OffsetCommitResponse())
     share = Share(PARTITIONS_PER_TURN)
     for wanted in request.topics:
-        topic = _topic(wanted, context)
+        if not wanted.partitions:  # Kafka says nothing of it
+            if share.spend():
+                yield
+            continue
+        topic = committed_topic(wanted, context, _TOPIC_IDS)
         block = None
         if topic is not None and topic.topic_id not in accepted.offsets:
             block = _block(request, wanted, topic, context)
@@ -205,7 +218,7 @@ def _accept_singly(
     answers = []
     for one in wanted.partitions:
         index = one.partition_index
-        code = offset_problem(one.committed_offset, one.committed_metadata, limit)
+        code = metadata_problem(one.committed_metadata, limit)
         if topic is None:
             code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         elif not topic.has_partition(index):
@@ -230,11 +243,12 @@ def _retention_ms(request: OffsetCommitRequest) -> int:
     return request.retention_time_ms if request.retention_time_ms >= 0 else NO_EXPIRY_MS
 
 
-def offset_problem(offset: int, metadata: str | None, limit: int) -> ErrorCode:
-    """Return what is wrong with an offset in itself, its metadata being limited in bytes."""
-    if offset < 0:
-        return ErrorCode.INVALID_REQUEST
-    if metadata and len(metadata) * 4 > limit and len(metadata.encode()) > limit:
+def metadata_problem(metadata: str | None, limit: int) -> ErrorCode:
+    """Return what is wrong with what is to be kept beside an offset.
+
+    Kafka counts neither bytes nor characters, but Java's: those beyond U+FFFF are two.
+    """
+    if metadata and len(metadata) * 2 > limit and len(metadata.encode("utf-16-le")) > 2 * limit:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     return ErrorCode.NONE
 
@@ -261,7 +275,7 @@ def _block(
         or not topic.has_partition(min(indexes))
         or not topic.has_partition(max(indexes))
         or len(set(indexes)) < count
-        or len((items.text or "").encode()) > context.gateway.config.offset_metadata_max_bytes
+        or metadata_problem(items.text, context.gateway.config.offset_metadata_max_bytes)
     ):
         return None
     return OffsetBlock(
@@ -285,9 +299,14 @@ def _encoded_answers(block: OffsetBlock, version: int) -> EncodedItems:
     return EncodedItems(len(block), [bytes(answer)])
 
 
-def _topic(wanted: OffsetCommitRequestTopic, context: RequestContext) -> Topic | None:
+def committed_topic(
+    wanted: OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic,
+    context: RequestContext,
+    topic_ids_since: int,
+) -> Topic | None:
+    """Return the topic that offsets are committed to, by its name or its id; None: none such."""
     catalog = context.gateway.catalog
-    if context.api_version >= _TOPIC_IDS:
+    if context.api_version >= topic_ids_since:
         return catalog.by_id(wanted.topic_id)
     return catalog.get(wanted.name)
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 
 async def handle(request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
+    if not request.group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
     groups = coordinator(request.group_id, context)
     subscribed = groups.subscribed_topics(request.group_id)
     if isinstance(subscribed, ErrorCode):
@@ -45,7 +47,8 @@ async def handle(request: OffsetDeleteRequest, context: RequestContext) -> Offse
             else:
                 places.append((topic.topic_id, index))
             answers.append(OffsetDeleteResponsePartition(partition_index=index, error_code=code))
-        response.topics.append(OffsetDeleteResponseTopic(name=wanted.name, partitions=answers))
+        if answers:
+            response.topics.append(OffsetDeleteResponseTopic(name=wanted.name, partitions=answers))
     code = await groups.delete_offsets(request.group_id, places)
     if code is not ErrorCode.NONE:
         raise KafkaError(code)

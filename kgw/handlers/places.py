@@ -34,15 +34,19 @@ async def answer_places(
     """
     queue = context.gateway.answer_turns
     counts = await take_turns(_count(request.topics, Share(ENCODED_PER_TURN)), queue)
+    wanted = request.topics
+    places = sum(counts.values())
+    if len(counts) < places or len({name for name, _ in counts}) < len(wanted):
+        wanted = await take_turns(_named_once(wanted, Share(ENCODED_PER_TURN)), queue)
     topics: list[Any] = []
-    lengths = (len(wanted.partitions) for wanted in request.topics)
+    lengths = (len(one.partitions) for one in wanted)
     for number, turn in enumerate(shares(lengths, partitions_per_turn)):
         if number:
             await asyncio.sleep(0)
         work = [
             answer(
-                request.topics[position].name,
-                request.topics[position].partitions[start:end],
+                wanted[position].name,
+                wanted[position].partitions[start:end],
                 counts,
             )
             for position, start, end in turn
@@ -51,12 +55,29 @@ async def answer_places(
         answers = [await work[0]] if len(work) == 1 else await asyncio.gather(*work)
         for (position, start, _), found in zip(turn, answers, strict=True):
             if not start:
-                topics.append(topic_type(name=request.topics[position].name))
+                topics.append(topic_type(name=wanted[position].name))
             topics[position].partitions += found
     encoding = encode_topics(
         response_type, topics, "partitions", context.api_version, Share(ENCODED_PER_TURN)
     )
     return await take_turns(encoding, queue)
+
+
+def _named_once(topics: Sequence[Any], share: Share) -> Turns[list[Any]]:
+    """Return each topic that has partitions once, and each partition of it once, as Kafka does.
+
+    Hardly any request needs it: a client names them once.
+    """
+    places: dict[str, dict[int, Any]] = {}
+    for topic in topics:
+        for place in topic.partitions:
+            places.setdefault(topic.name, {}).setdefault(place.partition_index, place)
+            if share.spend():
+                yield
+        if share.spend():
+            yield
+    kind = type(topics[0])
+    return [kind(name=name, partitions=[*found.values()]) for name, found in places.items()]
 
 
 def _count(topics: Iterable[Any], share: Share) -> Turns[Counter[tuple[str, int]]]:

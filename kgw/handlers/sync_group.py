@@ -10,14 +10,15 @@ Behaviour:
   REBALANCE_IN_PROGRESS when the next round has begun; INVALID_REQUEST for assignments of more than
   16 MB, all together.
 
-v1: throttle time. v3: static members (KIP-345). v4: flexible (KIP-482). v5: protocol type and name,
-checked where given (KIP-559).
+v1: throttle time. v3: static members (KIP-345). v4: flexible (KIP-482). v5: protocol type and name:
+without both, INCONSISTENT_GROUP_PROTOCOL (KIP-559).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kgw.errors import ErrorCode
 from kgw.groups.requests import SyncRequest
 from kgw.handlers.groups import ask
 from kgw.protocol.messages.sync_group import SyncGroupResponse
@@ -28,8 +29,16 @@ if TYPE_CHECKING:
     from kgw.protocol.messages.sync_group import SyncGroupRequest
     from kgw.protocol.schema import Response
 
+_NAMES_PROTOCOL = 5
+
 
 def handle(request: SyncGroupRequest, context: RequestContext) -> Response | Later:
+    if not request.group_id:
+        return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+    if context.api_version >= _NAMES_PROTOCOL and (
+        request.protocol_type is None or request.protocol_name is None
+    ):
+        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     return ask(
         context,
         request.group_id,

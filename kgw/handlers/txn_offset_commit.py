@@ -1,4 +1,4 @@
-"""TxnOffsetCommit, key 28, versions 0 to 5: how far a group has read, as part of a transaction.
+"""TxnOffsetCommit, key 28, versions 0 to 6: how far a group has read, as part of a transaction.
 
 Behaviour:
 - the offsets are durable before the answer, and nobody's until the transaction is committed: the
@@ -14,15 +14,15 @@ Behaviour:
 - who names a member or a generation is fenced by them: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
   ILLEGAL_GENERATION, the last also where there is no such group (KIP-447). Who names neither
   commits whoever is in the group, which is created. That keeps no member alive;
-- UNKNOWN_TOPIC_OR_PARTITION; OFFSET_METADATA_TOO_LARGE; a negative offset is INVALID_REQUEST; an
-  empty group id is INVALID_GROUP_ID;
+- UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID; OFFSET_METADATA_TOO_LARGE; an empty group id is
+  INVALID_GROUP_ID;
 - COORDINATOR_NOT_AVAILABLE when nothing can be stored, NOT_COORDINATOR when another process has
   taken the state over: nothing of the request was stored, or all of it.
   v0 and v1 hear COORDINATOR_NOT_AVAILABLE, too, instead of COORDINATOR_LOAD_IN_PROGRESS, which
   crashed clients of their time (KAFKA-7296).
 
 v2: leader epochs (KIP-320). v3: membership (KIP-447), flexible (KIP-482). v4: TRANSACTION_ABORTABLE
-(KIP-890). v5: adds the group to the transaction (KIP-890).
+(KIP-890). v5: adds the group to the transaction (KIP-890). v6: topic ids (KIP-1319).
 """
 
 from __future__ import annotations
@@ -33,7 +33,13 @@ from kgw.completion import Completion
 from kgw.errors import ErrorCode
 from kgw.groups.requests import TxnCommitRequest
 from kgw.handlers.context import Later, coordinator
-from kgw.handlers.offset_commit import PARTITIONS_PER_TURN, encoded_later, offset_problem
+from kgw.handlers.offset_commit import (
+    AFTER_THE_GROUP,
+    PARTITIONS_PER_TURN,
+    committed_topic,
+    encoded_later,
+    metadata_problem,
+)
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
 from kgw.offsets.pending import PendingCommit
 from kgw.protocol.messages.txn_offset_commit import (
@@ -53,6 +59,7 @@ if TYPE_CHECKING:
 _LOAD_IN_PROGRESS_IS_KNOWN = 2
 _TRANSACTION_ABORTABLE = 4
 _ADDS_THE_GROUP = 5
+_TOPIC_IDS = 6
 
 
 class _Accepted(NamedTuple):
@@ -80,13 +87,19 @@ def _commit(
     request: TxnOffsetCommitRequest, context: RequestContext, accepted: _Accepted
 ) -> Response | Later:
     """See that the transaction goes on, commit, and answer."""
-    if not accepted.offsets:
+    if not request.group_id:
+        return _answer(context, accepted.response, ErrorCode.INVALID_GROUP_ID)
+    if not any(
+        one.error_code in AFTER_THE_GROUP
+        for topic in accepted.response.topics
+        for one in topic.partitions
+    ):
         return accepted.response
     groups = coordinator(request.group_id, context)
     commit = TxnCommitRequest(
         request.member_id,
         request.group_instance_id,
-        request.generation_id,
+        request.generation_id_or_member_epoch,
         PendingCommit(request.producer_id, request.producer_epoch, accepted.offsets),
     )
     committing: Completion[ErrorCode] = Completion()
@@ -152,7 +165,8 @@ def _answer(
     if code is not ErrorCode.NONE:
         for topic in response.topics:
             for one in topic.partitions:
-                one.error_code = one.error_code or code
+                if one.error_code in AFTER_THE_GROUP:
+                    one.error_code = code
     return response
 
 
@@ -163,6 +177,7 @@ def error_response(
         topics=[
             TxnOffsetCommitResponseTopic(
                 name=topic.name,
+                topic_id=topic.topic_id,
                 partitions=[
                     TxnOffsetCommitResponsePartition(
                         partition_index=one.partition_index, error_code=code
@@ -184,12 +199,18 @@ def _accept(request: TxnOffsetCommitRequest, context: RequestContext) -> Turns[_
     accepted = _Accepted({}, TxnOffsetCommitResponse())
     share = Share(PARTITIONS_PER_TURN)
     for wanted in request.topics:
-        topic = gateway.catalog.get(wanted.name)
+        if not wanted.partitions:  # Kafka says nothing of it
+            if share.spend():
+                yield
+            continue
+        topic = committed_topic(wanted, context, _TOPIC_IDS)
         answers = []
         for one in wanted.partitions:
             index = one.partition_index
-            code = offset_problem(one.committed_offset, one.committed_metadata, limit)
-            if topic is None or not topic.has_partition(index):
+            code = metadata_problem(one.committed_metadata, limit)
+            if topic is None and context.api_version >= _TOPIC_IDS:
+                code = ErrorCode.UNKNOWN_TOPIC_ID
+            elif topic is None or not topic.has_partition(index):
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif code is ErrorCode.NONE:
                 accepted.offsets.setdefault(topic.topic_id, {})[index] = CommittedOffset(
@@ -204,7 +225,9 @@ def _accept(request: TxnOffsetCommitRequest, context: RequestContext) -> Turns[_
             if share.spend():
                 yield
         accepted.response.topics.append(
-            TxnOffsetCommitResponseTopic(name=wanted.name, partitions=answers)
+            TxnOffsetCommitResponseTopic(
+                name=wanted.name, topic_id=wanted.topic_id, partitions=answers
+            )
         )
         if share.spend():
             yield

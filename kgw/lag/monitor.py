@@ -20,7 +20,9 @@ from kgw.lag.samples import AtRisk, Event, GroupSample, LagSample, Standing, his
 from kgw.lag.watch import KINDS, GroupWatch
 from kgw.logs import EventLogger
 from kgw.metrics import count
+from kgw.offsets.committed import is_position
 from kgw.offsets.lag import Finding, LagAnomaly, LagSum, Occurrences, PartitionLag
+from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -382,7 +384,8 @@ class LagMonitor:
     def _committed(self, group_id: str) -> Iterator[tuple[Topic, list[tuple[int, int]]]]:
         """Yield topics with a copy of what a group has committed there: it goes on committing.
 
-        What it committed to a topic that is gone goes too.
+        What it committed to a topic that is gone goes too. NO_OFFSET stands for a damaged offset; a
+        negative one that a client has committed is no position.
         """
         table = self._groups.offsets(group_id)
         if table is None:
@@ -390,8 +393,13 @@ class LagMonitor:
         for topic_id in table.topic_ids():
             topic = self._topics.by_id(topic_id)
             committed = table.topic(topic_id).entries()
-            if topic is not None and committed:
-                yield topic, [(index, one.offset) for index, one in committed.items()]
+            places = [
+                (index, max(one.offset, NO_OFFSET))
+                for index, one in committed.items()
+                if is_position(one.offset)
+            ]
+            if topic is not None and places:
+                yield topic, places
 
     def _measure(self, partition: Partition, offset: int) -> PartitionLag | None:
         """Return where an offset stands in a partition; None where that could not be had."""

@@ -13,7 +13,12 @@ import json
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from kgw.offsets.block import OffsetBlock
-from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
+from kgw.offsets.committed import (
+    NO_EXPIRY_MS,
+    CommittedOffset,
+    offset_stored_as,
+    stored_offset,
+)
 from kgw.offsets.rows import partitions_in, pending_places_of, producer_of
 
 if TYPE_CHECKING:
@@ -253,7 +258,7 @@ def decode_pending(
                 offset, leader_epoch, commit_ms, metadata = fields
                 age_s = max(0, running_ms - int(commit_ms)) / 1000
                 committed = CommittedOffset(
-                    int(offset),
+                    offset_stored_as(int(offset)),
                     int(leader_epoch),
                     str(metadata),
                     int(commit_ms),
@@ -272,7 +277,7 @@ def _fields(one: PendingOffset) -> list[int | str]:
         return [one.order]
     return [
         one.order,
-        committed.offset,
+        stored_offset(committed.offset),
         committed.leader_epoch,
         committed.commit_ms,
         committed.metadata,

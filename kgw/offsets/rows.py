@@ -14,7 +14,7 @@ import json
 from json.encoder import encode_basestring_ascii as quote
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from kgw.offsets.committed import CommittedOffset
+from kgw.offsets.committed import CommittedOffset, offset_stored_as, stored_offset
 from kgw.state.kinds import GROUP_OFFSETS, OFFSET_BLOCK, PENDING_OFFSETS
 from kgw.types import TopicId, format_uuid, parse_uuid
 
@@ -74,7 +74,8 @@ def encode_row(offsets: Mapping[int, CommittedOffset]) -> bytes | None:
     """Return the content of a row of single offsets, None when nothing is left of it."""
     # JSON by hand: what `json` sets up for each call takes longer than to write a short row.
     entries = [
-        f"[{partition},{offset},{leader_epoch},{commit_ms},{retention_ms},{quote(metadata)}]"
+        f"[{partition},{offset if offset >= 0 else stored_offset(offset)},{leader_epoch},"
+        f"{commit_ms},{retention_ms},{quote(metadata)}]"
         for partition, (offset, leader_epoch, metadata, commit_ms, retention_ms, _) in sorted(
             offsets.items()
         )
@@ -87,7 +88,7 @@ def decode_row(value: bytes, running_ms: int, now_s: float) -> dict[int, Committ
     try:
         return {
             int(partition): CommittedOffset(
-                int(offset),
+                offset_stored_as(int(offset)),
                 int(leader_epoch),
                 str(metadata),
                 int(commit_ms),

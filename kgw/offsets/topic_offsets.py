@@ -121,7 +121,10 @@ class TopicOffsets:
         return encode_row({one: single[one] for one in partitions_in(place) if one in single})
 
     def taken_back(self, change: TopicChange) -> Iterator[tuple[int, int, int]]:
-        """Yield partition, offset and the one before for all that a change sets lower."""
+        """Yield partition, offset and the one before for all that a change sets lower.
+
+        To take a position away, as a negative offset does, is not to set it lower.
+        """
         if change is None:
             return
         if isinstance(change, OffsetBlock):
@@ -133,7 +136,9 @@ class TopicOffsets:
             change = change.entries()
         for partition, committed in change.items():
             before = self.get(partition)
-            if before is not None and committed is not None and committed.offset < before.offset:
+            if before is None or committed is None:
+                continue
+            if 0 <= committed.offset < before.offset:
                 yield partition, committed.offset, before.offset
 
     def expired(self, now_s: float, empty_since_s: float, retention_s: float) -> list[int]:

@@ -128,7 +128,7 @@ class PartitionRead:
         if self.last_fetched_epoch >= 0 and self._diverges(view):
             return None
         if not view.is_readable(offset, bounds):
-            self.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+            self.fail(ErrorCode.OFFSET_OUT_OF_RANGE)
             return None
         return view if offset < bounds.end_offset else None
 
@@ -150,7 +150,7 @@ class PartitionRead:
         """Whether the client has records that are not in this log (KIP-595's check, for Fetch)."""
         end = view.epoch_end(self.last_fetched_epoch)
         if end is None:
-            self.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+            self.fail(ErrorCode.OFFSET_OUT_OF_RANGE)
             return True
         if end.leader_epoch < self.last_fetched_epoch or end.end_offset < self.offset:
             self.diverging = end

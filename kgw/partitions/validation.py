@@ -21,8 +21,10 @@ from kgw.records.batch import (
     NO_PRODUCER_ID,
     TRANSACTIONAL_FLAG,
     Compression,
+    is_cut_off,
     read_batch,
 )
+from kgw.records.errors import RecordError
 from kgw.types import NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
@@ -113,11 +115,18 @@ class UnfitRecordsError(KafkaError):
 def read_produced_batch(records: Buffer | None) -> RecordBatch:
     """Return the one batch that a Produce request of version 3 or later has for a partition.
 
-    Raises KafkaError INVALID_RECORD for none or several, RecordError for bytes that are no batch.
+    Raises KafkaError INVALID_RECORD for none, several, or one that is cut off, and RecordError for
+    other bytes that are no batch.
     """
     if records is None or len(records) == 0:
         raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch for the partition")
-    batch = read_batch(records)
+    try:
+        batch = read_batch(records)
+    except RecordError as error:
+        if is_cut_off(records):
+            # As in Kafka: clients would send it again and again after CORRUPT_MESSAGE.
+            raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+        raise
     if len(batch.buffer) != len(records):
         raise KafkaError(
             ErrorCode.INVALID_RECORD,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from kgw.backend.base import ReadResult
 from kgw.errors import ErrorCode, KafkaError
 from kgw.records.batch import HEADER_BYTES
+from kgw.types import NO_LEADER_EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -199,7 +200,7 @@ class PartitionView:
 
         -1 is no idea, and always right.
         """
-        if current_leader_epoch < 0:
+        if current_leader_epoch == NO_LEADER_EPOCH:
             return
         leader_epoch = self._log.leader_epoch
         if current_leader_epoch < leader_epoch:

@@ -39,7 +39,7 @@ _REQUEST_MEMORY_LIMIT_BYTES = 8_000_000
 _RESPONSE_MEMORY_LIMIT_BYTES = 1 << 40
 
 # What generated decoders raise for malformed bytes; `struct` and indexing notice truncation.
-_MALFORMED = (DecodeError, struct.error, IndexError, UnicodeDecodeError)
+_MALFORMED = (DecodeError, struct.error, IndexError)
 
 
 class Codec(Generic[MessageT]):
@@ -124,8 +124,6 @@ class Codec(Generic[MessageT]):
         problem = "truncated"
         if isinstance(error, DecodeError):
             problem = str(error)
-        elif isinstance(error, UnicodeDecodeError):
-            problem = f"a string is not UTF-8: {error.reason}"
         return DecodeError(f"{self.message.__name__} v{self.version}: {problem}")
 
     @cached_property

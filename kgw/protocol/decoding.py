@@ -7,8 +7,8 @@ measurements that led here.
 The function is `decode(buffer, position, budget) -> (message, position)`, or a generator that
 returns that at its end and yields after so many array elements, so that others get their turn.
 `budget` is the memory in bytes that its array elements may take; see `codec`. It raises
-DecodeError, struct.error, IndexError or UnicodeDecodeError, all of which mean malformed bytes to
-the caller.
+DecodeError, struct.error or IndexError, all of which mean malformed bytes to the caller. A string
+that is not UTF-8 is none of these: see `kgw.types.REPLACEMENT`.
 """
 
 from __future__ import annotations
@@ -323,7 +323,7 @@ class _DecoderWriter:
         self._fail(name, "truncated or too long")
         self.depth -= 1
         if kind == "string":
-            self._line(f'{target} = str(buffer[position:stop], "utf-8")')
+            self._line(f'{target} = str(buffer[position:stop], "utf-8", "replace")')
         elif kind == "bytes":
             self._line(f"{target} = bytes(buffer[position:stop])")
         else:

@@ -106,8 +106,7 @@ class PackedReader:
     def __call__(self, buffer: Buffer, position: int, count: int) -> tuple[PackedItems, int] | None:
         """Return the array whose elements begin at `position`, and the position behind it.
 
-        None when they are not alike, or not well formed: then they are read one by one. Raises
-        UnicodeDecodeError as that would.
+        None when they are not alike, or not well formed: then they are read one by one.
         """
         text_position = position + self._numbers_bytes
         if text_position + _INT16.size > len(buffer):
@@ -128,7 +127,9 @@ class PackedReader:
         for number in range(self._numbers_bytes, stride):
             if rows[number::stride] != rows[number : number + 1] * count:
                 return None
-        text = None if text_bytes < 0 else str(rows[begin - position : end - position], "utf-8")
+        text = None
+        if text_bytes >= 0:
+            text = str(rows[begin - position : end - position], "utf-8", "replace")
         columns, number = {}, 0
         for name, size in self._sizes.items():
             columns[name] = column_at(rows, number, size, stride)

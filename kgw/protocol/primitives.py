@@ -99,10 +99,7 @@ def read_nullable_string(buffer: Buffer, position: int) -> tuple[str | None, int
     if size == -1:
         return None, position
     text, position = read_bytes(buffer, position, size)
-    try:
-        return str(text, "utf-8"), position
-    except UnicodeDecodeError as error:
-        raise DecodeError(f"string is not UTF-8: {error.reason}") from None
+    return str(text, "utf-8", "replace"), position
 
 
 def write_nullable_string(out: bytearray, text: str | None) -> None:

@@ -245,6 +245,14 @@ def read_batch(buffer: Buffer, position: int = 0) -> RecordBatch:
     return RecordBatch(view[position : position + size_bytes], header)
 
 
+def is_cut_off(buffer: Buffer) -> bool:
+    """Whether the bytes end before the first batch does."""
+    if len(buffer) < PREFIX_BYTES:
+        return True
+    batch_length = int.from_bytes(buffer[PREFIX_BYTES - 4 : PREFIX_BYTES], "big", signed=True)
+    return batch_length + PREFIX_BYTES > len(buffer)
+
+
 def read_header(buffer: Buffer, position: int = 0) -> RecordBatch:
     """Read a header whose records may be missing; the result's buffer is the header alone.
 

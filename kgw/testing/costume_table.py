@@ -38,6 +38,7 @@ RELEASES = (
     "4.1",
     "4.2",
     "4.3",
+    "4.4",
 )
 """Oldest first."""
 
@@ -190,6 +191,7 @@ SERVED_SINCE: dict[ApiKey, tuple[tuple[str, int, int], ...]] = {
         ("2.0", 0, 2),
         ("2.4", 0, 3),
         ("3.9", 0, 4),
+        ("4.4", 0, 5),
     ),
     ApiKey.CREATE_TOPICS: (
         ("0.10.1", 0, 0),
@@ -259,6 +261,7 @@ SERVED_SINCE: dict[ApiKey, tuple[tuple[str, int, int], ...]] = {
         ("2.5", 0, 3),
         ("3.8", 0, 4),
         ("4.0", 0, 5),
+        ("4.4", 0, 6),
     ),
     ApiKey.DESCRIBE_ACLS: (
         ("0.11.0", 0, 0),
@@ -318,7 +321,7 @@ SERVED_SINCE: dict[ApiKey, tuple[tuple[str, int, int], ...]] = {
         ("3.3", 0, 3),
         ("4.0", 1, 3),
     ),
-    ApiKey.DELETE_GROUPS: (("1.1", 0, 0), ("2.0", 0, 1), ("2.4", 0, 2)),
+    ApiKey.DELETE_GROUPS: (("1.1", 0, 0), ("2.0", 0, 1), ("2.4", 0, 2), ("4.4", 0, 3)),
     ApiKey.ELECT_LEADERS: (("2.2", 0, 0), ("2.4", 0, 2)),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: (("2.3", 0, 0), ("2.4", 0, 1)),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: (("2.4", 0, 0), ("4.1", 0, 1)),

@@ -31,6 +31,7 @@ from kgw.transactions.rows import decode_row
 from kgw.transactions.states import TransactionState
 from kgw.transactions.table import TransactionTable
 from kgw.turns import Share, in_turns
+from kgw.types import REPLACEMENT
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -258,7 +259,7 @@ class TransactionCoordinator:
         one = table.by_id.get(transactional_id)
         if one is not None:
             table.step(one, asked)
-        elif not transactional_id:
+        elif not transactional_id or REPLACEMENT in transactional_id:
             _refuse(asked, ErrorCode.INVALID_REQUEST)
         elif not isinstance(asked.request, InitRequest):
             _refuse(asked, ErrorCode.INVALID_PRODUCER_ID_MAPPING)

@@ -121,6 +121,14 @@ async def test_a_group_resumes_where_kafka_committed(agent: Agent, offset_type: 
     assert 4 == agent.committed("g")
 
 
+@pytest.mark.parametrize("offset", [-1, -2])
+async def test_a_negative_offset_is_no_place_to_resume(agent: Agent, offset: int) -> None:
+    """Kafka's clients commit one to have none."""
+    await fill(agent)
+    await commit(agent, "g", offset)
+    assert 0 == await first_offset(agent, consumer_group="g", offset_type=RESUME_OR_EARLIEST)
+
+
 @pytest.mark.parametrize(
     ("init", "committed"),
     [

@@ -278,10 +278,13 @@ def test_transactions_are_listed(kgw: Commands, cluster: ScriptedCluster) -> Non
     text = kgw.succeed("transactions", "list", "--longer-than", "PT2M", "--pattern", "a.*")
     assert "\x1b" not in text
     assert ["ID", "STATE", "PRODUCER", "COORDINATOR"] == text.split("\n")[0].split()
-    assert (2 * MINUTE_MS, "a.*") == (
+    assert (2 * MINUTE_MS, "a.*", ["Ongoing", "PrepareCommit", "PrepareAbort"]) == (
         cluster.asked[-1].duration_filter,
         cluster.asked[-1].transactional_id_pattern,
+        cluster.asked[-1].state_filters,
     )
+    kgw.succeed("transactions", "list", "--longer-than", "PT2M", "--state", "CompleteAbort")
+    assert ["CompleteAbort"] == cluster.asked[-1].state_filters
 
 
 def test_what_a_server_cannot_list_is_said(kgw: Commands, cluster: ScriptedCluster) -> None:

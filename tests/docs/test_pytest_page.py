@@ -104,8 +104,8 @@ def test_the_apis_and_releases_that_it_names_are_all() -> None:
     last = api_name(list(TOPIC_FIELDS)[-1])
     assert f"can be for {apis} and {last}." in PAGE
     assert ApiKey.FETCH in TOPIC_FIELDS
-    text = "0.10.0, 0.10.1, 0.10.2, 0.11.0, 1.0 and 1.1, 2.0 to 2.8, 3.0 to 3.9, and 4.0 to 4.3;"
+    text = "0.10.0, 0.10.1, 0.10.2, 0.11.0, 1.0 and 1.1, 2.0 to 2.8, 3.0 to 3.9, and 4.0 to 4.4;"
     assert text in PAGE
     named = ["0.10.0", "0.10.1", "0.10.2", "0.11.0", "1.0", "1.1"]
     named += [f"2.{number}" for number in range(9)] + [f"3.{number}" for number in range(10)]
-    assert (*named, "4.0", "4.1", "4.2", "4.3") == RELEASES
+    assert (*named, "4.0", "4.1", "4.2", "4.3", "4.4") == RELEASES

@@ -10,7 +10,7 @@ import pytest
 from kgw.errors import ErrorCode
 from kgw.groups.machine import Answer, Asked
 from kgw.groups.requests import JoinResult, LeaveRequest, LeavingMember, SyncRequest
-from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
+from kgw.offsets.committed import DAMAGED_OFFSET, NO_EXPIRY_MS, CommittedOffset
 from kgw.state.base import Change, DamagedRowsError, Row
 from kgw.state.kinds import CLASSIC_GROUP, GROUP_OFFSETS, OFFSET_BLOCK
 from kgw.types import TopicId
@@ -491,6 +491,20 @@ async def test_who_commits_a_block_that_goes_back_is_told_of(driver: GroupDriver
     assert 11 == driver.metrics.offset_commits
 
 
+async def test_who_takes_a_position_away_does_not_go_back(driver: GroupDriver) -> None:
+    """A negative offset is none: nothing is told of it, nor of the first one after it."""
+    (member,) = await driver.stable(1)
+    told: list[object] = []
+    driver.groups.when_committed_back.append(lambda *what: told.append(what))
+    for offset in (5, -1, -2, 3):
+        now = CommittedOffset(offset, -1, "", driver.clock.wall_ms(), NO_EXPIRY_MS, 0.0)
+        asked = driver.ask_to_commit_all(
+            {TOPIC: {0: now}}, member.member_id, None, member.generation
+        )
+        assert ErrorCode.NONE is await answer(asked)
+    assert [] == told
+
+
 async def test_a_round_ends_with_its_time_however_long_sessions_are(driver: GroupDriver) -> None:
     """Who does not join within the rebalance timeout is out, and the others need not wait on."""
     options: dict[str, Any] = {"session_s": 60.0, "rebalance_s": 5.0}
@@ -551,7 +565,9 @@ async def test_a_damaged_block_takes_no_offset_that_is_stored_singly(driver: Gro
     await driver.store.apply([Change(OFFSET_BLOCK, key, b"rubbish")])
     for _ in range(2):  # the second start reads what the first one wrote
         await driver.crash()
-        assert [-2, 77, -2, None] == [driver.committed(number) for number in (2, 3, 4, 5)]
+        assert [DAMAGED_OFFSET, 77, DAMAGED_OFFSET, None] == [
+            driver.committed(number) for number in (2, 3, 4, 5)
+        ]
 
 
 async def test_a_static_member_whose_process_is_replaced_is_not_new(driver: GroupDriver) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from kgw.errors import ErrorCode
 from kgw.groups.requests import DeleteRequest, LeavingMember
+from kgw.offsets.committed import DAMAGED_OFFSET
 from kgw.state.base import Change
 from kgw.state.kinds import GROUP_OFFSETS, OFFSET_BLOCK, PENDING_OFFSETS
 from kgw.types import TopicId
@@ -427,7 +428,9 @@ async def test_damage_is_told_when_it_is_committed(
     assert (1, {*range(16)}) == (driver.committed(), driver.unstable() - {20})
     assert NONE is await driver.commit_in_transaction(7, partition=21)
     assert NONE is await driver.end()
-    assert [-2, 6 if knows_the_epoch else 2, 7] == [driver.committed(n) for n in (0, 20, 21)]
+    assert [DAMAGED_OFFSET, 6 if knows_the_epoch else 2, 7] == [
+        driver.committed(n) for n in (0, 20, 21)
+    ]
     assert {} == await driver.store.load(PENDING_OFFSETS)
 
 
@@ -445,7 +448,7 @@ async def test_a_fenced_producer_stays_so_where_one_of_its_rows_is_damaged(
     assert fenced is await driver.commit_in_transaction(9, epoch=2, partition=20)
     assert fenced is await driver.end(epoch=2, is_commit=False)
     assert NONE is await driver.end(epoch=3)
-    assert [-2, 6] == [driver.committed(number) for number in (0, 20)]
+    assert [DAMAGED_OFFSET, 6] == [driver.committed(number) for number in (0, 20)]
 
 
 @pytest.mark.damages_storage("a row is overwritten")

@@ -18,7 +18,7 @@ def request(name: str = "kgw-test", version: str = "1.0") -> ApiVersionsRequest:
     return ApiVersionsRequest(client_software_name=name, client_software_version=version)
 
 
-@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("version", range(6))
 async def test_lists_the_table_of_handlers(gateway: InProcessGateway, version: int) -> None:
     """What is advertised is what is served, no more and no less."""
     response = await gateway.ask(request(), version, ApiVersionsResponse)
@@ -36,7 +36,7 @@ async def test_produce_is_advertised_from_0(gateway: InProcessGateway) -> None:
     assert (0, 18) == ranges[ApiKey.FETCH]
 
 
-@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("version", range(6))
 async def test_version_2_of_transactions_is_in_force(
     gateway: InProcessGateway, version: int
 ) -> None:
@@ -63,3 +63,24 @@ async def test_client_software_must_be_well_formed(
     """What would end up in logs and metrics is checked first."""
     response = await gateway.ask(request(name, version), 3, ApiVersionsResponse)
     assert ErrorCode.INVALID_REQUEST == response.error_code
+
+
+async def test_the_node_that_a_client_means(gateway: InProcessGateway) -> None:
+    """From version 5 on: another one is REBOOTSTRAP_REQUIRED, half of a name INVALID_REQUEST."""
+    placement = gateway.gateway.placement
+    cluster_id, node_id = placement.cluster_id, placement.here.node_id
+    for cluster, node, expected in (
+        (None, -1, ErrorCode.NONE),
+        (cluster_id, node_id, ErrorCode.NONE),
+        (cluster_id, node_id + 1, ErrorCode.REBOOTSTRAP_REQUIRED),
+        (cluster_id, -2, ErrorCode.REBOOTSTRAP_REQUIRED),
+        ("another", node_id, ErrorCode.REBOOTSTRAP_REQUIRED),
+        ("", node_id, ErrorCode.REBOOTSTRAP_REQUIRED),
+        (cluster_id, -1, ErrorCode.INVALID_REQUEST),
+        (None, node_id, ErrorCode.INVALID_REQUEST),
+    ):
+        asked = request()
+        asked.cluster_id, asked.node_id = cluster, node
+        response = await gateway.ask(asked, 5, ApiVersionsResponse)
+        assert expected == response.error_code
+        assert (expected == ErrorCode.NONE) == bool(response.api_keys)

@@ -104,7 +104,7 @@ async def test_a_partition_twice_is_refused(gateway: InProcessGateway) -> None:
     """Nobody knows which of two offsets is meant, and a deletion cannot be taken back."""
     await filled(gateway)
     refused = (ErrorCode.INVALID_REQUEST, -1)
-    assert [refused, refused] == await delete(gateway, ("orders", 0, 1), ("orders", 0, 5))
+    assert [refused] == await delete(gateway, ("orders", 0, 1), ("orders", 0, 5))
     assert 0 == (await fetch(gateway, fetch_request(0))).log_start_offset
 
 

@@ -157,7 +157,7 @@ async def test_bytes_after_the_body_are_ignored(gateway: InProcessGateway) -> No
     assert ["orders"] == [one.name for one in response.topics]
 
 
-@pytest.mark.parametrize("version", [5, 99, 32_767, -1])
+@pytest.mark.parametrize("version", [6, 99, 32_767, -1])
 async def test_unknown_version_of_api_versions_is_answered_in_version_0(
     gateway: InProcessGateway, version: int
 ) -> None:
@@ -169,7 +169,7 @@ async def test_unknown_version_of_api_versions_is_answered_in_version_0(
     assert 5 == correlation_id
     assert isinstance(response, ApiVersionsResponse)
     assert ErrorCode.UNSUPPORTED_VERSION == response.error_code
-    assert [(ApiKey.API_VERSIONS, 0, 4)] == [
+    assert [(ApiKey.API_VERSIONS, 0, 5)] == [
         (one.api_key, one.min_version, one.max_version) for one in response.api_keys
     ]
 

@@ -10,7 +10,7 @@ import pytest
 from kgw.errors import ErrorCode
 from kgw.protocol.api_keys import ApiKey
 from kgw.state.kinds import CLASSIC_GROUP
-from tests.handlers.support import call, request_of
+from tests.handlers.support import call, create_topic, request_of
 
 if TYPE_CHECKING:
     from kgw.testing.gateway import InProcessGateway
@@ -34,6 +34,8 @@ async def join(gateway: InProcessGateway, version: int = 3, **fields: Any) -> An
 async def sync(gateway: InProcessGateway, version: int, member_id: str, **fields: Any) -> Any:
     """Ask for a member's part of the first generation."""
     asked = {"group_id": "group", "generation_id": 1, "member_id": member_id, **fields}
+    if version >= 5:
+        asked = {"protocol_type": "workers", "protocol_name": "fair"} | asked
     return await call(gateway, ApiKey.SYNC_GROUP, version, **asked)
 
 
@@ -72,6 +74,33 @@ async def test_one_member_from_join_to_leave(gateway: InProcessGateway, version:
     assert {"Empty": 1} == {
         name: count for name, count in gateway.gateway.metrics.groups.items() if count
     }
+
+
+async def test_a_group_without_a_name_has_no_members(gateway: InProcessGateway) -> None:
+    """INVALID_GROUP_ID, also where offsets were committed to it from outside."""
+    topic = await create_topic(gateway)
+    partitions = [{"partition_index": 0, "committed_offset": 1}]
+    topics = [{"name": topic.name, "partitions": partitions}]
+    await call(gateway, ApiKey.OFFSET_COMMIT, 8, group_id="", topics=topics)
+    assert [""] == gateway.gateway.groups.ids()
+    asked = {"group_id": "", "generation_id": 1, "member_id": "nobody"}
+    for api in (ApiKey.HEARTBEAT, ApiKey.SYNC_GROUP):
+        response = await call(gateway, api, 0, **asked)
+        assert ErrorCode.INVALID_GROUP_ID == response.error_code
+    left = await call(gateway, ApiKey.LEAVE_GROUP, 0, group_id="", member_id="nobody")
+    assert ErrorCode.INVALID_GROUP_ID == left.error_code
+    joined = await call(gateway, ApiKey.JOIN_GROUP, 3, **{**JOIN, "group_id": ""})
+    assert ErrorCode.INVALID_GROUP_ID == joined.error_code
+
+
+async def test_sync_without_a_protocol(gateway: InProcessGateway) -> None:
+    """From version 5 on both type and name must be given: INCONSISTENT_GROUP_PROTOCOL."""
+    joined = await join(gateway)
+    for given in ({}, {"protocol_type": "workers"}, {"protocol_name": "fair"}):
+        fields = {"protocol_type": None, "protocol_name": None} | given
+        refused = await sync(gateway, 5, joined.member_id, **fields)
+        assert ErrorCode.INCONSISTENT_GROUP_PROTOCOL == refused.error_code
+    assert ErrorCode.NONE == (await sync(gateway, 4, joined.member_id)).error_code
 
 
 async def test_parked_join_holds_up_nobody(gateway: InProcessGateway) -> None:
@@ -192,7 +221,12 @@ async def test_transactional_ids_have_a_coordinator(
 async def test_share_groups_have_no_coordinator_yet(
     gateway: InProcessGateway, version: int, key_type: int, code: ErrorCode
 ) -> None:
-    """A final error with the reason, for every key; unknown kinds of key are INVALID_REQUEST."""
+    """A final error with the reason, for every key; unknown kinds of key are INVALID_REQUEST.
+
+    Share partitions are one of those before version 6.
+    """
+    if version < 6:
+        code = ErrorCode.INVALID_REQUEST
     for error_code, *_, message in await coordinators(gateway, version, key_type):
         assert code == error_code
         assert message

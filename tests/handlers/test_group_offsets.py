@@ -117,11 +117,43 @@ async def test_refusals_are_of_the_partition(gateway: InProcessGateway) -> None:
     assert [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] == unknown
     by_id = await commit(gateway, {0: 1}, version=10, topic_id=bytes(range(16)))
     assert [ErrorCode.UNKNOWN_TOPIC_ID] == by_id
-    assert [ErrorCode.INVALID_REQUEST] == await commit(gateway, {0: -1})
-    assert [0] == await commit(gateway, {0: 2}, metadata="x" * 4096)
-    too_long = await commit(gateway, {0: 3}, metadata="é" * 2049)
-    assert [ErrorCode.OFFSET_METADATA_TOO_LARGE] == too_long
+    assert [0] == await commit(gateway, {0: 2})
+    assert [ErrorCode.OFFSET_METADATA_TOO_LARGE] == await commit(
+        gateway, {0: 3}, metadata="x" * 4097
+    )
     assert [2] == [one.committed_offset for one in await fetch(gateway, [0])]
+
+
+@pytest.mark.parametrize(
+    ("character", "most"), [("x", 4096), ("é", 4096), ("語", 4096), ("🦜", 2048)]
+)
+async def test_metadata_is_limited_in_the_characters_of_java(
+    gateway: InProcessGateway, character: str, most: int
+) -> None:
+    """Not in bytes: Kafka counts what Java's strings are made of."""
+    await create_topic(gateway)
+    assert [0] == await commit(gateway, {0: 2}, metadata=character * most)
+    (found,) = await fetch(gateway, [0])
+    assert character * most == found.metadata
+    longer = await commit(gateway, {0: 3}, metadata=character * (most + 1))
+    assert [ErrorCode.OFFSET_METADATA_TOO_LARGE] == longer
+
+
+@pytest.mark.parametrize("offset", [-1, -2, -3, -(2**63)])
+@pytest.mark.parametrize("count", [1, 20])
+async def test_a_negative_offset_is_stored(backend: MemoryBackend, offset: int, count: int) -> None:
+    """It is told as it was committed, also after a restart, and can be committed over."""
+    async with InProcessGateway(backend=backend) as gateway:
+        await create_topic(gateway, partitions=count)
+        assert [0] * count == await commit(gateway, dict.fromkeys(range(count), 3))
+        assert [0] * count == await commit(gateway, dict.fromkeys(range(count), offset))
+    async with InProcessGateway(backend=backend) as gateway:
+        found = await fetch(gateway, list(range(count)))
+        assert [(offset, 0)] * count == [(one.committed_offset, one.error_code) for one in found]
+        assert count == len(await fetch(gateway, None))
+        assert [0] == await commit(gateway, {0: 7})
+        assert 7 == (await fetch(gateway, [0]))[0].committed_offset
+        assert {} == gateway.gateway.internal_errors
 
 
 @pytest.mark.parametrize("version", [1, 8, 9])

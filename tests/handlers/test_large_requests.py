@@ -240,12 +240,10 @@ async def test_ends_of_many_partitions(gateway: InProcessGateway) -> None:
     asked["partitions"].append({"partition_index": 0, "timestamp": -1})
     topics = [asked, {"name": "none", "partitions": []}]
     response = await call_in_turns(gateway, ApiKey.LIST_OFFSETS, 7, least=3, topics=topics)
-    orders, none = response.topics
-    assert ("none", []) == (none.name, none.partitions)
-    assert [*range(MANY), 0] == [one.partition_index for one in orders.partitions]
+    (orders,) = response.topics
+    assert [*range(MANY)] == [one.partition_index for one in orders.partitions]
     assert ErrorCode.INVALID_REQUEST == orders.partitions[0].error_code
-    assert ErrorCode.INVALID_REQUEST == orders.partitions[-1].error_code
-    assert [0] * (MANY - 2) + [1] == [one.offset for one in orders.partitions[1:-1]]
+    assert [0] * (MANY - 2) + [1] == [one.offset for one in orders.partitions[1:]]
 
 
 async def test_records_of_many_partitions_are_deleted(gateway: InProcessGateway) -> None:
@@ -298,7 +296,7 @@ def each(**fields: object) -> list[dict[str, object]]:
             49,
             {"acks": -1, "topic_data": each(name=NAMES, partition_data=[])},
         ),
-        (ApiKey.OFFSET_COMMIT, 8, "topics", 10, {"topics": each(name=NAMES, partitions=[])}),
+        (ApiKey.OFFSET_COMMIT, 8, None, 5, {"topics": each(name=NAMES, partitions=[])}),
         (ApiKey.OFFSET_FETCH, 7, "topics", 12, {"topics": each(name=NAMES, partition_indexes=[])}),
         (ApiKey.OFFSET_FETCH, 8, "groups", 12, {"groups": each(group_id=NAMES, topics=None)}),
         (
@@ -308,21 +306,27 @@ def each(**fields: object) -> list[dict[str, object]]:
             16,
             {"topics": each(topic=NAMES, partitions=[])},
         ),
-        (ApiKey.LIST_OFFSETS, 7, "topics", 63, {"topics": each(name=NAMES, partitions=[])}),
-        (ApiKey.DELETE_RECORDS, 2, "topics", 28, {"topics": each(name=NAMES, partitions=[])}),
+        (ApiKey.LIST_OFFSETS, 7, None, 5, {"topics": each(name=NAMES, partitions=[])}),
+        (ApiKey.DELETE_RECORDS, 2, None, 5, {"topics": each(name=NAMES, partitions=[])}),
     ],
 )
 async def test_topics_without_partitions(
     gateway: InProcessGateway,
     api: ApiKey,
     version: int,
-    answers: str,
+    answers: str | None,
     least: int,
     fields: dict[str, object],
 ) -> None:
-    """What is empty takes its time as well: each is counted where it is made and encoded."""
+    """What is empty takes its time as well: each is counted where it is made and encoded.
+
+    Some APIs answer nothing for it.
+    """
     answer = await call_in_turns(gateway, api, version, least=least, **fields)
-    assert len(getattr(answer, answers)) == MANY_EMPTY
+    if answers is None:
+        assert [] == answer.topics
+    else:
+        assert len(getattr(answer, answers)) == MANY_EMPTY
 
 
 async def test_a_group_of_topics_without_partitions(gateway: InProcessGateway) -> None:

@@ -208,6 +208,19 @@ def _offset_commit(group_id: str, topic: Topic, *indexes: int, offset: int = 0) 
     )
 
 
+def _txn_offset_commit(group_id: str, topic: Topic, _: int) -> Any:
+    named = [{"partition_index": 1, "committed_offset": 0}]
+    wanted = {"name": "orders", "topic_id": topic.topic_id, "partitions": named}
+    return request_of(
+        ApiKey.TXN_OFFSET_COMMIT,
+        transactional_id="copier",
+        group_id=group_id,
+        producer_id=1,
+        producer_epoch=0,
+        topics=[wanted],
+    )
+
+
 def _offset_fetch(group_id: str, topic: Topic, version: int) -> Any:
     wanted = {"name": "orders", "partition_indexes": [1]}
     if version < 8:
@@ -230,13 +243,7 @@ def _about_group(api: ApiKey, **fields: object) -> Callable[[str, Topic, int], R
 
 OF_GROUPS: dict[ApiKey, Callable[[str, Topic, int], Request]] = {
     ApiKey.OFFSET_COMMIT: lambda group_id, topic, _: _offset_commit(group_id, topic),
-    ApiKey.TXN_OFFSET_COMMIT: _about_group(
-        ApiKey.TXN_OFFSET_COMMIT,
-        transactional_id="copier",
-        producer_id=1,
-        producer_epoch=0,
-        topics=[{"name": "orders", "partitions": [{"partition_index": 1, "committed_offset": 0}]}],
-    ),
+    ApiKey.TXN_OFFSET_COMMIT: _txn_offset_commit,
     ApiKey.OFFSET_FETCH: _offset_fetch,
     ApiKey.OFFSET_DELETE: _about_group(
         ApiKey.OFFSET_DELETE, topics=[{"name": "orders", "partitions": [{"partition_index": 1}]}]
@@ -248,7 +255,13 @@ OF_GROUPS: dict[ApiKey, Callable[[str, Topic, int], Request]] = {
         protocols=[{"name": "range", "metadata": b""}],
     ),
     ApiKey.LEAVE_GROUP: _leave_group,
-    ApiKey.SYNC_GROUP: _about_group(ApiKey.SYNC_GROUP, generation_id=1, member_id="m"),
+    ApiKey.SYNC_GROUP: _about_group(
+        ApiKey.SYNC_GROUP,
+        generation_id=1,
+        member_id="m",
+        protocol_type="consumer",
+        protocol_name="range",
+    ),
     ApiKey.HEARTBEAT: _about_group(ApiKey.HEARTBEAT, generation_id=1, member_id="m"),
     ApiKey.DESCRIBE_GROUPS: lambda group_id, *_: request_of(
         ApiKey.DESCRIBE_GROUPS, groups=[group_id]

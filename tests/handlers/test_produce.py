@@ -195,7 +195,7 @@ async def test_several_partitions_are_answered_together(
     assert isinstance(response, ProduceResponse)
     assert [
         (0, ErrorCode.NONE),
-        (1, ErrorCode.CORRUPT_MESSAGE),
+        (1, ErrorCode.INVALID_RECORD),
         (2, ErrorCode.NONE),
         (9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ] == [(one.index, one.error_code) for one in response.responses[0].partition_responses]

@@ -278,7 +278,8 @@ async def test_description(gateway: InProcessGateway, listeners: Listeners) -> N
     )
     await add(gateway, 3, producer, {"orders": [2, 0], "gone": [0]})
     await gateway.gateway.catalog.delete(gateway.gateway.catalog.topics["gone"])
-    found, missing, empty = await describe(gateway, ID, "none", "", ID)
+    found, missing, empty, again = await describe(gateway, ID, "none", "", ID)
+    assert found == again
     assert ErrorCode.TRANSACTIONAL_ID_NOT_FOUND == missing.error_code
     assert ErrorCode.INVALID_REQUEST == empty.error_code
     assert ("Ongoing", 60_000, gateway.clock.wall_ms()) == (
@@ -306,10 +307,24 @@ async def test_list(gateway: InProcessGateway, listeners: Listeners) -> None:
         assert [ID] == await listed(gateway, version, producer_id_filters=wanted)
     response = await call(gateway, ApiKey.LIST_TRANSACTIONS, 0, state_filters=["Empty", "Odd"])
     assert ["Odd"] == response.unknown_state_filters
-    assert [] == await listed(gateway, 1, duration_filter=0)
-    gateway.manual_clock.advance(10)
-    assert [ID] == await listed(gateway, 1, duration_filter=9_999)
-    assert [] == await listed(gateway, 1, duration_filter=10_000)
+
+
+async def test_list_by_age(gateway: InProcessGateway) -> None:
+    """Ended transactions are as old as their beginning; ids without one are always named."""
+    await create_topic(gateway)
+    producer = await init(gateway)
+    await init(gateway, "idle")
+    await add(gateway, 3, producer, {"orders": [0]})
+    for is_ended in (False, True):
+        if is_ended:
+            await end(gateway, 3, producer)
+        assert ["idle"] == await listed(gateway, 1, duration_filter=10_000)
+        gateway.manual_clock.advance(10)
+        began_ms = 20_000 if is_ended else 10_000
+        assert ["idle", ID] == await listed(gateway, 1, duration_filter=0)
+        assert ["idle", ID] == await listed(gateway, 1, duration_filter=began_ms - 1)
+        assert ["idle"] == await listed(gateway, 1, duration_filter=began_ms)
+        assert ["idle"] == await listed(gateway, 1, duration_filter=2**63 - 1)
 
 
 async def test_list_by_pattern(gateway: InProcessGateway) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kgw.backend.memory import MemoryBackend
 
 NONE = ErrorCode.NONE
-VERSIONS = range(6)
+VERSIONS = range(7)
 PRODUCER, EPOCH = 4000, 3
 
 
@@ -61,6 +61,7 @@ def txn_commit(
     offsets: dict[int, int],
     *,
     name: str = "orders",
+    topic_id: bytes = bytes(16),
     metadata: str | None = "note",
     group_id: str = "group",
     **fields: Any,
@@ -76,7 +77,7 @@ def txn_commit(
         group_id=group_id,
         producer_id=PRODUCER,
         producer_epoch=EPOCH,
-        topics=[{"name": name, "partitions": partitions}],
+        topics=[{"name": name, "topic_id": topic_id, "partitions": partitions}],
         **fields,
     )
 
@@ -85,6 +86,9 @@ async def commit_in_transaction(
     gateway: InProcessGateway, offsets: dict[int, int], version: int = 5, **fields: Any
 ) -> list[int]:
     """Commit offsets of one topic in a transaction, and return the codes."""
+    topic = gateway.gateway.catalog.get(fields.get("name", "orders"))
+    if topic is not None:
+        fields["topic_id"] = topic.topic_id
     response: Any = await gateway.request(txn_commit(offsets, **fields), version)
     return [one.error_code for one in response.topics[0].partitions]
 
@@ -186,7 +190,7 @@ async def test_an_aborted_transaction_leaves_nothing(
             ErrorCode.CONCURRENT_TRANSACTIONS,
             dict.fromkeys(VERSIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             | dict.fromkeys(range(2), ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            | {5: ErrorCode.CONCURRENT_TRANSACTIONS},
+            | dict.fromkeys((5, 6), ErrorCode.CONCURRENT_TRANSACTIONS),
         ),
         (
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -205,8 +209,8 @@ async def test_a_transaction_that_does_not_go_on_takes_nothing(
     """What the producer hears is what its version knows."""
     await create_topic(gateway, partitions=2)
     transactions.code = code
-    codes = await commit_in_transaction(gateway, {0: 1, 1: -1}, version)
-    assert [told[version], ErrorCode.INVALID_REQUEST] == codes
+    codes = await commit_in_transaction(gateway, {0: 1, 2: 1}, version)
+    assert [told[version], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] == codes
     assert [] == gateway.gateway.groups.ids()
 
 
@@ -269,13 +273,13 @@ async def test_members_are_checked_where_they_are_named(
         protocol_type="consumer",
         protocols=[{"name": "range", "metadata": b""}],
     )
-    member = {"member_id": joined.member_id, "generation_id": joined.generation_id}
+    member = {"member_id": joined.member_id, "generation_id_or_member_epoch": joined.generation_id}
     if version < 3:
         assert [0] == await commit_in_transaction(gateway, {0: 1}, version)
         return
     assert [0] == await commit_in_transaction(gateway, {0: 1}, version, **member)
     for wrong, code in (
-        ({"generation_id": 9}, ErrorCode.ILLEGAL_GENERATION),
+        ({"generation_id_or_member_epoch": 9}, ErrorCode.ILLEGAL_GENERATION),
         ({"member_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
         ({"group_instance_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
         ({"group_id": "no group"}, ErrorCode.ILLEGAL_GENERATION),
@@ -295,10 +299,15 @@ async def test_each_partition_has_its_own_error(
         ErrorCode.OFFSET_METADATA_TOO_LARGE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     )
-    assert [too_large] == await commit_in_transaction(gateway, {0: 1}, metadata=large)
     assert [unknown] == await commit_in_transaction(gateway, {0: 1}, name="nothing")
-    assert [ErrorCode.INVALID_REQUEST] == await commit_in_transaction(gateway, {0: -1})
+    by_id = await commit_in_transaction(gateway, {0: 1}, 6, name="nothing")
+    assert [ErrorCode.UNKNOWN_TOPIC_ID] == by_id
     assert [] == transactions.asked
+    assert [too_large] == await commit_in_transaction(gateway, {0: 1}, metadata=large)
+    transactions.code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    mapping = await commit_in_transaction(gateway, {0: 1}, metadata=large)
+    assert [ErrorCode.INVALID_PRODUCER_ID_MAPPING] == mapping
+    transactions.code = NONE
     assert [0, unknown] == await commit_in_transaction(gateway, {0: 1, 7: 1})
     assert [ErrorCode.UNSTABLE_OFFSET_COMMIT] == [
         one.error_code for one in await fetch_stable(gateway, 0)

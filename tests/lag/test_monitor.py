@@ -18,6 +18,7 @@ from kgw.offsets.committed import DAMAGED_OFFSET, NO_EXPIRY_MS, CommittedOffset
 from kgw.testing.batches import make_batch
 from kgw.testing.clock import ManualClock
 from kgw.testing.gateway import InProcessGateway
+from kgw.types import NO_OFFSET
 from tests import patience
 from tests.groups.wire import WireMember
 from tests.handlers.support import START_MS, batch, create_topic, fetch_request, produce
@@ -579,6 +580,21 @@ async def test_standings(gateway: InProcessGateway) -> None:
     damage(gateway)
     found = await gateway.gateway.lag.standings("group")
     assert [0, 1, 2] == [one.partition for one in found]
-    assert [4, DAMAGED_OFFSET, 0] == [one.committed_offset for one in found]
+    assert [4, NO_OFFSET, 0] == [one.committed_offset for one in found]
     assert [0, None, 0] == [one.age_ms and 0 for one in found]
     assert [] == await gateway.gateway.lag.standings("nobody")
+
+
+async def test_a_negative_offset_is_no_position(gateway: InProcessGateway) -> None:
+    """What a reset has committed is neither lag nor damage, and its neighbour counts as ever."""
+    await commit(gateway, 4)
+    await commit(gateway, -2, index=1)
+    await commit(gateway, -1, group_id="reset")
+    sample = await gateway.gateway.lag.sample()
+    assert [(0, 4)] == [
+        (one.partition, one.committed_offset)
+        for one in await gateway.gateway.lag.standings("group")
+    ]
+    assert [] == await gateway.gateway.lag.standings("reset")
+    assert (6, 0) == (sample.groups["group"].total.lag, sample.groups["group"].total.anomalies)
+    assert [] == list(gateway.gateway.lag.findings())

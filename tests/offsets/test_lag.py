@@ -36,7 +36,7 @@ class TestPartitionLag:
         assert None is PartitionLag(2, 2, 10).anomaly
         assert LagAnomaly.COMMITTED_AHEAD is PartitionLag(11, 2, 10).anomaly
         assert LagAnomaly.COMMITTED_BELOW_START is PartitionLag(1, 2, 10).anomaly
-        assert LagAnomaly.COMMITTED_DAMAGED is PartitionLag(-2, 2, 10).anomaly
+        assert LagAnomaly.COMMITTED_DAMAGED is PartitionLag(-1, 2, 10).anomaly
 
     def test_what_a_later_log_start_costs(self) -> None:
         """Only what has not been read and is still there can be lost."""
@@ -64,7 +64,7 @@ class TestLagSum:
 
     def test_what_is_unknown_is_not_zero(self) -> None:
         """Damaged offsets and failed look-ups are told apart from having nothing to read."""
-        found = total((PartitionLag(-2, 0, 10), None))
+        found = total((PartitionLag(-1, 0, 10), None))
         found.add_unknown()
         assert (0, 2, 2) == (found.lag, found.unknown_lags, found.partitions)
         assert (None, None) == (found.known_lag, found.time_lag_ms)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset, Place
-from kgw.offsets.rows import encode_row, row_key
+from kgw.offsets.committed import DAMAGED_OFFSET, NO_EXPIRY_MS, CommittedOffset, Place
+from kgw.offsets.rows import decode_row, encode_row, row_key
 from kgw.offsets.table import OffsetTable
 from kgw.offsets.topic_offsets import TopicChange, TopicOffsets
 from kgw.state.kinds import OFFSET_BLOCK
@@ -20,14 +22,18 @@ COMMITTED = CommittedOffset(7, 1, "", WALL_MS, NO_EXPIRY_MS, NOW_S)
 
 offsets = st.builds(
     CommittedOffset,
-    offset=st.integers(0, 2**63 - 1),
+    offset=st.integers(0, 2**63 - 1) | st.integers(-(2**63) - 1, -1),
     leader_epoch=st.integers(-1, 2**31 - 1),
     metadata=st.text(max_size=20),
     commit_ms=st.just(WALL_MS),
     retention_ms=st.sampled_from([NO_EXPIRY_MS, 0, 60_000]),
     committed_s=st.just(NOW_S),
 )
-alike = offsets.map(lambda one: one._replace(metadata="note", retention_ms=NO_EXPIRY_MS))
+alike = offsets.map(
+    lambda one: one._replace(
+        offset=abs(one.offset) // 2, metadata="note", retention_ms=NO_EXPIRY_MS
+    )
+)
 partitions = st.integers(0, 40)
 single = st.dictionaries(partitions, st.none() | offsets, max_size=40)
 blocks = st.dictionaries(partitions, alike, min_size=1, max_size=8).map(block_of)
@@ -62,6 +68,18 @@ def test_a_row_is_stored_as_it_always_was() -> None:
     committed = CommittedOffset(5, -1, 'not"é', 1_763_740_000_000, NO_EXPIRY_MS, 0.0)
     expected = b'[[7,5,-1,1763740000000,-1,"not\\"\\u00e9"]]'
     assert expected == encode_row({7: committed})
+
+
+def test_damage_is_stored_as_it_always_was() -> None:
+    """As -2, which older versions wrote; what a client has committed below -1 is one lower."""
+    row = {
+        index: COMMITTED._replace(offset=offset)
+        for index, offset in enumerate((DAMAGED_OFFSET, -1, -2, -(2**63)))
+    }
+    encoded = encode_row(row)
+    assert encoded is not None
+    assert [-2, -1, -3, -(2**63) - 1] == [one[1] for one in json.loads(encoded)]
+    assert row == decode_row(encoded, WALL_MS, NOW_S)
 
 
 def test_the_same_partitions_again_are_one_row() -> None:

@@ -26,6 +26,8 @@ _INTEGER_RANGES = {
     "int32": (-(2**31), 2**31 - 1),
     "int64": (-(2**63), 2**63 - 1),
 }
+# kio, one of the oracles, refuses those that came with Kafka 4.4.
+_ERROR_CODES = [code for code in ErrorCode if code < ErrorCode.GROUP_DELETION_FAILED]
 _TEXTS = ("", "a", "orders", "naïve", "日本語", "🦜", "\x00\n\x7f", "x" * 126, "y" * 127, "z" * 300)
 
 
@@ -87,7 +89,7 @@ def _random_value(
     if not isinstance(kind, str):
         return _random_struct(kind, version, random, max_items)
     if kind == "int16" and name.endswith("error_code"):
-        return int(random.choice(list(ErrorCode)))
+        return int(random.choice(_ERROR_CODES))
     if kind in _INTEGER_RANGES:
         low, high = _INTEGER_RANGES[kind]
         return random.choice((low, high, 0, 1, max(low, -1), random.randint(low, high)))

@@ -1,4 +1,4 @@
-"""Declarations and bytes against the definitions in Kafka's own jars, 3.9 and 4.3.
+"""Declarations and bytes against the definitions in Kafka's own jars, 3.9 and 4.4.
 
 e2e/fetch-kafka-jars.sh gets the jars; KGW_KAFKA_JARS names their directory.
 """
@@ -34,6 +34,8 @@ _IGNORABLE_SINCE_KAFKA_4 = {
     "OffsetFetchResponse.groups.topics.name",
     "ProduceRequest.topic_data.name",
     "ProduceResponse.responses.name",
+    "TxnOffsetCommitRequest.topics.name",
+    "TxnOffsetCommitResponse.topics.name",
 }
 _NOT_IGNORABLE_SINCE_KAFKA_4 = {
     "ShareAcknowledgeResponse.throttle_time_ms",
@@ -69,6 +71,9 @@ def _definitions(release: str) -> dict[str, dict[str, Any]]:
                 field["name"] = _NEW_NAMES.get(field["name"], field["name"])
                 for inner in field.get("fields", ()):
                     inner["name"] = _NEW_NAMES.get(inner["name"], inner["name"])
+    for field in found["TxnOffsetCommitRequest"]["fields"]:
+        if field["name"] == "GenerationId":  # until Kafka 4.4
+            field["name"] = "GenerationIdOrMemberEpoch"
     return found
 
 
@@ -80,15 +85,15 @@ def kafka_3() -> dict[str, dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def kafka_4() -> dict[str, dict[str, Any]]:
-    """The definitions of Kafka 4.3."""
-    return _definitions("4.3")
+    """The definitions of Kafka 4.4."""
+    return _definitions("4.4")
 
 
 @pytest.mark.parametrize("message", all_messages(), ids=lambda message: message.__name__)
 def test_declarations_agree_with_kafka_4(
     message: type[Message], kafka_4: dict[str, dict[str, Any]]
 ) -> None:
-    """Every version that Kafka 4.3 has is declared as Kafka 4.3 defines it."""
+    """Every version that Kafka 4.4 has is declared as Kafka 4.4 defines it."""
     definition = kafka_4[message.__name__]
     found = [
         difference
@@ -134,7 +139,7 @@ def test_every_version_of_either_release_is_declared(
         for version in versions(definitions[name])
     }
     assert defined == declared
-    assert 606 == len(declared)
+    assert 620 == len(declared)
     left_out = {
         definition["apiKey"]
         for definition in kafka_4.values()

@@ -13,10 +13,13 @@ class ApiVersionsRequest(schema.Request, api_key=ApiKey.API_VERSIONS):
         1: same layout; the client reads a throttle time
         3: name and version of the client software (KIP-511)
         4: same layout; the broker may report features from version 0 (KAFKA-17011)
+        5: cluster and node that the client believes to talk to (KIP-1242)
     """
 
     client_software_name: str = schema.string(since=3, ignorable=True)
     client_software_version: str = schema.string(since=3, ignorable=True)
+    cluster_id: str | None = schema.string(since=5, nullable_since=5, default=None, ignorable=True)
+    node_id: int = schema.int32(since=5, default=-1, ignorable=True)
 
 
 class ApiVersion(schema.Struct):
@@ -56,6 +59,7 @@ class ApiVersionsResponse(schema.Response, api_key=ApiKey.API_VERSIONS):
         2: same layout; sent before throttling, not after
         3: features of the cluster, all tagged (KIP-584)
         4: features whose lowest version is 0 are no longer left out (KAFKA-17011)
+        5: same layout; REBOOTSTRAP_REQUIRED may come back (KIP-1242)
     """
 
     error_code: int = schema.int16()

@@ -11,6 +11,7 @@ class DeleteGroupsRequest(schema.Request, api_key=ApiKey.DELETE_GROUPS):
 
     Versions:
         1: same layout; the answer is sent before throttling
+        3: same layout; the answer has messages (KIP-1331)
     """
 
     groups_names: list[str] = schema.array("string")
@@ -21,6 +22,9 @@ class DeletableGroupResult(schema.Struct):
 
     group_id: str = schema.string()
     error_code: int = schema.int16()
+    error_message: str | None = schema.string(
+        since=3, nullable_since=3, default=None, ignorable=True
+    )
 
 
 class DeleteGroupsResponse(schema.Response, api_key=ApiKey.DELETE_GROUPS):
@@ -28,6 +32,7 @@ class DeleteGroupsResponse(schema.Response, api_key=ApiKey.DELETE_GROUPS):
 
     Versions:
         1: same layout; sent before throttling, not after
+        3: a message beside each error (KIP-1331)
     """
 
     throttle_time_ms: int = schema.int32()

@@ -7,10 +7,15 @@ from kgw.protocol.api_keys import ApiKey
 
 
 class StreamsGroupDescribeRequest(schema.Request, api_key=ApiKey.STREAMS_GROUP_DESCRIBE):
-    """Ask for the state and members of groups of Kafka Streams (KIP-1071)."""
+    """Ask for the state and members of groups of Kafka Streams (KIP-1071).
+
+    Versions:
+        1: whether the topology is to be described (KIP-1331)
+    """
 
     group_ids: list[str] = schema.array("string")
     include_authorized_operations: bool = schema.boolean()
+    include_topology_description: bool = schema.boolean(since=1)
 
 
 class KeyValue(schema.Struct):
@@ -102,6 +107,43 @@ class Member(schema.Struct):
     """It speaks the classic protocol."""
 
 
+class TopologyDescriptionNode(schema.Struct):
+    """A step of a topology."""
+
+    name: str = schema.string()
+    node_type: int = schema.int8()
+    """1: source; 2: processor; 3: sink."""
+    source_topics: list[str] = schema.array("string")
+    sink_topic: str | None = schema.string(nullable_since=1, default=None)
+    stores: list[str] = schema.array("string")
+    successors: list[str] = schema.array("string")
+
+
+class TopologyDescriptionSubtopology(schema.Struct):
+    """Steps that run together."""
+
+    subtopology_id: str = schema.string()
+    nodes: list[TopologyDescriptionNode] = schema.array(TopologyDescriptionNode)
+
+
+class TopologyDescriptionGlobalStore(schema.Struct):
+    """A store of which every instance has all, and what fills it."""
+
+    source: TopologyDescriptionNode = schema.struct(TopologyDescriptionNode)
+    processor: TopologyDescriptionNode = schema.struct(TopologyDescriptionNode)
+
+
+class TopologyDescription(schema.Struct):
+    """What a topology does, step by step."""
+
+    subtopologies: list[TopologyDescriptionSubtopology] = schema.array(
+        TopologyDescriptionSubtopology
+    )
+    global_stores: list[TopologyDescriptionGlobalStore] = schema.array(
+        TopologyDescriptionGlobalStore
+    )
+
+
 class DescribedGroup(schema.Struct):
     """A group, or why it cannot be described."""
 
@@ -117,10 +159,23 @@ class DescribedGroup(schema.Struct):
     members: list[Member] = schema.array(Member)
     authorized_operations: int = schema.int32(default=-0x8000_0000)
     """Bits of operations; the default says that they were not asked for."""
+    topology_description: TopologyDescription | None = schema.struct(
+        TopologyDescription, since=1, nullable_since=1, default=None
+    )
+    topology_description_status: int = schema.int8(since=1)
+    """0: not asked for; 1: there is none; 2: the broker could not get it; 3: it is here."""
+    assignor_name: str | None = schema.string(
+        since=1, nullable_since=1, default=None, ignorable=True
+    )
+    """What the next assignment is computed with."""
 
 
 class StreamsGroupDescribeResponse(schema.Response, api_key=ApiKey.STREAMS_GROUP_DESCRIBE):
-    """The groups, their topology and their members."""
+    """The groups, their topology and their members.
+
+    Versions:
+        1: the topology described (KIP-1331), and the assignor (KIP-1357)
+    """
 
     throttle_time_ms: int = schema.int32()
     groups: list[DescribedGroup] = schema.array(DescribedGroup)

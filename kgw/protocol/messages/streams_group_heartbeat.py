@@ -77,6 +77,9 @@ class StreamsGroupHeartbeatRequest(schema.Request, api_key=ApiKey.STREAMS_GROUP_
     """Join, stay in or leave a group of Kafka Streams (KIP-1071).
 
     What has not changed since the last heartbeat may be left null.
+
+    Versions:
+        1: same layout; the answer is another (KIP-1331)
     """
 
     group_id: str = schema.string()
@@ -111,7 +114,7 @@ class Status(schema.Struct):
 
     status_code: int = schema.int8()
     """0: stale topology; 1: missing source topics; 2: wrongly partitioned topics; 3: missing
-    internal topics; 4: shut down; 5: assignment delayed.
+    internal topics; 4: shut down; 5: assignment delayed; 6: missing client tags.
     """
     status_detail: str = schema.string()
 
@@ -132,7 +135,11 @@ class EndpointToPartitions(schema.Struct):
 
 
 class StreamsGroupHeartbeatResponse(schema.Response, api_key=ApiKey.STREAMS_GROUP_HEARTBEAT):
-    """The member's epoch and, when they have changed, its tasks."""
+    """The member's epoch and, when they have changed, its tasks.
+
+    Versions:
+        1: a lag of 64 bits, and whether the topology's description is wanted (KIP-1331)
+    """
 
     throttle_time_ms: int = schema.int32()
     error_code: int = schema.int16()
@@ -140,15 +147,18 @@ class StreamsGroupHeartbeatResponse(schema.Response, api_key=ApiKey.STREAMS_GROU
     member_id: str = schema.string()
     member_epoch: int = schema.int32()
     heartbeat_interval_ms: int = schema.int32()
-    acceptable_recovery_lag: int = schema.int32()
-    """Below it a warm-up task is ready."""
+    acceptable_recovery_lag_legacy: int = schema.int32(until=0)
     task_offset_interval_ms: int = schema.int32()
     """How often to tell offsets of tasks."""
+    acceptable_recovery_lag: int = schema.int64(since=1, default=-1, ignorable=True)
+    """Below it a warm-up task is ready; -1: the broker does not know."""
     status: list[Status] | None = schema.array(Status, nullable_since=0)
     """Null when unchanged."""
     active_tasks: list[TaskIds] | None = schema.array(TaskIds, nullable_since=0, default=None)
     standby_tasks: list[TaskIds] | None = schema.array(TaskIds, nullable_since=0, default=None)
     warmup_tasks: list[TaskIds] | None = schema.array(TaskIds, nullable_since=0, default=None)
+    topology_description_required: bool = schema.boolean(since=1)
+    """Whether the member is to send it (StreamsGroupTopologyDescriptionUpdate)."""
     endpoint_information_epoch: int = schema.int32()
     partitions_by_user_endpoint: list[EndpointToPartitions] | None = schema.array(
         EndpointToPartitions, nullable_since=0, default=None

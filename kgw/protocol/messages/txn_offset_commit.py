@@ -20,7 +20,8 @@ class TxnOffsetCommitRequestPartition(schema.Struct):
 class TxnOffsetCommitRequestTopic(schema.Struct):
     """The offsets of one topic."""
 
-    name: str = schema.string()
+    name: str = schema.string(until=5, ignorable=True)
+    topic_id: bytes = schema.uuid(since=6, ignorable=True)
     partitions: list[TxnOffsetCommitRequestPartition] = schema.array(
         TxnOffsetCommitRequestPartition
     )
@@ -35,13 +36,14 @@ class TxnOffsetCommitRequest(schema.Request, api_key=ApiKey.TXN_OFFSET_COMMIT):
         3: membership, for fencing (KIP-447)
         4: same layout; TRANSACTION_ABORTABLE may come back (KIP-890)
         5: same layout; committing adds the group to the transaction (KIP-890)
+        6: topic ids take the place of names (KIP-1319)
     """
 
     transactional_id: str = schema.string()
     group_id: str = schema.string()
     producer_id: int = schema.int64()
     producer_epoch: int = schema.int16()
-    generation_id: int = schema.int32(since=3, default=-1)
+    generation_id_or_member_epoch: int = schema.int32(since=3, default=-1)
     """-1: not checked."""
     member_id: str = schema.string(since=3)
     group_instance_id: str | None = schema.string(since=3, nullable_since=3, default=None)
@@ -59,7 +61,8 @@ class TxnOffsetCommitResponsePartition(schema.Struct):
 class TxnOffsetCommitResponseTopic(schema.Struct):
     """What became of one topic's offsets."""
 
-    name: str = schema.string()
+    name: str = schema.string(until=5, ignorable=True)
+    topic_id: bytes = schema.uuid(since=6, ignorable=True)
     partitions: list[TxnOffsetCommitResponsePartition] = schema.array(
         TxnOffsetCommitResponsePartition, may_be_encoded=True
     )
@@ -73,6 +76,8 @@ class TxnOffsetCommitResponse(schema.Response, api_key=ApiKey.TXN_OFFSET_COMMIT)
         3: same layout; errors of membership may come back (KIP-447)
         4: same layout; TRANSACTION_ABORTABLE may come back (KIP-890)
         5: same layout
+        6: topic ids take the place of names; GROUP_ID_NOT_FOUND, STALE_MEMBER_EPOCH and
+           UNKNOWN_TOPIC_ID may come back (KIP-1319)
     """
 
     throttle_time_ms: int = schema.int32()

@@ -282,6 +282,8 @@ def _positions(rows: Iterable[tuple[RowKey, bytes | None]]) -> dict[PartitionKey
             continue
         _, topic_id, _ = parse_row_key(kind, key)
         for partition, committed in _offsets_of(kind, value).items():
+            if committed.offset < 0:
+                continue
             positions[PartitionKey(topic_id, partition)] = Position(
                 committed.offset, committed.metadata
             )

@@ -159,6 +159,15 @@ async def test_what_is_gone_goes(gateway: Mirrored) -> None:
     assert gateway.offset(1) is None
 
 
+async def test_an_offset_that_is_no_position_is_not_mirrored(gateway: Mirrored) -> None:
+    """A negative one takes the place of what was mirrored: nothing is left."""
+    await gateway.store.apply([row({0: 1, 1: 1})])
+    await gateway.pass_s()
+    await gateway.store.apply([row({0: -2, 1: 1})])
+    await gateway.pass_s()
+    assert (None, 1) == (gateway.offset(0), gateway.offset(1))
+
+
 async def test_a_partition_that_moves_from_row_to_row_stays(gateway: Mirrored) -> None:
     """From single offsets into a block, and back."""
     single, many = row({0: 1}), block({0: 5, 1: 6})
