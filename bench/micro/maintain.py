@@ -42,7 +42,7 @@ from kgw.pipeline.arrow.decode import Decoded
 from kgw.pipeline.jobs import compact, merge
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 TOPIC_ID = UUID(int=1)
 NOW_MS = 1_700_000_000_000
@@ -60,7 +60,7 @@ class InTurn:
         self.took_s: dict[str, float] = {}
 
     def run(
-        self, units: Sequence[UnitT], work: Callable[[UnitT], ResultT]
+        self, units: Iterable[UnitT], work: Callable[[UnitT], ResultT]
     ) -> Iterator[tuple[UnitT, ResultT]]:
         """Do it."""
         assert isinstance(work, partial)

@@ -237,6 +237,11 @@ def _delete_rows(condition: str) -> Callable[[Damage], object]:
     return delete
 
 
+def _empty_log(one: Damage) -> None:
+    for path in one.log.iterdir():
+        path.unlink()
+
+
 def _damage_table(one: Damage) -> None:
     one.publish()
     (one.life.generation / "_tables" / "delta.json").write_text("{")
@@ -250,9 +255,7 @@ def _spoil_offsets(one: Damage) -> None:
 PLANTINGS: dict[str, Planting] = {
     # Level 0: the log.
     "a log that is gone": Planting(0, lambda one: shutil.rmtree(one.log), (P.DAMAGED_LOG,)),
-    "a log that is empty": Planting(
-        0, lambda one: [path.unlink() for path in one.log.iterdir()], (P.DAMAGED_LOG,)
-    ),
+    "a log that is empty": Planting(0, _empty_log, (P.DAMAGED_LOG,)),
     "a version of another topic": Planting(
         0, lambda one: one.edit(5, topic_id=str(UUID(int=8))), (P.FOREIGN_TOPIC_ID,)
     ),
