@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from kgw.errors import KgwError
-from kgw.logs import EventLogger
 from kgw.partitions.counts import PartitionCounts
 from kgw.partitions.series_room import OTHERS, add
 from kgw.turns import Share
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from kgw.turns import Turns
     from kgw.types import TopicId
 
-_log = EventLogger(__name__)
 _Key = TypeVar("_Key", bound="Hashable")
 
 TOPIC_SERIES: Final = 5
@@ -92,7 +90,9 @@ class TopicFigures:
         topics = list(self._catalog.topics.values())
         if self._by_topic:
             for topic in topics:
-                self._admit(self._topics, topic.topic_id, TOPIC_SERIES)
+                # One that was deleted meanwhile would keep its series for ever.
+                if not topic.is_deleted:
+                    self._admit(self._topics, topic.topic_id, TOPIC_SERIES)
                 if share.spend():
                     yield
         numbers = _Numbers()
