@@ -30,15 +30,6 @@ if TYPE_CHECKING:
     from kgw.client import AsyncClient, NewRecord, Produced, TopicDescription
 
 _ACKS = {"all": -1, "1": 1, "0": 0}
-_MAY_BE_STORED = frozenset(
-    {
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-    }
-)
-"""Refusals of a server that may have stored what it was sent."""
 # How long a record of a slow source waits for company.
 _LINGER_S = 0.05
 
@@ -406,11 +397,11 @@ def _is_acknowledged(future: asyncio.Future[Produced]) -> bool:
 
 
 def _is_refused(future: asyncio.Future[Produced]) -> bool:
-    """Whether a batch is not stored for certain: a server that refuses one stores nothing of it."""
+    """Whether a batch is not stored for certain."""
     if not future.done() or future.cancelled():
         return False
     failure = future.exception()
-    return isinstance(failure, ServerRefusedError) and failure.code not in _MAY_BE_STORED
+    return isinstance(failure, ClientError) and not failure.may_be_done
 
 
 def _report(
