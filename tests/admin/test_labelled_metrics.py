@@ -278,6 +278,29 @@ async def test_topic_that_is_deleted_during_a_look_takes_no_room() -> None:
         assert set(catalog.topics) == set(metrics.topic_log_bytes)
 
 
+async def test_topic_that_is_deleted_during_a_look_takes_nothing_back() -> None:
+    """The sum of the others stays what it was, though half of its partitions were looked at."""
+    async with with_labels("topic", "partition", series=0) as gateway:
+        catalog, metrics = gateway.gateway.catalog, gateway.gateway.metrics
+        await create_topic(gateway, "orders", partitions=300)
+        for index in (0, 299):
+            await produce(gateway, batch(), index=index)
+        before = await scraped(gateway)
+        assert {(_OTHER,): 2} == before["kgw_topic_appended_records_total"]
+        assert catalog.counts is not None
+        figures = TopicFigures(
+            catalog, catalog.counts, metrics, SeriesRoom(0), by_topic=True, by_partition=True
+        )
+        look = figures.look()
+        next(look)
+        await delete_topic(gateway, "orders")
+        await finish(look)
+        assert ({_OTHER: 2}, {(_OTHER, _OTHER): 2}) == (
+            metrics.topic_appended_records,
+            metrics.partition_appended_records,
+        )
+
+
 def test_what_is_fetched_of_a_deleted_topic_is_not_kept() -> None:
     """A read that was under way when the topic went makes no partition of it again."""
     counts = CountsByPartition()
