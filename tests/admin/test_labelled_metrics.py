@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from kgw.protocol.api_keys import ApiKey
 from kgw.testing.gateway import InProcessGateway
 from kgw.turns import finish
 from kgw.types import PartitionKey
+from tests import patience
 from tests.admin.asking import Admin
 from tests.handlers.support import (
     START_MS,
@@ -351,6 +353,21 @@ async def test_bound_of_partitions_and_groups() -> None:
             await scraped(gateway)
         lags = (await scraped(gateway))["kgw_group_topic_lag_records"]
         assert {("b", "orders"): 2, (_OTHER, _OTHER): 2} == lags
+
+
+async def test_topics_come_before_groups_that_are_looked_at_first() -> None:
+    """Lag is looked at by itself, a minute after the start: perhaps before anybody asks."""
+    async with with_labels("topic", "group", series=TOPIC_SERIES) as gateway:
+        await create_topic(gateway, "orders")
+        await commit(gateway, "a", {0: 0})
+        gateway.manual_clock.advance(gateway.gateway.config.lag_interval_ms / 1000)
+        limit = patience.Limit(10)
+        while gateway.gateway.lag.latest is None:
+            assert not limit.is_over
+            await asyncio.sleep(0)
+        found = await scraped(gateway)
+        assert {("orders",)} == set(found["kgw_topic_log_bytes"])
+        assert {(_OTHER, _OTHER): 0} == found["kgw_group_topic_lag_records"]
 
 
 async def test_records_of_old_fetches_are_not_counted() -> None:
