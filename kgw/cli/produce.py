@@ -161,6 +161,8 @@ def produce(
     if journal_path is not None and acks == "0":
         raise click.UsageError("--ack-journal: with --acks 0 nothing is acknowledged")
     input_format = InputFormat(format_name, key_separator, null_value, headers)
+    if source is None and sys.stdin is None:
+        raise click.UsageError("there is no standard input; name a file with --file")
     stream = source or sys.stdin.buffer
     if stream.isatty() and is_terminal():
         note("One record a line; Ctrl-D ends.")
@@ -266,7 +268,10 @@ class _Run:
 
     async def _take_all(self, lines: InputLines) -> None:
         while True:
-            records = await lines.next(_LINGER_S if self._collected else None)
+            try:
+                records = await lines.next(_LINGER_S if self._collected else None)
+            except OSError as error:
+                raise CommandError(f"the input cannot be read: {error.strerror}") from None
             if records is None:
                 return
             if not records:
