@@ -518,6 +518,9 @@ class Gateway:
         await self.clock.sleep_until(self.clock.monotonic_s() + interval_s)
         if "kgw.lag.monitor" not in modules:
             await asyncio.to_thread(import_module, "kgw.lag.monitor")
+        if self._figures is not None:
+            # Topics and partitions get series before groups, also where nobody asks for metrics.
+            await finish(self._figures.look())
         self.lag.start()
 
     @property

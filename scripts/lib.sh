@@ -56,6 +56,26 @@ ensure_environment() {
     done
 }
 
+# needed_lock ARGUMENT...: prints which lock file `kgw serve` needs with these arguments. Databases,
+# SeaweedFS and OTLP need packages of their own, four times the size of the others: wherever a
+# setting can come from is searched for their names.
+needed_lock() {
+    local argument settings
+    settings="$* $(env | grep '^KGW_' || true)"
+    for argument in "$@" "${KGW_CONFIG:-}"; do
+        # What cannot be read is for kgw to say.
+        if [[ -r "${argument#*=}" && -f "${argument#*=}" ]]; then
+            settings+=" $(tr -d '\0' <"${argument#*=}")"
+        fi
+    done
+    # Variables have the names in capitals.
+    if grep -iqE 'seaweedmq|postgresql|mysql|smq|otel' <<<"$settings"; then
+        echo run
+    else
+        echo serve
+    fi
+}
+
 # ensure_kgw LOCK: .venv with that lock file's packages and this checkout as an editable install.
 ensure_kgw() {
     local stamp=.venv/.installed-kgw wanted

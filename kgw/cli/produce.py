@@ -30,15 +30,6 @@ if TYPE_CHECKING:
     from kgw.client import AsyncClient, NewRecord, Produced, TopicDescription
 
 _ACKS = {"all": -1, "1": 1, "0": 0}
-_MAY_BE_STORED = frozenset(
-    {
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-    }
-)
-"""Refusals of a server that may have stored what it was sent."""
 # How long a record of a slow source waits for company.
 _LINGER_S = 0.05
 
@@ -170,6 +161,8 @@ def produce(
     if journal_path is not None and acks == "0":
         raise click.UsageError("--ack-journal: with --acks 0 nothing is acknowledged")
     input_format = InputFormat(format_name, key_separator, null_value, headers)
+    if source is None and sys.stdin is None:
+        raise click.UsageError("there is no standard input; name a file with --file")
     stream = source or sys.stdin.buffer
     if stream.isatty() and is_terminal():
         note("One record a line; Ctrl-D ends.")
@@ -239,7 +232,9 @@ class _Run:
             if bad_line is not None:
                 raise bad_line
         except asyncio.CancelledError:
-            await self._take_acknowledged()
+            failure = await self._take_acknowledged()
+            if failure is not None:
+                raise self._failure(failure) from None
             raise
         except (ClientError, CommandError) as error:
             await self._take_acknowledged()
@@ -268,14 +263,15 @@ class _Run:
     def unknown(self) -> int:
         """Records that were sent, and of which nobody knows whether they are stored."""
         return sum(
-            record_count
-            for _, record_count, _, future in self._sent
-            if not future.done() or future.cancelled() or _is_unknown(future.exception())
+            record_count for _, record_count, _, future in self._sent if not _is_refused(future)
         )
 
     async def _take_all(self, lines: InputLines) -> None:
         while True:
-            records = await lines.next(_LINGER_S if self._collected else None)
+            try:
+                records = await lines.next(_LINGER_S if self._collected else None)
+            except OSError as error:
+                raise CommandError(f"the input cannot be read: {error.strerror}") from None
             if records is None:
                 return
             if not records:
@@ -344,14 +340,21 @@ class _Run:
             self._sent.pop(0)
             await self._take_result(partition, record_count, crcs, result)
 
-    async def _take_acknowledged(self) -> None:
-        """Count what else is stored when the run has failed: in other partitions, and behind."""
-        sent, self._sent = self._sent, []
-        for partition, record_count, crcs, future in sent:
-            if not future.done() or future.cancelled() or future.exception() is not None:
-                self._sent.append((partition, record_count, crcs, future))
-            else:
-                await self._take_result(partition, record_count, crcs, future.result())
+    async def _take_acknowledged(self) -> CommandError | None:
+        """Count what else is stored when the run has failed: in other partitions, and behind.
+
+        Return what was wrong with the journal meanwhile.
+        """
+        failure = None
+        # Answers may come while the journal is written.
+        while acknowledged := [one for one in self._sent if _is_acknowledged(one[3])]:
+            self._sent = [one for one in self._sent if not _is_acknowledged(one[3])]
+            for partition, record_count, crcs, future in acknowledged:
+                try:
+                    await self._take_result(partition, record_count, crcs, future.result())
+                except CommandError as error:
+                    failure = error
+        return failure
 
     async def _take_result(
         self, partition: int, record_count: int, crcs: list[int], result: Produced
@@ -364,6 +367,8 @@ class _Run:
             try:
                 await asyncio.to_thread(self._journal.add, lines)
             except OSError as error:
+                # Its last line may have no end: what was written behind it could not be read.
+                self._journal = None
                 raise CommandError(f"the journal cannot be written: {error}") from None
 
 
@@ -392,11 +397,16 @@ def _size_bytes(source: IO[bytes] | None) -> int:
         return 0
 
 
-def _is_unknown(failure: BaseException | None) -> bool:
-    """Whether what failed so may be stored all the same: a server that refuses stores nothing."""
-    if isinstance(failure, ServerRefusedError):
-        return failure.code in _MAY_BE_STORED
-    return failure is not None
+def _is_acknowledged(future: asyncio.Future[Produced]) -> bool:
+    return future.done() and not future.cancelled() and future.exception() is None
+
+
+def _is_refused(future: asyncio.Future[Produced]) -> bool:
+    """Whether a batch is not stored for certain."""
+    if not future.done() or future.cancelled():
+        return False
+    failure = future.exception()
+    return isinstance(failure, ClientError) and not failure.may_be_done
 
 
 def _report(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 from kgw.client.connection import Connection
 from kgw.client.delays import Delay, Delays
@@ -40,7 +40,15 @@ from kgw.protocol.schema import Response
 from kgw.types import ZERO_TOPIC_ID, TopicId, TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import (
+        Awaitable,
+        Callable,
+        Collection,
+        Coroutine,
+        Iterable,
+        Mapping,
+        Sequence,
+    )
 
     from kgw.offsets.reader import FoundRecord
     from kgw.protocol.messages.metadata import MetadataResponseTopic
@@ -204,7 +212,7 @@ class AsyncClient:
         *,
         acks: int = -1,
         transactional_id: str | None = None,
-    ) -> Awaitable[Produced]:
+    ) -> Coroutine[Any, Any, Produced]:
         """Send one batch and return the awaitable answer; batches go out in the order of calls."""
         description, connection = await self._leader(topic, partition)
         return await begin_produce(

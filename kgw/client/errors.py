@@ -11,6 +11,9 @@ class ClientError(KgwError):
     retriable = False
     """Whether the same request may succeed when it is sent again."""
 
+    may_be_done = True
+    """Whether what was asked may have been done, after as many attempts as there were."""
+
 
 class CannotConnectError(ClientError):
     """No connection could be made: unknown host, refused, unreachable, no answer in time."""
@@ -36,6 +39,8 @@ class NotKafkaError(ClientError):
 
 class UnsupportedApiError(ClientError):
     """The server does not serve this API in any version that this client can use."""
+
+    may_be_done = False
 
 
 class TopicReplacedError(ClientError):
@@ -63,6 +68,14 @@ class ServerRefusedError(ClientError):
     def retriable(self) -> bool:  # type: ignore[override]
         """As Kafka's clients treat the code."""
         return self.code.retriable
+
+    @property
+    def may_be_done(self) -> bool:  # type: ignore[override]
+        """A server does nothing of what it refuses, unless it does not know itself what happened.
+
+        What was sent again and again may have been done by an attempt whose answer was lost.
+        """
+        return self.retriable or self.code is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def refuse(code: int, what: str, message: str | None = None) -> None:

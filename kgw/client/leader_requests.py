@@ -6,7 +6,7 @@ ClientError, and retries nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kgw.client.errors import refuse
 from kgw.client.values import (
@@ -40,7 +40,7 @@ from kgw.types import ZERO_TOPIC_ID
 
 if TYPE_CHECKING:
     from asyncio import Future
-    from collections.abc import Awaitable, Mapping
+    from collections.abc import Coroutine, Mapping
 
     from kgw.client.connection import Connection
     from kgw.client.values import TopicDescription
@@ -66,7 +66,7 @@ async def begin_produce(
     *,
     acks: int,
     transactional_id: str | None = None,
-) -> Awaitable[Produced]:
+) -> Coroutine[Any, Any, Produced]:
     """Send one batch and return the awaitable answer; batches go out in the order of calls."""
     limit = _PRODUCE_BY_ID - 1 if topic.topic_id == ZERO_TOPIC_ID else _PRODUCE_BY_ID
     if transactional_id is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from kgw.client.errors import ClientError, ServerRefusedError, UnsupportedApiError
 from kgw.client.transactional import TransactionalClient
@@ -15,7 +15,7 @@ from kgw.records.batch import SEQUENCE_MODULUS, Compression
 from kgw.records.builder import BatchBuilder
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable, Sequence
+    from collections.abc import Coroutine, Iterable, Sequence
 
     from kgw.client.client import AsyncClient
     from kgw.client.transactional import TransactionalProducer
@@ -239,23 +239,26 @@ class Producer:
         Raises the first failure, when the answers to all have come.
         """
         unstored = [batch for batch in batches if not batch.future.done()]
-        answers: list[Awaitable[Produced]] = []
+        answers: list[Coroutine[Any, Any, Produced]] = []
         first_failure: BaseException | None = None
         unsent_failure: BaseException | None = None
-        for batch in unstored:
-            try:
-                answers.append(
-                    await self._client.start_produce(
-                        lane.topic,
-                        lane.partition,
-                        batch.records,
-                        acks=self._acks,
-                        transactional_id=self._transaction and self._transaction.transactional_id,
-                    )
+        try:
+            for batch in unstored:
+                answer = await self._client.start_produce(
+                    lane.topic,
+                    lane.partition,
+                    batch.records,
+                    acks=self._acks,
+                    transactional_id=self._transaction and self._transaction.transactional_id,
                 )
-            except ClientError as error:
-                unsent_failure = error
-                break
+                answers.append(answer)
+        except ClientError as error:
+            unsent_failure = error
+        except BaseException:
+            # Python would tell of each that nobody has awaited it.
+            for answer in answers:
+                answer.close()
+            raise
         results = await asyncio.gather(*answers, return_exceptions=True)
         for batch, result in zip(unstored, results, strict=False):
             code = result.code if isinstance(result, ServerRefusedError) else None

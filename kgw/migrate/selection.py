@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kgw.migrate.errors import MigrationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from kgw.migrate.plan import Plan
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class Selection(NamedTuple):
     """Names and patterns of groups and topics; without any, all are meant.
 
-    A pattern is a shell's: `*` stands for any characters, `?` for one, `[ab]` for one of them.
+    A pattern is a shell's: `*` stands for any characters, `?` for one, `[ab]` for one of them. What
+    is a name in the plan is no pattern, whatever characters it has.
     """
 
     groups: tuple[str, ...] = ()
@@ -28,12 +29,13 @@ class Selection(NamedTuple):
         Of groups that are named only those partitions count that they have read. Raises
         MigrationError for a name or pattern that the plan has nothing of.
         """
-        _require(self.groups, {one["group"] for one in plan["groups"]}, "group")
-        _require(self.topics, {one["topic"] for one in plan["partitions"]}, "topic")
+        meant_groups = _meant(self.groups, {one["group"] for one in plan["groups"]}, "group")
+        topics = {one["topic"] for one in (*plan["partitions"], *plan["groups"])}
+        meant_topics = _meant(self.topics, topics, "topic")
         groups = [
             one
             for one in plan["groups"]
-            if _has(self.groups, one["group"]) and _has(self.topics, one["topic"])
+            if one["group"] in meant_groups and one["topic"] in meant_topics
         ]
         read = {(one["topic"], one["partition"]) for one in groups}
         if self.groups and not groups:
@@ -45,18 +47,21 @@ class Selection(NamedTuple):
         part["partitions"] = [
             one
             for one in plan["partitions"]
-            if _has(self.topics, one["topic"])
+            if one["topic"] in meant_topics
             and (not self.groups or (one["topic"], one["partition"]) in read)
         ]
         return part
 
 
-def _has(patterns: tuple[str, ...], name: str) -> bool:
-    """Whether a name is meant: by itself, whatever characters it has, or by a pattern."""
-    return not patterns or name in patterns or any(fnmatchcase(name, one) for one in patterns)
-
-
-def _require(patterns: Iterable[str], names: set[str], what: str) -> None:
-    unknown = [one for one in patterns if not any(_has((one,), name) for name in names)]
+def _meant(patterns: Sequence[str], names: set[str], what: str) -> set[str]:
+    """Return which of the names are meant: all, or those of names and patterns."""
+    if not patterns:
+        return names
+    by_pattern = {
+        one: {one} if one in names else {name for name in names if fnmatchcase(name, one)}
+        for one in patterns
+    }
+    unknown = [one for one, found in by_pattern.items() if not found]
     if unknown:
         raise MigrationError(f"the plan has no {what} {', '.join(unknown)}")
+    return set().union(*by_pattern.values())

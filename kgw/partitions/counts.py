@@ -56,8 +56,13 @@ class CountsByPartition:
         return found
 
     def fetched(self, key: PartitionKey, buffers: Iterable[Buffer], *, are_batches: bool) -> None:
-        """Count record batches of a partition in an answer; of old formats only their bytes."""
-        counts = self.of(key)
+        """Count record batches of a partition in an answer; of old formats only their bytes.
+
+        Its topic may have been deleted while they were read: nobody asks for that any more.
+        """
+        counts = self._by_topic.get(key.topic_id, {}).get(key.partition)
+        if counts is None:
+            return
         for buffer in buffers:
             counts.fetched_bytes += len(buffer)
             if are_batches:
@@ -85,6 +90,8 @@ def record_count(buffer: Buffer) -> int:
     found = position = 0
     while position + _HEADER.size <= len(buffer):
         length, attributes, count = _HEADER.unpack_from(buffer, position)
+        if length < _HEADER.size - PREFIX_BYTES:
+            break  # Damage, which whoever reads the records is told of.
         if not attributes & CONTROL_FLAG:
             found += count
         position += PREFIX_BYTES + length

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from kgw.errors import KgwError
-from kgw.logs import EventLogger
+from kgw.metrics import METRICS
 from kgw.partitions.counts import PartitionCounts
 from kgw.partitions.series_room import OTHERS, add
 from kgw.turns import Share
@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     from kgw.turns import Turns
     from kgw.types import TopicId
 
-_log = EventLogger(__name__)
 _Key = TypeVar("_Key", bound="Hashable")
 
 TOPIC_SERIES: Final = 5
 PARTITION_SERIES: Final = 9
 _PARTITIONS_PER_TURN: Final = 200
+_COUNTERS: Final = frozenset(one.attribute for one in METRICS if one.kind == "counter")
+_LABELS_OF_OTHERS: Final = frozenset({OTHERS, (OTHERS, OTHERS)})
 
 
 class _Marks(NamedTuple):
@@ -92,7 +93,9 @@ class TopicFigures:
         topics = list(self._catalog.topics.values())
         if self._by_topic:
             for topic in topics:
-                self._admit(self._topics, topic.topic_id, TOPIC_SERIES)
+                # One that was deleted meanwhile would keep its series for ever.
+                if not topic.is_deleted:
+                    self._admit(self._topics, topic.topic_id, TOPIC_SERIES)
                 if share.spend():
                     yield
         numbers = _Numbers()
@@ -133,7 +136,13 @@ class TopicFigures:
 
     def _publish(self, numbers: _Numbers) -> None:
         for name in _Numbers.__slots__:
-            setattr(self._metrics, name, getattr(numbers, name))
+            found = getattr(numbers, name)
+            if name in _COUNTERS:
+                # Of a topic that was deleted during the look some partitions may be missing.
+                before = getattr(self._metrics, name)
+                for others in found.keys() & before.keys() & _LABELS_OF_OTHERS:
+                    found[others] = max(found[others], before[others])
+            setattr(self._metrics, name, found)
         for label, is_on, admitted in (
             ("topic", self._by_topic, [*self._topics.values()]),
             ("partition", self._by_partition, [*self._partitions.values()]),

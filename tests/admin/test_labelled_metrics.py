@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,15 @@ from kgw.config import Config, ConfigError, load_config
 from kgw.errors import ErrorCode
 from kgw.groups.requests import CommitRequest
 from kgw.offsets.committed import DAMAGED_OFFSET, NO_EXPIRY_MS, CommittedOffset
-from kgw.partitions.counts import record_count
-from kgw.partitions.labelled import PARTITION_SERIES, TOPIC_SERIES
+from kgw.partitions.counts import CountsByPartition, record_count
+from kgw.partitions.labelled import PARTITION_SERIES, TOPIC_SERIES, TopicFigures
+from kgw.partitions.series_room import SeriesRoom
+from kgw.partitions.topic import new_topic_id
 from kgw.protocol.api_keys import ApiKey
 from kgw.testing.gateway import InProcessGateway
+from kgw.turns import finish
+from kgw.types import PartitionKey
+from tests import patience
 from tests.admin.asking import Admin
 from tests.handlers.support import (
     START_MS,
@@ -251,6 +257,64 @@ async def test_sum_of_the_others_never_goes_back() -> None:
         assert {(_OTHER, _OTHER): 3} == found["kgw_partition_appended_records_total"]
 
 
+async def test_topic_that_is_deleted_during_a_look_takes_no_room() -> None:
+    """Many topics are looked at in turns of the loop: one may go before its turn comes."""
+    count = 201
+    async with with_labels("topic", series=count * TOPIC_SERIES) as gateway:
+        catalog = gateway.gateway.catalog
+        for number in range(count):
+            await create_topic(gateway, f"t{number}")
+        assert catalog.counts is not None
+        metrics, room = gateway.gateway.metrics, SeriesRoom(count * TOPIC_SERIES)
+        figures = TopicFigures(
+            catalog, catalog.counts, metrics, room, by_topic=True, by_partition=False
+        )
+        catalog.when_deleted.append(figures.forget_topic)
+        look = figures.look()
+        next(look)
+        last = list(catalog.topics)[-1]
+        await delete_topic(gateway, last)
+        await finish(look)
+        await create_topic(gateway, last)
+        await finish(figures.look())
+        assert set(catalog.topics) == set(metrics.topic_log_bytes)
+
+
+async def test_topic_that_is_deleted_during_a_look_takes_nothing_back() -> None:
+    """The sum of the others stays what it was, though half of its partitions were looked at."""
+    async with with_labels("topic", "partition", series=0) as gateway:
+        catalog, metrics = gateway.gateway.catalog, gateway.gateway.metrics
+        await create_topic(gateway, "orders", partitions=300)
+        for index in (0, 299):
+            await produce(gateway, batch(), index=index)
+        before = await scraped(gateway)
+        assert {(_OTHER,): 2} == before["kgw_topic_appended_records_total"]
+        assert catalog.counts is not None
+        figures = TopicFigures(
+            catalog, catalog.counts, metrics, SeriesRoom(0), by_topic=True, by_partition=True
+        )
+        look = figures.look()
+        next(look)
+        await delete_topic(gateway, "orders")
+        await finish(look)
+        assert ({_OTHER: 2}, {(_OTHER, _OTHER): 2}) == (
+            metrics.topic_appended_records,
+            metrics.partition_appended_records,
+        )
+
+
+def test_what_is_fetched_of_a_deleted_topic_is_not_kept() -> None:
+    """A read that was under way when the topic went makes no partition of it again."""
+    counts = CountsByPartition()
+    key = PartitionKey(new_topic_id(), 0)
+    counts.of(key)
+    counts.fetched(key, [batch()], are_batches=True)
+    assert [0] == list(counts.forget_topic(key.topic_id))
+    counts.fetched(key, [batch()], are_batches=True)
+    assert {} == counts.forget_topic(key.topic_id)
+    assert 1 == counts.total().fetched_records
+
+
 async def test_partition_of_a_deleted_topic_makes_room() -> None:
     """A partition that is new takes the series of one that is gone."""
     async with with_labels("partition", series=PARTITION_SERIES) as gateway:
@@ -291,6 +355,21 @@ async def test_bound_of_partitions_and_groups() -> None:
         assert {("b", "orders"): 2, (_OTHER, _OTHER): 2} == lags
 
 
+async def test_topics_come_before_groups_that_are_looked_at_first() -> None:
+    """Lag is looked at by itself, a minute after the start: perhaps before anybody asks."""
+    async with with_labels("topic", "group", series=TOPIC_SERIES) as gateway:
+        await create_topic(gateway, "orders")
+        await commit(gateway, "a", {0: 0})
+        gateway.manual_clock.advance(gateway.gateway.config.lag_interval_ms / 1000)
+        limit = patience.Limit(10)
+        while gateway.gateway.lag.latest is None:
+            assert not limit.is_over
+            await asyncio.sleep(0)
+        found = await scraped(gateway)
+        assert {("orders",)} == set(found["kgw_topic_log_bytes"])
+        assert {(_OTHER, _OTHER): 0} == found["kgw_group_topic_lag_records"]
+
+
 async def test_records_of_old_fetches_are_not_counted() -> None:
     """Their bytes are: message sets have no number of records in front."""
     async with with_labels("topic") as gateway:
@@ -317,6 +396,13 @@ def test_record_count() -> None:
     assert 3 == record_count(data)
     assert 3 == record_count(memoryview(data))
     assert 0 == record_count(b"")
+
+
+def test_record_count_of_damage() -> None:
+    """A length that cannot be ends the count: whoever reads the records is told of it."""
+    whole, damaged = batch(b"a"), batch(b"b")
+    damaged[8:12] = (-12).to_bytes(4, "big", signed=True)
+    assert 1 == record_count(whole + damaged)
 
 
 def test_label_that_is_not_known() -> None:

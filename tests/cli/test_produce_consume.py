@@ -181,6 +181,41 @@ def test_a_refused_batch_says_what_is_stored_all_the_same(kgw: Commands) -> None
     assert told >= 1
 
 
+def test_input_that_cannot_be_read_is_told(kgw: Commands) -> None:
+    """A device that fails, and a standard input that the shell has closed."""
+    message = kgw.fail(ExitCode.FAILED, "produce", "unread", "-f", "/proc/self/mem")
+    assert "the input cannot be read: Input/output error" == message
+    closed = subprocess.run(
+        ["sh", "-c", 'exec "$0" -m kgw produce unread <&-', sys.executable],
+        env={**os.environ, "KGW_BOOTSTRAP": kgw.bootstrap},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert (ExitCode.USAGE, "error: there is no standard input; name a file with --file") == (
+        closed.returncode,
+        closed.stderr.partition(" (see")[0],
+    )
+
+
+def test_a_journal_that_cannot_be_written_hides_nothing(kgw: Commands) -> None:
+    """What is stored is told all the same, or the next run would store it a second time."""
+    message = kgw.fail(
+        ExitCode.FAILED, "produce", "unwritten", "--batch-records", "1",
+        "--ack-journal", "/dev/full", data="a\nb\nc\nd\n",
+    )  # fmt: skip
+    stored = len(records(kgw, "unwritten"))
+    found = re.fullmatch(
+        r"the journal cannot be written: .*No space left on device; "
+        r"([0-9]+) records? stored before(?:, ([0-9]+) records? may be)?",
+        message,
+    )
+    assert found is not None, message
+    told, unknown = int(found[1]), int(found[2] or 0)
+    assert told <= stored <= told + unknown
+    assert told >= 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("is_json", [False, True])
 def test_ctrl_c_tells_what_is_stored(kgw: Commands, is_json: bool) -> None:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from typing import TYPE_CHECKING
+import warnings
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -32,10 +33,12 @@ from tests.client.serving import CuttingProxy, ServedGateway, served_client
 from tests.client.test_connection import reply, scripted_server, versions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Coroutine, Mapping
 
+    from kgw.client import Produced
     from kgw.offsets.reader import ReadRecord
     from kgw.testing.broker import Broker
+    from kgw.types import Buffer
 
 
 def batch(*values: bytes) -> bytearray:
@@ -318,6 +321,44 @@ async def test_a_producer_that_is_abandoned_is_over_when_that_returns() -> None:
         assert 2 == len(asyncio.all_tasks() - before)
         await producer.abandon()
         assert set() == asyncio.all_tasks() - before
+
+
+class Stuck(AsyncClient):
+    """A client whose server takes one batch, and no more bytes then."""
+
+    async def start_produce(
+        self,
+        topic: str,
+        partition: int,
+        records: Buffer,
+        *,
+        acks: int = -1,
+        transactional_id: str | None = None,
+    ) -> Coroutine[Any, Any, Produced]:
+        if records == batch(b"second"):
+            await asyncio.Event().wait()
+        return await super().start_produce(
+            topic, partition, records, acks=acks, transactional_id=transactional_id
+        )
+
+
+@pytest.mark.parametrize("acks", [0, -1])
+async def test_a_producer_that_is_abandoned_says_nothing(acks: int) -> None:
+    """Not of the answers either that nobody waits for while the server takes no more bytes."""
+    async with ServedGateway() as served, Stuck([(served.host, served.port)]) as client:
+        await client.topic("events", auto_create=True)
+        producer = Producer(client, acks=acks)
+        for value in (b"first", b"second"):
+            await producer.send_encoded("events", 0, batch(value), 1)
+        limit = patience.Limit(10)
+        while (await client.list_offsets("events", {0: LATEST}))[0].offset < 1:
+            assert not limit.is_over
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            await producer.abandon()
+            del producer
+            gc.collect()
+    assert [] == [str(one.message) for one in told]
 
 
 async def test_the_end_for_readers_of_committed_records_is_asked_for_by_itself() -> None:

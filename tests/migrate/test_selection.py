@@ -157,8 +157,8 @@ PLAN = cast(
     [
         ((), (), ["g[1]:a", "g1:a", "g1:b"], "a b never-read"),
         ((), ("a",), ["g[1]:a", "g1:a"], "a"),
-        # By itself, and as the pattern that it is.
-        (("g[1]",), (), ["g[1]:a", "g1:a", "g1:b"], "a b"),
+        # By itself alone: nobody wants the offsets of g1 moved, too.
+        (("g[1]",), (), ["g[1]:a"], "a"),
         (("g?",), (), ["g1:a", "g1:b"], "a b"),
         (("g1", "g[[]1]"), ("b", "[a]"), ["g[1]:a", "g1:a", "g1:b"], "a b"),
         ((), ("n*",), [], "never-read"),
