@@ -135,12 +135,12 @@ def test_more_at_risk_than_are_named(
     """A check fails when there are places at risk that the admin listener does not name."""
     lag = server.gateway.lag
     monkeypatch.setattr(lag, "at_risk_listed", 0)
-    kgw.succeed("topics", "alter", behind, "--set", "kgw.retention.offset=5")
+    kgw.succeed("topics", "alter", behind, "--set", "retention.ms=600000")
     server.run(server.gateway.lag.sample())
     result = kgw.run("offsets", "lag", "-g", "quick", "--check", "--admin", server.admin)
     assert ExitCode.FAILED == result.exit_code
-    assert "2 more places are at risk" in result.stderr
-    kgw.succeed("topics", "alter", behind, "--unset", "kgw.retention.offset")
+    assert "4 more places are at risk" in result.stderr
+    kgw.succeed("topics", "alter", behind, "--unset", "retention.ms")
     server.run(server.gateway.lag.sample())
 
 
@@ -149,7 +149,7 @@ def test_with_an_admin_address(kgw: Commands, server: WatchedThread, behind: str
     admin = ("--admin", server.admin)
     text = kgw.succeed("offsets", "lag", *admin, "-g", "slow")
     assert "?" not in text
-    kgw.succeed("topics", "alter", behind, "--set", "kgw.retention.offset=5")
+    kgw.succeed("topics", "alter", behind, "--set", "retention.ms=600000")
     server.run(server.gateway.lag.sample())
     result = kgw.run("offsets", "lag", *admin, "-g", "slow", "--check")
     assert ExitCode.FAILED == result.exit_code
