@@ -155,6 +155,8 @@ def test_with_an_admin_address(kgw: Commands, server: WatchedThread, behind: str
     assert ExitCode.FAILED == result.exit_code
     assert "2 at risk" in result.stdout
     assert ExitCode.OK == kgw.run("offsets", "lag", "-g", "slow", "--check").exit_code
+    kgw.succeed("topics", "alter", behind, "--unset", "retention.ms")
+    server.run(server.gateway.lag.sample())
     kgw.succeed("consume", behind, "--max-records", "3")
     (client, *_) = kgw.json("offsets", "lag", "--clients", *admin, "-t", behind)
     assert ("kgw-cli", behind) == (client["client"], client["topic"])
