@@ -450,6 +450,25 @@ async def test_settings_that_need_a_restart_are_refused(gateway: InProcessGatewa
     assert {} == gateway.gateway.dynamic_texts()
 
 
+async def test_throttles_of_replicas_are_taken_back_and_never_set(
+    gateway: InProcessGateway,
+) -> None:
+    """kafka-reassign-partitions deletes them from a broker at the end; there is nothing to slow."""
+    names = (
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    )
+    taken_back = [(name, Operation.DELETE, None) for name in names]
+    code = await change(gateway, *taken_back, resource_type=BROKER, name="0")
+    assert ErrorCode.NONE == code
+    for name in names:
+        set_ = (name, Operation.SET, "1000000")
+        code = await change(gateway, set_, resource_type=BROKER, name="0")
+        assert ErrorCode.INVALID_CONFIG == code
+    assert {} == gateway.gateway.dynamic_texts()
+
+
 async def test_a_password_is_listed_without_its_value() -> None:
     """It is said to be there and sensitive, by its synonyms, too."""
     config = Config.of(state_password="secret")
