@@ -1,6 +1,9 @@
 // Driver of KafkaJS: tests/interop/drivers/loop.py describes the conversation, one JSON object a line
 // in, one out. It does what the test of the whole system asks for: produce and open_producer without
-// a transactional id, members of groups, create_topic. Anything else is an unknown operation.
+// a transactional id, members of groups, create_topic. Anything else is an unknown operation, but for
+// what e2e/test_kafkajs.py asks of this library alone:
+//
+//     reset_offsets  group, topic, earliest  -> {offsets}: pairs of partition and offset
 
 import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
@@ -215,22 +218,37 @@ const openedProducer = async (operation, idempotent) => {
   return producer;
 };
 
+const withAdmin = async (operation, act) => {
+  const admin = clientOf(operation).admin();
+  await admin.connect();
+  try {
+    return await act(admin);
+  } finally {
+    await admin.disconnect();
+  }
+};
+
 const members = new Map();
 const producers = new Map();
 
 const operations = {
   async create_topic(operation) {
-    const admin = clientOf(operation).admin();
-    await admin.connect();
-    try {
-      const topic = { topic: operation.topic, numPartitions: operation.partitions };
+    const topic = { topic: operation.topic, numPartitions: operation.partitions };
+    await withAdmin(operation, async (admin) => {
       if (!(await admin.createTopics({ topics: [topic] }))) {
         throw new Error(`${operation.topic} is there already`);
       }
-    } finally {
-      await admin.disconnect();
-    }
+    });
     return {};
+  },
+
+  async reset_offsets({ group: groupId, topic, earliest, ...operation }) {
+    return withAdmin(operation, async (admin) => {
+      await admin.resetOffsets({ groupId, topic, earliest });
+      const asked = { groupId, topics: [topic], resolveOffsets: true };
+      const [{ partitions }] = await admin.fetchOffsets(asked);
+      return { offsets: partitions.map((one) => [one.partition, Number(one.offset)]) };
+    });
   },
 
   async produce(operation) {

@@ -14,7 +14,7 @@ from kgw.config.listeners import (
 )
 from kgw.config.otel_settings import OTEL_SETTINGS
 from kgw.config.retention_settings import RETENTION_SETTINGS
-from kgw.config.setting import INT_MAX, Setting, SettingType, Value, fixed, table
+from kgw.config.setting import INT_MAX, LONG_MAX, Setting, SettingType, Value, fixed, table
 from kgw.config.topic_default_settings import ONE_NODE, TOPIC_DEFAULT_SETTINGS
 
 LONG = SettingType.LONG
@@ -309,6 +309,26 @@ _TOPICS = (
         1,
         "In-sync copies of the transaction log.",
         ONE_NODE,
+    ),
+    # Kafka's own tool takes these back from each broker when partitions have moved.
+    *(
+        Setting(
+            name,
+            LONG_MAX,
+            doc,
+            type_=LONG,
+            allowed=(LONG_MAX,),
+            reason=ONE_NODE,
+            dynamic=True,
+        )
+        for name, doc in (
+            ("follower.replication.throttled.rate", "Bytes a second that followers fetch."),
+            ("leader.replication.throttled.rate", "Bytes a second that leaders send to followers."),
+            (
+                "replica.alter.log.dirs.io.max.bytes.per.second",
+                "Bytes a second that move from one log directory to another.",
+            ),
+        )
     ),
 )
 

@@ -593,6 +593,27 @@ async def test_settings_that_need_a_restart_are_refused(gateway: InProcessGatewa
     assert {} == gateway.gateway.dynamic_texts()
 
 
+async def test_throttles_of_replicas_are_taken_back_and_slow_nothing(
+    gateway: InProcessGateway,
+) -> None:
+    """kafka-reassign-partitions deletes them from a broker at the end; there is nothing to slow."""
+    names = (
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    )
+    taken_back = [(name, Operation.DELETE, None) for name in names]
+    code = await change(gateway, *taken_back, resource_type=BROKER, name="0")
+    assert ErrorCode.NONE == code
+    for name in names:
+        for rate, expected in (
+            ("1000000", ErrorCode.INVALID_CONFIG),
+            (str(2**63 - 1), ErrorCode.NONE),
+        ):
+            set_ = (name, Operation.SET, rate)
+            assert expected == await change(gateway, set_, resource_type=BROKER, name="0")
+
+
 async def test_a_password_is_listed_without_its_value() -> None:
     """It is said to be there and sensitive, by its synonyms, too."""
     config = Config.of(state_password="secret")
