@@ -115,7 +115,7 @@ async def test_what_a_transaction_cannot_store_is_not_coordinated_here(replaced:
     answers = {
         api: await replaced.call(api, version, **fields)
         for api, version, fields in (
-            (ApiKey.TXN_OFFSET_COMMIT, 3, {**pending, "generation_id": -1}),
+            (ApiKey.TXN_OFFSET_COMMIT, 3, {**pending, "generation_id_or_member_epoch": -1}),
             (
                 ApiKey.ADD_OFFSETS_TO_TXN,
                 3,
