@@ -111,7 +111,7 @@ DISK_ERROR: Final = Reason(
     False,
     True,
     "The disk has refused a read, a write or a look at its room, with another error than those "
-    "above.",
+    "above, or does not say how much room it has: it hangs.",
     "Five minutes after the last refusal. Find out what the disk has.",
 )
 DISK: Final = Reason(
