@@ -280,6 +280,23 @@ async def test_a_crash_at_each_step(
     assert {0, 10} == starts
 
 
+async def test_what_could_not_be_closed_in_seaweedfs_goes_with_retention() -> None:
+    """The log begins behind all that its only file holds: retention begins another one."""
+    clock = ManualClock()
+    filer = MemoryFiler(FilerStore(), clock)
+    backend = SeaweedMqBackend(filer, "kafka", MemoryStateStore(), clock=clock)
+    async with InProcessGateway(backend=backend, clock=clock) as gateway:
+        await create_topic(gateway)
+        await fill(gateway)
+        await gateway.gateway.checkpoint()
+        log = log_of(gateway)
+        # Past the partition, which would begin a file first.
+        await log.drop_before(10)
+        assert log.size_bytes > 0
+        await gateway.gateway.log_manager.retain()
+        assert (10, 10, 0) == (log.log_start_offset, log.end_offset, log.size_bytes)
+
+
 class WatchedStore(FilerStore):
     """A filer's store that says when it is about to change."""
 
