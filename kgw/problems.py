@@ -327,10 +327,17 @@ class Reports:
         self._reasons: set[Reason] = set()
 
     def add(self, reason: Reason, text: str, is_over: Callable[[], bool] = _is_never_over) -> bool:
-        """Keep a sentence until it `is_over`; return whether it is new, and so to be logged."""
+        """Keep a sentence until it `is_over`; return whether it is to be logged: it was not there.
+
+        One that was over and is found again is told again.
+        """
+        known = self._found.get(text)
+        if known is not None:
+            _, was_over = known
+            if not was_over():
+                return False
         # The first of a reason always: many of one must not hide another.
-        is_full = len(self._found) >= _REPORTS and reason in self._reasons
-        if text in self._found or is_full:
+        elif len(self._found) >= _REPORTS and reason in self._reasons:
             return False
         self._reasons.add(reason)
         self._found[text] = Problem(reason, text), is_over
