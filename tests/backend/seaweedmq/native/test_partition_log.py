@@ -297,7 +297,7 @@ async def test_an_offset_that_repeats_stops_the_partition(setup: Setup) -> None:
         assert (True, 1) == (log.has_failed, log.anomalies)
         append = log.append([make_batch([b"x"])])
         assert isinstance(append.error, StorageError)
-        (problem,) = setup.shell.found
+        (problem,) = list(setup.shell.found)
         assert DAMAGE is problem.reason
         assert "sensors.heat-0 has stopped" in problem.text
         assert "offset 4 out again" in problem.text
@@ -328,7 +328,7 @@ async def test_a_missing_chunk_is_named(cold: Setup) -> None:
             await log.read(1, MANY, 3)
         assert 2 == raised.value.end_offset
         assert [(2, b"c")] == await read_all(log, 2)
-        (problem,) = cold.shell.found
+        (problem,) = list(cold.shell.found)
         assert DAMAGE is problem.reason
         assert files[1].name in problem.text
         for file in files[:2]:
@@ -490,7 +490,7 @@ async def test_what_was_shown_and_lost_is_named(setup: Setup) -> None:
         await setup.broker.flush()
         await log.look()
         assert 1 == log.anomalies
-        (problem,) = setup.shell.found
+        (problem,) = list(setup.shell.found)
         assert DAMAGE is problem.reason
         assert "lost offsets 0 to 1" in problem.text
 
