@@ -302,9 +302,9 @@ async def test_an_offset_that_repeats_stops_the_partition(setup: Setup) -> None:
         assert "sensors.heat-0 has stopped" in problem.text
         assert "offset 4 out again" in problem.text
         assert "Publish to a new topic" in problem.text
-    assert () == setup.shell.found
+    assert not setup.shell.found
     async with setup.opened() as log:
-        assert (problem,) == setup.shell.found
+        assert [problem] == list(setup.shell.found)
         assert log.has_failed
         assert before == await read_all(log)
         setup.broker.publish(b"h")
