@@ -220,13 +220,20 @@ class EncodeError(KgwError, ValueError):
     """A message that cannot be expressed in the asked version: a bug of ours or of a caller."""
 
 
+MESSAGE_CHARACTERS: Final = 1000
+
+
 class KafkaError(KgwError):
     """A request that is refused with a code of the protocol.
 
-    `message` reaches the client where the version of the response has a place for it.
+    `message` reaches the client where the version of the response has a place for it. It is cut
+    off where it is long: it may repeat a name of 32 KB, for which an old version of a response has
+    no room beside other words, and which a request can have refused a million times.
     """
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        if message is not None and len(message) > MESSAGE_CHARACTERS:
+            message = f"{message[: MESSAGE_CHARACTERS - 3]}..."
         super().__init__(message or code.name)
         self.code = code
         self.message = message

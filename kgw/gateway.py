@@ -500,9 +500,11 @@ class Gateway:
             # Somebody may have asked the admin side for it once: that would stand for ever.
             metrics.forget_lag()
         await self.problem_watch.look()
-        room = await self.backend.disk_room()
-        metrics.disk_free_bytes = None if room is None else room.free_bytes
-        metrics.disk_reserve_bytes = None if room is None else room.reserve_bytes
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                room = await self.backend.disk_room()
+            metrics.disk_free_bytes = None if room is None else room.free_bytes
+            metrics.disk_reserve_bytes = None if room is None else room.reserve_bytes
 
     def _open_lag(self) -> None:
         self.catalog.when_deleted.append(self.positions.forget_topic)

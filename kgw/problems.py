@@ -17,6 +17,11 @@ REFUSED_LATELY_S: Final = 300.0
 minutes by default; an alert, and whoever it wakes, must still find the reason."""
 
 
+_TOLD: Final = 100
+_REPORTS: Final = 10_000
+"""With more than that wrong the rest is said no more: the log must not fill the disk."""
+
+
 class Reason(NamedTuple):
     """One row of the table."""
 
@@ -106,7 +111,7 @@ DISK_ERROR: Final = Reason(
     False,
     True,
     "The disk has refused a read, a write or a look at its room, with another error than those "
-    "above.",
+    "above, or does not say how much room it has: it hangs.",
     "Five minutes after the last refusal. Find out what the disk has.",
 )
 DISK: Final = Reason(
@@ -308,6 +313,50 @@ class Refusals:
             for reason, (when_s, text) in list(self._last.items())
             if when_s > since_s
         )
+
+
+def _is_never_over() -> bool:
+    return False
+
+
+class Reports:
+    """What was found wrong, each sentence once, and is told until it is over. For any thread."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[Problem, Callable[[], bool]]] = {}
+        self._reasons: set[Reason] = set()
+
+    def add(self, reason: Reason, text: str, is_over: Callable[[], bool] = _is_never_over) -> bool:
+        """Keep a sentence until it `is_over`; return whether it is to be logged: it was not there.
+
+        One that was over and is found again is told again.
+        """
+        known = self._found.get(text)
+        if known is not None:
+            _, was_over = known
+            if not was_over():
+                return False
+        # The first of a reason always: many of one must not hide another.
+        elif len(self._found) >= _REPORTS and reason in self._reasons:
+            return False
+        self._reasons.add(reason)
+        self._found[text] = Problem(reason, text), is_over
+        return True
+
+    @property
+    def problems(self) -> list[Problem]:
+        """What is not over: of each reason the first ones, and how many more there are."""
+        counts: dict[Reason, int] = {}
+        told: list[Problem] = []
+        for problem, is_over in list(self._found.values()):
+            if not is_over():
+                counts[problem.reason] = count = counts.get(problem.reason, 0) + 1
+                if count <= _TOLD:
+                    told.append(problem)
+        left_out = {reason: count - _TOLD for reason, count in counts.items() if count > _TOLD}
+        return told + [
+            Problem(reason, f"{count} more are in the log") for reason, count in left_out.items()
+        ]
 
 
 def is_ready(problems: Iterable[Problem]) -> bool:

@@ -123,7 +123,8 @@ async def change_resources(
         except (KafkaError, StorageError) as error:
             code, message = error.code, error.message
         except ConfigError as error:
-            code, message = ErrorCode.INVALID_CONFIG, str(error)
+            refused = KafkaError(ErrorCode.INVALID_CONFIG, str(error))
+            code, message = refused.code, refused.message
         answers.append(answer_resource(answer_type, resource, code, message))
     return answers
 

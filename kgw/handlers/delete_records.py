@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kgw.handlers.context import RequestContext
+    from kgw.partitions.partition import Partition
     from kgw.partitions.topic import Topic
     from kgw.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest
 
@@ -119,18 +120,27 @@ async def _delete(topic: Topic | None, index: int, offset: int, context: Request
     if not topic.config.deletes and not (loading is not None and loading.keeps_offsets):
         raise KafkaError(ErrorCode.POLICY_VIOLATION)
     log = partition.log
-    if offset == HIGH_WATERMARK:
-        # First: what is appended meanwhile does not keep all that was there before.
-        await partition.close_active_segment()
+    is_all = offset == HIGH_WATERMARK
+    if is_all:
         offset = log.high_watermark
     if not 0 <= offset <= log.high_watermark:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-    hold = hold_of(partition, context.gateway.catalog.committed)
-    if hold is not None and offset > max(hold.offset, log.log_start_offset):
-        raise KafkaError(ErrorCode.POLICY_VIOLATION)
+    _check_hold(partition, offset, context)
+    if is_all and offset > log.log_start_offset:
+        # First: what is appended meanwhile does not keep all that was there before.
+        await partition.close_active_segment()
+        offset = log.high_watermark
+        _check_hold(partition, offset, context)
     removed = await partition.delete_before(offset)
     count(context.gateway.metrics.removed_records, BY_REQUEST, removed)
     return log.log_start_offset
+
+
+def _check_hold(partition: Partition, offset: int, context: RequestContext) -> None:
+    """Raise KafkaError POLICY_VIOLATION where an archive has yet to read what is to be deleted."""
+    hold = hold_of(partition, context.gateway.catalog.committed)
+    if hold is not None and offset > max(hold.offset, partition.log.log_start_offset):
+        raise KafkaError(ErrorCode.POLICY_VIOLATION)
 
 
 def _failure(index: int, code: ErrorCode) -> DeleteRecordsPartitionResult:

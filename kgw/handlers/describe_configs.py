@@ -165,7 +165,8 @@ def _entries(
 
 def _loggers() -> Iterator[str]:
     """Yield the names of kgw's loggers, as far as they have been used."""
-    for name, logger in logging.root.manager.loggerDict.items():
+    # A copy: other threads make loggers, too.
+    for name, logger in list(logging.root.manager.loggerDict.items()):
         if isinstance(logger, logging.Logger) and name.partition(".")[0] == "kgw":
             yield name
 

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.create_topics import check_assignment
-from kgw.handlers.encoding_turns import encode_in_turns
+from kgw.handlers.encoding_turns import AnswerSize, encode_in_turns
 from kgw.handlers.table import plain_error_response
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import response_class
@@ -114,18 +114,18 @@ def _refusing(code: ErrorCode, message: str) -> AnswerTurns:
 
 
 def _encode(parts: Parts, context: RequestContext) -> Turns[Any]:
-    share = Share(_PARTS_PER_TURN)
-    response_type = response_class(context.api_key)
-    encoded = yield from encode_in_turns(response_type, parts, context.api_version, share)
+    share, size = Share(_PARTS_PER_TURN), AnswerSize()
+    response_type, version = response_class(context.api_key), context.api_version
+    encoded = yield from encode_in_turns(response_type, parts, version, share, size=size)
     return encoded
 
 
 def _encode_topics(topics: Topics, partitions_field: str, context: RequestContext) -> Turns[Any]:
-    share = Share(_PARTS_PER_TURN)
+    share, size = Share(_PARTS_PER_TURN), AnswerSize()
     response_type, version = response_class(context.api_key), context.api_version
     done = []
     for topic, partitions in topics:
-        encoded = yield from encode_in_turns(response_type, partitions, version, share)
+        encoded = yield from encode_in_turns(response_type, partitions, version, share, size=size)
         setattr(topic, partitions_field, encoded)
         done.append(topic)
         if share.spend():

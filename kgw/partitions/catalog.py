@@ -317,13 +317,15 @@ class TopicCatalog:
         topic = self._by_name.get(name)
         if topic is None or topic.foreign is not None:
             return
-        logs = [partition.log for partition in topic.partitions.values()]
-        if len(logs) < topic.partition_count or any(log.end_offset for log in logs):
+        partitions = topic.partitions.values()
+        if len(partitions) < topic.partition_count or not all(one.is_unused for one in partitions):
             return
+        # In the turn in which it was found empty: nothing may be appended before it is deleted.
+        self._remove(topic)
         try:
-            await self._delete(topic)
+            await self._delete_removed(topic)
         except KgwError as error:
-            _log.warning("topic %s, which is empty, is not internal yet: %s", name, error)
+            _log.warning("topic %s, which is empty, is not deleted yet: %s", name, error)
         else:
             _log.info("topic %s was empty, and is internal now", name)
 
@@ -586,10 +588,22 @@ class TopicCatalog:
                     self._remove(topic)
                 raise
             self._remove(topic)
-            for tell in self.when_deleted:
-                tell(topic.topic_id)
-            await self._remove_logs(row)
-            await self._backend.state.apply([Change(TOPIC_DELETION, row.key, None)])
+            await self._remove_rest(topic, row)
+
+    async def _delete_removed(self, topic: Topic) -> None:
+        """Delete a topic that is out of the catalog already."""
+        async with self._lock(topic.name):
+            row = topic.row()
+            await self._backend.state.apply(
+                [Change(TOPIC_DELETION, row.key, row.encode()), Change(TOPIC, row.key, None)]
+            )
+            await self._remove_rest(topic, row)
+
+    async def _remove_rest(self, topic: Topic, row: TopicRow) -> None:
+        for tell in self.when_deleted:
+            tell(topic.topic_id)
+        await self._remove_logs(row)
+        await self._backend.state.apply([Change(TOPIC_DELETION, row.key, None)])
 
     async def _grow(self, topic: Topic, partition_count: int) -> None:
         async with self._lock(topic.name):

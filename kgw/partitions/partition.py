@@ -251,6 +251,13 @@ class Partition:
         return self._snapshot_offset < self._stored_end and not self._is_fenced
 
     @property
+    def is_unused(self) -> bool:
+        """Whether nothing was ever appended, nor is about to be."""
+        queue = self._check_queue
+        is_busy = self._in_flight_count or (queue is not None and queue.is_busy)
+        return not is_busy and not self.log.end_offset
+
+    @property
     def grown_bytes(self) -> int:
         """Bytes that have become readable in this life, whoever appended them, as appended."""
         return self._visible_bytes

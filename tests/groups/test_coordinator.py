@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kgw.errors import ErrorCode
+from kgw.errors import ErrorCode, KafkaError
 from kgw.groups.machine import Answer, Asked
+from kgw.groups.positions import CommittedPositions
 from kgw.groups.requests import JoinResult, LeaveRequest, LeavingMember, SyncRequest
 from kgw.offsets.committed import DAMAGED_OFFSET, NO_EXPIRY_MS, CommittedOffset
 from kgw.state.base import Change, DamagedRowsError, Row
@@ -568,6 +569,24 @@ async def test_a_damaged_block_takes_no_offset_that_is_stored_singly(driver: Gro
         assert [DAMAGED_OFFSET, 77, DAMAGED_OFFSET, None] == [
             driver.committed(number) for number in (2, 3, 4, 5)
         ]
+
+
+@pytest.mark.damages_storage("a row is overwritten")
+async def test_who_goes_on_from_a_damaged_offset_is_told(driver: GroupDriver) -> None:
+    """As `resume` does: it is not begun again as where nothing, or no position, is committed."""
+    for partition, offset in {0: 5, 1: -1, 2: -3}.items():
+        assert NONE is await driver.commit(offset, partition=partition)
+    block = {TOPIC: block_of({4: offset_at(5)})}
+    assert NONE is await answer(driver.ask_to_commit_all(block))
+    (key,) = await driver.store.load(OFFSET_BLOCK)
+    await driver.store.apply([Change(OFFSET_BLOCK, key, b"rubbish")])
+    await driver.crash()
+    positions = CommittedPositions(driver.groups, driver.group, TOPIC)
+    found = await positions.committed(range(6))
+    damaged = found.pop(4)
+    assert isinstance(damaged, KafkaError)
+    assert ErrorCode.CORRUPT_MESSAGE is damaged.code
+    assert {0: 5, 1: None, 2: None, 3: None, 5: None} == found
 
 
 async def test_a_static_member_whose_process_is_replaced_is_not_new(driver: GroupDriver) -> None:

@@ -499,3 +499,17 @@ async def test_many_offsets_of_one_transaction_touch_few_rows(driver: GroupDrive
     assert NONE is await driver.end()
     assert 4 == len(await driver.store.load(GROUP_OFFSETS))
     assert {} == await driver.store.load(OFFSET_BLOCK)
+
+
+@pytest.mark.parametrize("offset", [-1, -2, -3, -(2**63)])
+async def test_an_offset_that_is_no_position_is_pending_as_it_was_sent(
+    driver: GroupDriver, offset: int
+) -> None:
+    """Also after a crash, and after one more when it is committed."""
+    assert NONE is await driver.commit(1)
+    assert NONE is await driver.commit_in_transaction(offset)
+    await driver.crash()
+    assert NONE is await driver.end()
+    assert offset == driver.committed()
+    await driver.crash()
+    assert offset == driver.committed()

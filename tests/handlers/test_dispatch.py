@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 from random import Random
 from struct import pack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,7 +20,7 @@ from kgw.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kgw.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kgw.protocol.messages.produce import ProduceRequest, ProduceResponse
 from kgw.testing.gateway import InProcessGateway
-from tests.handlers.support import batch, create_topic, fetch_request, produce_request
+from tests.handlers.support import batch, call, create_topic, fetch_request, produce_request
 from tests.protocol.random_messages import random_message
 
 if TYPE_CHECKING:
@@ -278,3 +278,85 @@ async def test_large_answers_to_large_requests_are_told_of(gateway: InProcessGat
         assert isinstance(response, MetadataResponse)
         assert len(topics) == len(response.topics)
         assert not dispatcher.has_large_work
+
+
+_LONG_NAME = "a" * 32_760
+"""The longest that an old version can say is 32,767 bytes."""
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version", "fields"),
+    [
+        (
+            ApiKey.DESCRIBE_CONFIGS,
+            1,
+            {"resources": [{"resource_type": 4, "resource_name": _LONG_NAME}]},
+        ),
+        (
+            ApiKey.INCREMENTAL_ALTER_CONFIGS,
+            0,
+            {
+                "resources": [
+                    {
+                        "resource_type": 4,
+                        "resource_name": "",
+                        "configs": [{"name": _LONG_NAME, "config_operation": 0, "value": "1"}],
+                    }
+                ]
+            },
+        ),
+        (
+            ApiKey.CREATE_TOPICS,
+            1,
+            {
+                "topics": [
+                    {
+                        "name": "orders",
+                        "num_partitions": 1,
+                        "replication_factor": 1,
+                        "configs": [{"name": _LONG_NAME, "value": "1"}],
+                    }
+                ],
+                "timeout_ms": 1000,
+            },
+        ),
+        (
+            ApiKey.CREATE_PARTITIONS,
+            1,
+            {"topics": [{"name": _LONG_NAME, "count": 2, "assignments": None}], "timeout_ms": 1000},
+        ),
+        (
+            ApiKey.DESCRIBE_CLIENT_QUOTAS,
+            0,
+            {"components": [{"entity_type": _LONG_NAME, "match_type": 0, "match": ""}]},
+        ),
+        (
+            ApiKey.ALTER_CLIENT_QUOTAS,
+            0,
+            {
+                "entries": [
+                    {
+                        "entity": [{"entity_type": "user", "entity_name": "a"}],
+                        "ops": [{"key": _LONG_NAME, "value": 1.0, "remove": False}],
+                    }
+                ]
+            },
+        ),
+        (
+            ApiKey.ELECT_LEADERS,
+            1,
+            {
+                "election_type": 0,
+                "topic_partitions": [{"topic": _LONG_NAME, "partitions": [0]}],
+                "timeout_ms": 1000,
+            },
+        ),
+    ],
+    ids=lambda one: one.name if isinstance(one, ApiKey) else "",
+)
+async def test_a_refusal_of_a_long_name_can_be_sent(
+    gateway: InProcessGateway, api_key: ApiKey, version: int, fields: dict[str, Any]
+) -> None:
+    """What repeats the name says the beginning of it, and no bug of kgw is counted."""
+    await call(gateway, api_key, version, **fields)
+    assert not gateway.gateway.internal_errors

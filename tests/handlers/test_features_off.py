@@ -6,7 +6,8 @@ import pytest
 
 from kgw.completion import until_done
 from kgw.config import Config
-from kgw.errors import ErrorCode
+from kgw.errors import ErrorCode, ProtocolError
+from kgw.handlers import encoding_turns
 from kgw.handlers.context import Later, RequestContext
 from kgw.handlers.table import FEATURES_OFF, HANDLERS
 from kgw.protocol.api_keys import ApiKey
@@ -212,6 +213,23 @@ async def test_a_long_request_lets_others_have_their_turns(
 ) -> None:
     """Nothing is stored for it, and yet its answer is long."""
     await call_in_turns(one_node, api_key, version, least=6, **fields)
+
+
+async def test_an_answer_too_large_to_send_is_none(
+    one_node: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A million partitions in few bytes would have a sentence each."""
+    monkeypatch.setattr(encoding_turns, "MAX_ANSWER_BYTES", 100_000)
+    wanted = [{"topic": "a" * 900, "partitions": list(range(MANY))}]
+    with pytest.raises(ProtocolError, match="larger than"):
+        await call(
+            one_node,
+            ApiKey.ELECT_LEADERS,
+            2,
+            election_type=0,
+            topic_partitions=wanted,
+            timeout_ms=1000,
+        )
 
 
 @pytest.mark.parametrize(

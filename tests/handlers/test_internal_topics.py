@@ -22,6 +22,8 @@ from tests.handlers.support import (
     fetch_request,
     offsets_in,
     produce,
+    produce_request,
+    produced,
 )
 from tests.turns import turns
 
@@ -356,3 +358,16 @@ async def test_one_that_holds_records_stays(old_backend: Backend) -> None:
         assert ErrorCode.NONE == answer.responses[0].error_code
         (topic,) = await metadata(gateway, OFFSETS)
         assert (True, 50) == (topic.is_internal, len(topic.partitions))
+
+
+async def test_no_record_comes_between_that_it_is_empty_and_that_it_is_gone() -> None:
+    """What a producer sends at the start is refused, or keeps the topic as it is."""
+    for wait in range(12):
+        backend = SlowlyOpenedBackend()
+        await make_ordinary(backend)
+        async with InProcessGateway(backend=backend) as gateway:
+            await turns(wait)
+            pending = gateway.start(produce_request(batch(b"x"), name=OFFSETS), 9)
+            is_stored = ErrorCode.NONE == (await produced(pending)).error_code
+            await gateway.gateway.catalog.aclose()
+            assert is_stored == (OFFSETS in gateway.gateway.catalog.topics)

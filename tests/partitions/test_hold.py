@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kgw.backend.base import Segmented
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.seaweedmq.backend import SeaweedMqBackend
 from kgw.backend.seaweedmq.state_store import ChainStateStore
@@ -132,6 +133,27 @@ async def test_a_hold_beyond_the_end_removes_nothing_that_is_not_stable() -> Non
         await filled(gateway, **HOLD, **{"kgw.retention.offset": "99"})
         await commit(gateway, 1000)
         assert 10 == await retained(gateway)
+
+
+async def test_what_is_held_is_not_cut_into_segments() -> None:
+    """Neither DeleteRecords that is refused nor retention begins a segment for nothing."""
+    async with InProcessGateway(backend=embedded()) as gateway:
+        await filled(gateway, **HOLD, **{"retention.ms": "1"})
+        for _ in range(3):
+            answer = await call(
+                gateway,
+                ApiKey.DELETE_RECORDS,
+                2,
+                topics=[{"name": "orders", "partitions": [{"partition_index": 0, "offset": -1}]}],
+                timeout_ms=1000,
+            )
+            assert ErrorCode.POLICY_VIOLATION == answer.topics[0].partitions[0].error_code
+            await produce(gateway, batch())
+            gateway.manual_clock.advance(60)
+            assert 0 == await retained(gateway)
+        log = gateway.gateway.catalog.topics["orders"].partitions[0].log
+        assert isinstance(log, Segmented)
+        assert 1 == len(await log.segments())
 
 
 async def test_delete_records_is_refused_above_the_hold() -> None:

@@ -34,9 +34,10 @@ from tests.simulated_fs import Fault, FaultKind, SimulatedFs
 from tests.turns import turns
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from kgw.backend.base import Backend, PartitionLog
+    from kgw.backend.seaweedmq.filer import Chunk, Entry
 
 ROOT = "/data"
 PRODUCER = 7
@@ -274,6 +275,96 @@ async def test_a_crash_at_each_step(
             # What is sent again is known.
             again = await produce(gateway, batch(producer_id=PRODUCER, base_sequence=9))
             assert (ErrorCode.NONE, 9, 10) == (again.error_code, again.base_offset, log.end_offset)
+            await fill(gateway, first=10, count=1)
+            assert 11 == log.end_offset
+    assert {0, 10} == starts
+
+
+async def test_what_could_not_be_closed_in_seaweedfs_goes_with_retention() -> None:
+    """The log begins behind all that its only file holds: retention begins another one."""
+    clock = ManualClock()
+    filer = MemoryFiler(FilerStore(), clock)
+    backend = SeaweedMqBackend(filer, "kafka", MemoryStateStore(), clock=clock)
+    async with InProcessGateway(backend=backend, clock=clock) as gateway:
+        await create_topic(gateway)
+        await fill(gateway)
+        await gateway.gateway.checkpoint()
+        log = log_of(gateway)
+        # Past the partition, which would begin a file first.
+        await log.drop_before(10)
+        assert log.size_bytes > 0
+        await gateway.gateway.log_manager.retain()
+        assert (10, 10, 0) == (log.log_start_offset, log.end_offset, log.size_bytes)
+
+
+class WatchedStore(FilerStore):
+    """A filer's store that says when it is about to change."""
+
+    before_change: Callable[[], None] | None = None
+
+    def _tell(self) -> None:
+        if self.before_change is not None:
+            self.before_change()
+
+    def put(self, directory: str, entry: Entry) -> None:
+        self._tell()
+        super().put(directory, entry)
+
+    def update(self, directory: str, entry: Entry, expected: Mapping[str, bytes]) -> None:
+        self._tell()
+        super().update(directory, entry, expected)
+
+    def create(self, directory: str, entry: Entry) -> None:
+        self._tell()
+        super().create(directory, entry)
+
+    def delete(self, directory: str, name: str, *, is_recursive: bool) -> None:
+        self._tell()
+        super().delete(directory, name, is_recursive=is_recursive)
+
+    def upload(self, data: bytes, now_ns: int) -> Chunk:
+        self._tell()
+        return super().upload(data, now_ns)
+
+
+def copy_of(store: FilerStore) -> FilerStore:
+    """Return what a filer has now, for a gateway that starts on it."""
+    other = FilerStore()
+    other.directories, other.chunks = deepcopy((store.directories, store.chunks))
+    return other
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("has_snapshot", [False, True], ids=["no_snapshot", "snapshot"])
+@pytest.mark.parametrize("work", [_delete_all, _retain])
+async def test_a_kill_at_each_step_in_seaweedfs(
+    work: Callable[[InProcessGateway], Awaitable[None]], has_snapshot: bool
+) -> None:
+    """As on a disk: no offset moves, no producer is forgotten, and what is left goes later."""
+    clock, state, store = ManualClock(), MemoryStateStore(), WatchedStore()
+    killed: list[tuple[FilerStore, MemoryStateStore]] = []
+    backend = SeaweedMqBackend(MemoryFiler(store, clock), "kafka", state, clock=clock)
+    async with InProcessGateway(backend=backend, clock=clock) as gateway:
+        await create_topic(gateway, retention_ms="1000")
+        await fill(gateway)
+        if has_snapshot:
+            await gateway.gateway.checkpoint()
+        store.before_change = lambda: killed.append((copy_of(store), deepcopy(state)))
+        await work(gateway)
+        await turns(50)
+        store.before_change = None
+    starts = set()
+    for left, rows in killed:
+        backend = SeaweedMqBackend(MemoryFiler(left, clock), "kafka", rows, clock=clock)
+        async with InProcessGateway(backend=backend, clock=clock) as gateway:
+            log = log_of(gateway)
+            starts.add(log.log_start_offset)
+            assert (10, 10) == (log.high_watermark, log.end_offset)
+            again = await produce(gateway, batch(producer_id=PRODUCER, base_sequence=9))
+            assert (ErrorCode.NONE, 9, 10) == (again.error_code, again.base_offset, log.end_offset)
+            gateway.manual_clock.advance(2)
+            await gateway.gateway.log_manager.retain()
+            assert (10, 0) == (log.log_start_offset, log.size_bytes)
             await fill(gateway, first=10, count=1)
             assert 11 == log.end_offset
     assert {0, 10} == starts

@@ -33,7 +33,7 @@ from kgw.errors import DataDirectoryError, StorageError
 from kgw.logs import EventLogger
 from kgw.offsets.recovery import ORDINARY
 from kgw.offsets.storage import OffsetStorage
-from kgw.problems import UNCLAIMED, Problem, Refusals
+from kgw.problems import DISK_ERROR, UNCLAIMED, Problem, Refusals
 from kgw.types import PartitionKey
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 
 LITTLE_ROOM_BYTES: Final = 256 << 20
 """A start says so when there is less for records: a disk of 100 MB carries 4 MB of them."""
+
+_HANGS_S: Final = 5.0
 
 _Result = TypeVar("_Result")
 _log = EventLogger(__name__)
@@ -99,6 +101,7 @@ class EmbeddedBackend(Backend):
         self._offset_storage: OffsetStorage
         self._checkpoints: LoadedCheckpoints
         self._preparing: asyncio.Future[None] | None = None
+        self._looking: tuple[asyncio.Future[DiskRoom | None], float] | None = None
         self._checkpoint_task: asyncio.Task[None] | None = None
         self._long_tasks: set[asyncio.Task[Any]] = set()
         self._creator: LogCreator | None = None
@@ -424,8 +427,34 @@ class EmbeddedBackend(Backend):
         )
 
     async def look(self) -> None:
-        if self._is_open:
-            await self.threads.run_in_io(self._store.writes.look_for_room)
+        if not self._is_open:
+            return
+        looking, since_s = self._look_at_disk()
+        waited_s = self._clock.monotonic_s() - since_s
+        if waited_s >= _HANGS_S:
+            text = f"the disk has not said for {waited_s:.0f} s how much room it has"
+            self._store.directory.refusals.note(DISK_ERROR, text)
+        await asyncio.shield(looking)
+
+    def _look_at_disk(self) -> tuple[asyncio.Future[DiskRoom | None], float]:
+        """Return a look at the disk and when it began: the one that is under way, if one is.
+
+        A disk that hangs must not take one thread after the other.
+        """
+        if self._looking is None or self._looking[0].done():
+            loop = asyncio.get_running_loop()
+            looking = loop.run_in_executor(None, self._find_room)
+            self._looking = looking, self._clock.monotonic_s()
+        return self._looking
+
+    def _find_room(self) -> DiskRoom | None:
+        self._store.writes.look_for_room()
+        try:
+            free_bytes = self._fs.free_bytes(self._root)
+            total_bytes = self._fs.total_bytes(self._root)
+        except OSError:
+            return None
+        return DiskRoom(free_bytes, self._options.min_free_bytes, total_bytes)
 
     @property
     def recovery_anomalies(self) -> dict[str, int]:
@@ -434,12 +463,7 @@ class EmbeddedBackend(Backend):
         return {kind.value: counts[kind] for kind in counts if kind not in ORDINARY}
 
     async def disk_room(self) -> DiskRoom | None:
-        try:
-            free_bytes = await asyncio.to_thread(self._fs.free_bytes, self._root)
-            total_bytes = await asyncio.to_thread(self._fs.total_bytes, self._root)
-        except OSError:
-            return None
-        return DiskRoom(free_bytes, self._options.min_free_bytes, total_bytes)
+        return await asyncio.shield(self._look_at_disk()[0])
 
     @property
     def unsynced(self) -> Unsynced:

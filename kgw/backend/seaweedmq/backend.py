@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from asyncio import Lock, Semaphore, ensure_future, gather, wait
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
 from uuid import uuid4
@@ -365,11 +366,12 @@ class SeaweedMqBackend(Backend):
                 pass
         place = await self._place(topic, key)
         directory = place.partition(key.partition)
+        log = await self._create(key, place, settings)
         self._shell.report(
             f"partition {key} of topic {topic} was missing ({directory}); created empty",
             DAMAGE,
+            partial(log.is_gone_below, 1),
         )
-        log = await self._create(key, place, settings)
         await self._topics.write_conf(place, await self._topics.partitions(place))
         return log
 
@@ -390,7 +392,8 @@ class SeaweedMqBackend(Backend):
             files = LogFiles(key, chain, found, settings, self._shell)
             log = SeaweedMqPartitionLog(files)
             if lost := found.lost_end(chain.end_offset):
-                self._shell.report(f"{directory}/{LEADER}: {lost}", DAMAGE)
+                is_over = partial(log.is_gone_below, chain.end_offset + 1)
+                self._shell.report(f"{directory}/{LEADER}: {lost}", DAMAGE, is_over)
             if found.clean_end != chain.end_offset and chain.end_offset:
                 await log.verify_end()
             # Before anything is stamped with it.

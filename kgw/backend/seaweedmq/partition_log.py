@@ -395,7 +395,8 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         except CorruptionError as error:
             await self._report(error)
         except StorageError as error:
-            self._shell.report(str(error), DAMAGE)
+            # Whoever reads it is told what it is like.
+            self._shell.report(f"the end of partition {self.key} is not verified: {error}")
         else:
             if decoded is not None:
                 self._last_ts_ns = max(self._last_ts_ns, decoded.last_ts_ns)
@@ -416,7 +417,14 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         except StorageError as unknown:
             # Nobody knows whether it is another's doing: it is damage as far as it is known.
             _log.debug("the writer is not known", error=unknown)
-        self._shell.report(str(error), DAMAGE)
+        end_offset = error.end_offset
+        if end_offset is None:
+            end_offset = self._offsets.high_watermark
+        self._shell.report(str(error), DAMAGE, partial(self.is_gone_below, end_offset))
+
+    def is_gone_below(self, end_offset: int) -> bool:
+        """Whether nothing below an offset is left to be read here."""
+        return self._failure is not None or self._offsets.log_start_offset >= end_offset
 
     # --- the list of files -----------------------------------------------------------------------
 

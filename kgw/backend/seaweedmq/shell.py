@@ -11,7 +11,7 @@ from kgw.backend.seaweedmq.chain import TroubledChains
 from kgw.backend.seaweedmq.chunks import ChunkReader
 from kgw.backend.seaweedmq.room import Room
 from kgw.logs import EventLogger
-from kgw.problems import STORAGE, Problem, Refusals
+from kgw.problems import STORAGE, Refusals, Reports, texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,14 +20,12 @@ if TYPE_CHECKING:
     from kgw.backend.seaweedmq.filer import Filer
     from kgw.backend.seaweedmq.options import SeaweedMqOptions
     from kgw.clock import Clock
-    from kgw.problems import Reason
+    from kgw.problems import Problem, Reason
 
 _Result = TypeVar("_Result")
 
 _THREADS: Final = 2
 """They verify and rewrite, which takes a processor; waiting is done in the loop."""
-_PROBLEMS: Final = 100
-"""So many different ones are kept for health; the log has all."""
 
 _log = EventLogger(__name__)
 
@@ -71,7 +69,7 @@ class Shell:
         self.append_room = Room(options.waiting_bytes)
         """For appends that SeaweedFS has not taken yet."""
         self.troubled_chains = TroubledChains()
-        self.problems: dict[str, Reason] = {}
+        self._reports = Reports()
         self.refusals = Refusals(clock.monotonic_s)
         self._threads = ThreadPoolExecutor(_THREADS, "kgw-seaweedmq")
         self._loaded: dict[int, tuple[Chain, ChainFile]] = {}
@@ -105,17 +103,21 @@ class Shell:
             other_chain.unload(other)
 
     @property
+    def problems(self) -> list[str]:
+        """The sentences of what was reported."""
+        return texts(self._reports.problems)
+
+    @property
     def found(self) -> tuple[Problem, ...]:
         """What was reported, and what was refused lately."""
-        reported = (Problem(reason, text) for text, reason in self.problems.items())
-        return (*self.refusals.problems, *reported)
+        return (*self.refusals.problems, *self._reports.problems)
 
-    def report(self, problem: str, reason: Reason = STORAGE) -> None:
-        """Tell whoever looks after the gateway, once."""
-        if problem not in self.problems:
+    def report(
+        self, problem: str, reason: Reason = STORAGE, is_over: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Tell whoever looks after the gateway, once, and until it `is_over`."""
+        if self._reports.add(reason, problem, is_over):
             _log.warning("storage problem", problem=problem)
-            if len(self.problems) < _PROBLEMS:
-                self.problems[problem] = reason
 
     async def aclose(self) -> None:
         """Let go of threads and of what is on its way to readers."""

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from threading import Event
+
 import pytest
 
 from kgw.backend.base import DiskRoom
 from kgw.backend.embedded.backend import LITTLE_ROOM_BYTES, EmbeddedBackend
 from kgw.problems import DISK_ERROR
 from kgw.state.memory import MemoryStateStore
+from kgw.testing.clock import ManualClock
+from kgw.testing.gateway import InProcessGateway
+from tests import patience
 from tests.backend.embedded.driver import DIRECT, JOURNALED, ROOT, opened
 from tests.simulated_fs import Fault, FaultKind, SimulatedFs
+from tests.turns import turns
 
 
 async def test_room() -> None:
@@ -56,6 +63,47 @@ async def test_a_look_at_a_disk_that_does_not_say() -> None:
         fs.fault = Fault(FaultKind.EIO, 1)
         await backend.look()
         assert [DISK_ERROR] == [one.reason for one in backend.health.found]
+
+
+class HangingFs(SimulatedFs):
+    """A disk that does not say how much room it has before it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_answer = Event()
+        self.may_answer.set()
+        self.asked = 0
+
+    def free_bytes(self, path: str) -> int:
+        self.asked += 1
+        self.may_answer.wait(patience.seconds(10))
+        return super().free_bytes(path)
+
+
+@pytest.mark.slow
+async def test_a_disk_that_hangs() -> None:
+    """However often it is looked at, one thread waits for it, and nobody else; it is told of."""
+    fs, clock = HangingFs(), ManualClock()
+    fs.make_directory_durably(ROOT)
+    options = DIRECT._replace(min_free_bytes=1_000)
+    backend = EmbeddedBackend(ROOT, options, fs=fs, state=MemoryStateStore(), clock=clock)
+    async with InProcessGateway(backend=backend, clock=clock) as gateway:
+        await backend.look()
+        fs.may_answer.clear()
+        before = fs.asked
+        waiting: list[asyncio.Future[object]] = []
+        waiting += [asyncio.ensure_future(backend.look()) for _ in range(3)]
+        waiting.append(asyncio.ensure_future(backend.disk_room()))
+        await gateway.gateway.sample_metrics(0.01)
+        assert not backend.health.found
+        clock.advance(5)
+        waiting.append(asyncio.ensure_future(backend.look()))
+        await turns(5)
+        assert before + 1 == fs.asked
+        (problem,) = backend.health.found
+        assert DISK_ERROR is problem.reason
+        fs.may_answer.set()
+        await asyncio.gather(*waiting)
 
 
 @pytest.mark.parametrize("left_bytes", [LITTLE_ROOM_BYTES - 1, LITTLE_ROOM_BYTES])

@@ -9,6 +9,7 @@ from kgw.backend.base import LogSettings
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.store import Store
 from kgw.errors import DiskFullError, StorageError
+from kgw.problems import DAMAGE, STORAGE, Problem
 from kgw.records.compaction import make_filler
 from tests.backend.embedded.driver import (
     DIRECT,
@@ -318,6 +319,22 @@ def test_every_problem_is_announced_and_the_first_are_kept() -> None:
     assert [f"problem {number}" for number in range(250)] == announced
     assert [f"problem {number}" for number in range(100)] == driver.store.problems[:100]
     assert ["150 more are in the log"] == driver.store.problems[100:]
+
+
+def test_many_problems_of_one_kind_do_not_hide_another() -> None:
+    """A start after a kill finds something about each of thousands of partitions."""
+    driver = Driver()
+    announced: list[str] = []
+    driver.store.directory.announce = announced.append
+    ended: list[bool] = []
+    for number in range(10_000):
+        driver.store.directory.report(f"problem {number}")
+    driver.store.directory.report("damage", DAMAGE, lambda: bool(ended))
+    assert "damage" == announced[-1]
+    assert Problem(DAMAGE, "damage") in driver.store.directory.found
+    assert Problem(STORAGE, "9900 more are in the log") == driver.store.directory.found[-1]
+    ended.append(True)
+    assert all(one.reason is STORAGE for one in driver.store.directory.found)
 
 
 @pytest.mark.parametrize("change", [Store.drop_before, Store.finish_compaction])

@@ -13,6 +13,7 @@ from kgw.backend.seaweedmq.options import SeaweedMqOptions
 from kgw.backend.seaweedmq.partition_log import SeaweedMqPartitionLog
 from kgw.completion import until_done
 from kgw.errors import CorruptionError, ErrorCode, StorageError
+from kgw.problems import DAMAGE
 from kgw.records.batch import Compression, read_batch, split_batches
 from kgw.records.builder import BatchBuilder
 from kgw.testing.backend_harness import KEY, SETTINGS, UNBOUNDED_BYTES, batches, contents
@@ -124,6 +125,24 @@ async def test_damage_is_named_where_nobody_says_who_writes() -> None:
         with pytest.raises(CorruptionError):
             await contents(log)
         assert any("cannot be read" in one for one in gateway.backend.health.problems)
+
+
+@pytest.mark.parametrize("is_topic_deleted", [False, True])
+async def test_damage_that_is_deleted_is_told_no_more(is_topic_deleted: bool) -> None:
+    """Neither after DeleteRecords, nor after its topic is gone."""
+    async with Cluster(COLD._replace(chunk_cache_bytes=0)) as cluster:
+        gateway = await cluster.gateway()
+        log = await gateway.create()
+        await _append(log, [b"gone"])
+        cluster.store.chunks.clear()
+        with pytest.raises(CorruptionError):
+            await contents(log)
+        assert [DAMAGE] == [one.reason for one in gateway.backend.health.found]
+        if is_topic_deleted:
+            await gateway.backend.delete_partition(log.key)
+        else:
+            await log.drop_before(1)
+        assert () == gateway.backend.health.found
 
 
 async def test_what_gathers_is_one_chunk() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.failures import SyncFailedError, refusal_reason, storage_error
@@ -11,19 +11,15 @@ from kgw.backend.embedded.files.pool import FilePool
 from kgw.backend.embedded.log.quarantine import Quarantine
 from kgw.clock import SystemClock
 from kgw.errors import StorageError
-from kgw.problems import DISK, STORAGE, Problem, Refusals, texts
+from kgw.problems import DISK, STORAGE, Refusals, Reports, texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kgw.backend.embedded.files.fs import FileSystem
     from kgw.backend.embedded.options import EmbeddedOptions
-    from kgw.problems import Reason
+    from kgw.problems import Problem, Reason
     from kgw.types import PartitionKey
-
-_MAX_PROBLEMS: Final = 100
-_MAX_REPORTED: Final = 10_000
-"""A directory with more than that wrong says the rest no more: the log must not fill the disk."""
 
 
 class DataDirectory:
@@ -59,8 +55,7 @@ class DataDirectory:
         """Told once, when `failure` has been set."""
         self.refusals = Refusals(SystemClock().monotonic_s)
         """What the disk has refused lately."""
-        self._found: list[tuple[Problem, Callable[[], bool]]] = []
-        self._reported: dict[str, None] = {}
+        self._reports = Reports()
 
     def partition_path(self, key: PartitionKey) -> str:
         """Return the directory of a partition."""
@@ -68,14 +63,8 @@ class DataDirectory:
 
     @property
     def found(self) -> list[Problem]:
-        """What was reported and is not over, as far as it is kept."""
-        found = [problem for problem, is_over in self._found if not is_over()]
-        more = len(self._reported) - _MAX_PROBLEMS
-        if more > 0:
-            found.append(Problem(STORAGE, f"{more} more are in the log"))
-            if self.failure is not None and not any(one.reason is DISK for one in found):
-                found.append(Problem(DISK, str(self.failure)))
-        return found
+        """What was reported and is not over: of each reason the first, and how many more."""
+        return self._reports.problems
 
     @property
     def problems(self) -> list[str]:
@@ -88,17 +77,12 @@ class DataDirectory:
         reason: Reason = STORAGE,
         is_over: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Announce a sentence that an operator should know, once; keep the first for `health`.
+        """Announce a sentence that an operator should know, once, and keep it for `health`.
 
         There it is told until it `is_over`, which may be asked in any thread.
         """
-        reported = self._reported
-        if problem in reported or len(reported) >= _MAX_REPORTED:
-            return
-        reported[problem] = None
-        if len(reported) <= _MAX_PROBLEMS:
-            self._found.append((Problem(reason, problem), is_over))
-        self.announce(problem)
+        if self._reports.add(reason, problem, is_over):
+            self.announce(problem)
 
     def refuse(self, what: str, error: Exception) -> None:
         """Note that something is refused because a call has failed, and the next one may not."""

@@ -33,7 +33,7 @@ from kgw.offsets.recovery import (
     conclude_recovery,
     plan_recovery,
 )
-from kgw.problems import DAMAGE, STORAGE
+from kgw.problems import DAMAGE
 from kgw.types import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
@@ -125,6 +125,8 @@ class LogRecovery:
         plan = plan_recovery(checkpoint, facts, checkpoint_damaged=self._checkpoint_damaged)
         recovered = conclude_recovery(plan, None if plan.scan is None else self._scan(plan))
         self._anomaly_counts.update(one.kind for one in recovered.anomalies)
+        offsets = PartitionOffsetManager(recovered.log_start_offset, recovered.next_offset)
+        log = SegmentedLog(self._directory, self._key, self._topic, self._settings, offsets)
         for anomaly in recovered.anomalies:
             if anomaly.kind is AnomalyKind.CHECKPOINT_MISSING and not self._clean_stop:
                 # Also the fate of every log that was killed before its first checkpoint.
@@ -133,11 +135,13 @@ class LogRecovery:
             if anomaly.kind is AnomalyKind.GAP_ANNOUNCED:
                 self._gap = Gap(recovered.log_end_offset, recovered.next_offset)
                 self._directory.note(finding)
+            elif anomaly.kind in _LOSSES:
+                # Also of a log of which nothing is left, until more of it is deleted.
+                end_offset = max(recovered.next_offset, recovered.log_start_offset + 1)
+                is_over = partial(log.is_gone_below, end_offset)
+                self._directory.report(finding, DAMAGE, is_over)
             else:
-                is_loss = anomaly.kind in _LOSSES
-                self._directory.report(finding, DAMAGE if is_loss else STORAGE)
-        offsets = PartitionOffsetManager(recovered.log_start_offset, recovered.next_offset)
-        log = SegmentedLog(self._directory, self._key, self._topic, self._settings, offsets)
+                self._directory.report(finding)
         log.segments = tuple(self._segments)
         log.has_clean_checkpoint = checkpoint is not None and checkpoint.clean
         log.reserved_end = self._reserved_end

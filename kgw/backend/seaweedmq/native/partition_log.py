@@ -24,6 +24,7 @@ from kgw.backend.seaweedmq.native.files import LogFiles
 from kgw.backend.seaweedmq.native.following import Following, label
 from kgw.errors import CorruptionError, ErrorCode, StorageError
 from kgw.logs import EventLogger
+from kgw.problems import DAMAGE
 
 if TYPE_CHECKING:
     from asyncio import Task
@@ -100,6 +101,7 @@ class NativePartitionLog(PartitionLog):
         self._file_end = 0
         """Behind the greatest offset that is in a log file."""
         self._log_start = 0
+        self._is_closed = False
         self._newest: dict[int, int] = {}
         """Of the newest file, and those of its second or later: how many chunks are known."""
         self._task: Task[None] | None = None
@@ -237,7 +239,11 @@ class NativePartitionLog(PartitionLog):
                 await self.look()
             except StorageError as error:
                 if isinstance(error, CorruptionError):
-                    self._shell.report(f"partition {self._name} cannot go on: {error}")
+                    self._shell.report(
+                        f"partition {self._name} cannot go on: {error}",
+                        DAMAGE,
+                        lambda: self._is_reachable or self._is_closed,
+                    )
                 elif self._is_reachable:
                     _log.warning("a topic cannot be followed", partition=self._name, error=error)
                 self._is_reachable = False
@@ -308,7 +314,9 @@ class NativePartitionLog(PartitionLog):
         if window.damage is not None:
             self._shell.report(
                 f"partition {self._name}: what follows offset {self._following.end_offset - 1} is "
-                f"damaged ({self._files.directory}/{file.name}, chunk {number}): {window.damage}"
+                f"damaged ({self._files.directory}/{file.name}, chunk {number}): {window.damage}",
+                DAMAGE,
+                partial(self._is_gone_below, self._following.end_offset + 1),
             )
         shown_end = self._following.end_offset
         taken = self._following.take(window.entries, self._shell.clock.monotonic_s())
@@ -322,7 +330,9 @@ class NativePartitionLog(PartitionLog):
                 self._shell.report(
                     f"partition {self._name}: SMQ's broker has lost offsets {self._file_end} to "
                     f"{lost_end - 1}, which were shown, or acknowledged, before they were in a log "
-                    "file (kgw.seaweedmq.acks=broker)"
+                    "file (kgw.seaweedmq.acks=broker)",
+                    DAMAGE,
+                    partial(self._is_gone_below, lost_end),
                 )
             self._file_end = max(self._file_end, window.entries[-1].offset + 1)
         if taken.late is not None:
@@ -367,7 +377,7 @@ class NativePartitionLog(PartitionLog):
             "before is still served; what comes after is not. Publish to a new topic, or remove "
             "that file and those after it, and restart kgw"
         )
-        self._shell.report(self.stopped)
+        self._shell.report(self.stopped, DAMAGE, lambda: self._is_closed)
 
     # --- appends ---------------------------------------------------------------------------------
 
@@ -417,8 +427,14 @@ class NativePartitionLog(PartitionLog):
         await self.look_at_all()
         if offset < self._log_start:
             return
-        self._shell.report(f"partition {self._name}: {error}")
+        end_offset = self._high_watermark if error.end_offset is None else error.end_offset
+        is_over = partial(self._is_gone_below, end_offset)
+        self._shell.report(f"partition {self._name}: {error}", DAMAGE, is_over)
         raise CorruptionError(f"partition {self._name}: {error}", error.end_offset) from error
+
+    def _is_gone_below(self, end_offset: int) -> bool:
+        """Whether nothing below an offset is left to be read here."""
+        return self._is_closed or self._log_start >= end_offset
 
     async def _batches(self, offset: int) -> AsyncIterator[RecordBatch]:
         """Yield the batches that end above an offset, in order. Raises CorruptionError."""
@@ -545,6 +561,7 @@ class NativePartitionLog(PartitionLog):
 
     async def aclose(self) -> None:
         """Follow no more, and fail what was not confirmed."""
+        self._is_closed = True
         task, self._task = self._task, None
         if task is not None:
             task.cancel()

@@ -19,6 +19,7 @@ from kgw.backend.seaweedmq.topic_conf import TOPIC_CONF, TOPICS, topics_director
 from kgw.backend.seaweedmq.topics import is_ours
 from kgw.errors import StorageError
 from kgw.logs import EventLogger
+from kgw.problems import UNOPENED
 
 if TYPE_CHECKING:
     from asyncio import Task
@@ -181,7 +182,11 @@ class NativeTopics:
         try:
             topic = read_topic_conf(namespace, name, content)
         except ValueError as error:
-            self._shell.report(f"{place}/{TOPIC_CONF} is not served: {error}")
+            text = f"{place}/{TOPIC_CONF} is not served: {error}"
+            seen = (namespace, name)
+            self._shell.report(
+                text, UNOPENED, lambda: self._seen.get(seen, (b"", None))[0] != content
+            )
             return None
         version = await filer.look_up(topic.parent, topic.version)
         if version is not None and is_ours(version):
@@ -231,7 +236,11 @@ class NativeTopics:
             await log.open()
         except StorageError as error:
             self._has_failed = True
-            self._shell.report(f"partition {topic}-{key.partition} cannot be served: {error}")
+            self._shell.report(
+                f"partition {topic}-{key.partition} cannot be served: {error}",
+                UNOPENED,
+                lambda: key in self._logs or key.topic_id not in self._topics,
+            )
             raise
         self._logs[key] = log
         return log

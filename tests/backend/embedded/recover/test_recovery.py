@@ -12,6 +12,7 @@ from kgw.backend.embedded.layout import DamagedRange
 from kgw.backend.embedded.log.journal import FILE_NAMES
 from kgw.backend.embedded.log.snapshots import load_snapshot, save_snapshot
 from kgw.errors import CorruptionError, DataDirectoryError, StorageError
+from kgw.problems import DAMAGE
 from tests.backend.embedded.driver import (
     DIRECT,
     JOURNALED,
@@ -317,6 +318,34 @@ def test_a_truncated_segment_does_not_bring_offsets_back() -> None:
     assert [b"next"] == driver.values()
     driver.kill()
     assert [b"next"] == driver.values()
+
+
+@pytest.mark.parametrize("is_all_lost", [False, True])
+def test_a_loss_is_told_until_all_that_it_was_among_is_deleted(is_all_lost: bool) -> None:
+    """Also where nothing is left of the log, which begins behind what is missing."""
+    driver = Driver()
+    driver.append(b"a")
+    driver.append(b"b")
+    driver.stop_only()
+    if is_all_lost:
+        driver.fs.unlink(driver.segment_path())
+    else:
+        del driver.fs.content(driver.segment_path())[-10:]
+    driver.start()
+
+    def losses() -> int:
+        return sum(one.reason is DAMAGE for one in driver.store.directory.found)
+
+    driver.log()
+    assert 1 == losses()
+    driver.append(b"c")
+    log = driver.log()
+    driver.store.drop_before(log, log.offsets.high_watermark - 1)
+    log.offsets.raise_log_start(log.offsets.high_watermark - 1)
+    assert is_all_lost == losses()
+    driver.store.drop_before(log, log.offsets.high_watermark)
+    log.offsets.raise_log_start(log.offsets.high_watermark)
+    assert 0 == losses()
 
 
 def test_offsets_do_not_come_back_where_the_state_of_a_log_is_lost_too() -> None:

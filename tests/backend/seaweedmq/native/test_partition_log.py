@@ -14,6 +14,7 @@ from kgw.backend.seaweedmq.native.partition_log import FollowOptions, NativePart
 from kgw.backend.seaweedmq.options import SeaweedMqOptions
 from kgw.backend.seaweedmq.shell import Shell
 from kgw.errors import CorruptionError, ErrorCode, StorageError
+from kgw.problems import DAMAGE
 from kgw.records.batch import split_batches
 from kgw.testing.batches import make_batch, read_stored
 from kgw.testing.clock import ManualClock
@@ -296,11 +297,14 @@ async def test_an_offset_that_repeats_stops_the_partition(setup: Setup) -> None:
         assert (True, 1) == (log.has_failed, log.anomalies)
         append = log.append([make_batch([b"x"])])
         assert isinstance(append.error, StorageError)
-    (problem,) = setup.problems
-    assert "sensors.heat-0 has stopped" in problem
-    assert "offset 4 out again" in problem
-    assert "Publish to a new topic" in problem
+        (problem,) = list(setup.shell.found)
+        assert DAMAGE is problem.reason
+        assert "sensors.heat-0 has stopped" in problem.text
+        assert "offset 4 out again" in problem.text
+        assert "Publish to a new topic" in problem.text
+    assert not setup.shell.found
     async with setup.opened() as log:
+        assert [problem] == list(setup.shell.found)
         assert log.has_failed
         assert before == await read_all(log)
         setup.broker.publish(b"h")
@@ -324,7 +328,14 @@ async def test_a_missing_chunk_is_named(cold: Setup) -> None:
             await log.read(1, MANY, 3)
         assert 2 == raised.value.end_offset
         assert [(2, b"c")] == await read_all(log, 2)
-    assert any(files[1].name in problem for problem in cold.problems)
+        (problem,) = list(cold.shell.found)
+        assert DAMAGE is problem.reason
+        assert files[1].name in problem.text
+        for file in files[:2]:
+            await cold.filer.delete(cold.broker.directory, file.name)
+        await log.look_at_all()
+        assert 2 == log.log_start_offset
+        assert () == cold.shell.found
 
 
 async def test_damage_is_named(cold: Setup) -> None:
@@ -479,8 +490,9 @@ async def test_what_was_shown_and_lost_is_named(setup: Setup) -> None:
         await setup.broker.flush()
         await log.look()
         assert 1 == log.anomalies
-    (problem,) = setup.problems
-    assert "lost offsets 0 to 1" in problem
+        (problem,) = list(setup.shell.found)
+        assert DAMAGE is problem.reason
+        assert "lost offsets 0 to 1" in problem.text
 
 
 async def test_an_offset_that_was_shown_and_repeats(setup: Setup) -> None:

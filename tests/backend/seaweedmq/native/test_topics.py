@@ -14,6 +14,7 @@ from kgw.backend.seaweedmq.topic_conf import TOPIC_CONF
 from kgw.errors import ErrorCode
 from kgw.handlers.config_resources import ResourceType
 from kgw.handlers.incremental_alter_configs import Operation
+from kgw.problems import UNOPENED
 from kgw.protocol.api_keys import ApiKey
 from kgw.records.builder import BatchBuilder
 from kgw.state.memory import MemoryStateStore
@@ -165,11 +166,13 @@ async def test_what_cannot_be_opened_is_tried_again() -> None:
     made.store.chunks.clear()
     async with made.served() as gateway:
         assert [] == topics(gateway)
-        problems = gateway.gateway.backend.health.problems
-        assert any("sensors.heat-0 cannot be served" in one for one in problems)
+        backend = gateway.gateway.backend
+        assert any("sensors.heat-0 cannot be served" in one for one in backend.health.problems)
+        assert {UNOPENED} == {one.reason for one in backend.health.found}
         made.store.chunks.update(lost)
         await turns(gateway, 11)
         assert [b"a"] == await values_of(gateway)
+        assert () == backend.health.found
 
 
 async def test_topics_that_kgw_leads_are_none() -> None:
@@ -193,6 +196,10 @@ async def test_what_cannot_be_served_is_named() -> None:
         assert [NAME] == topics(gateway)
         problems = gateway.gateway.backend.health.problems
         assert any("/topics/sensors/odd/topic.conf is not served" in one for one in problems)
+        for name in ("odd", "no name"):
+            await made.filer.delete(f"/topics/sensors/{name}", TOPIC_CONF)
+        await turns(gateway, 11)
+        assert () == gateway.gateway.backend.health.found
 
 
 async def test_its_leader_alone_changes_it() -> None:
