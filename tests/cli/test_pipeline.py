@@ -197,7 +197,7 @@ def test_a_query_that_is_written_needs_pandas(
     of = ("--archive", str(tmp_path), "-t", "orders", "--to", "copies", "--sql", "select 1")
     told = kgw.fail(1, "pipeline", "backfill", *of, "--staging", str(tmp_path))
     assert "--sql needs pandas, which is not installed: " in told
-    assert "kgw[spark]" in told
+    assert "kgw-broker[spark]" in told
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_a_job_that_follows_publishes(served: ServedTopics, tmp_path: Path) -> N
         patched.setitem(sys.modules, "deltalake", None)
         patched.delitem(sys.modules, "kgw.pipeline.archive.tables.delta")
         other = job(served, tmp_path).run_once("followed-table")
-    assert "install 'kgw[delta]'" in other.unpublished
+    assert "install 'kgw-broker[delta]'" in other.unpublished
     assert 10 == CommitLog(generation, summary.topic_id).read().coverage.partitions[0].next
     following.run_due("followed-table", due, 1.0)
     expected = [(0, offset) for offset in range(10)]
