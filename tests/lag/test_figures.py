@@ -402,6 +402,27 @@ async def test_risk(gateway: InProcessGateway, risk: Risk) -> None:
     assert len(found) == gateway.gateway.metrics.offsets_at_risk
 
 
+async def test_what_is_known_is_not_forgotten_for_what_is_not(gateway: InProcessGateway) -> None:
+    """Places that a sample has no more reads for take no room of those that it has looked at."""
+    await create_topic(gateway)
+    for _ in range(10):
+        await write(gateway, 900)
+    partition = topic_of(gateway).partitions[0]
+    known = ages.RecordAges(2)
+
+    async def is_known(offset: int) -> bool:
+        found = await known.unread(partition, offset, START_MS, lambda: False)
+        return found.age_ms is not None
+
+    offset = 9
+    while await is_known(offset):
+        offset = (offset + 1) % 10  # of ten places it remembers two, so that each costs a look
+    looked_at = [(offset - 2) % 10, (offset - 1) % 10]
+    others = [one for one in range(10) if one not in looked_at]
+    assert [False] * 8 == [await is_known(one) for one in others]
+    assert [True, True] == [await is_known(one) for one in looked_at]
+
+
 # --- what changes while a group stands still ------------------------------------------------------
 
 
