@@ -182,6 +182,17 @@ def test_the_table_is_bounded() -> None:
     assert (False, 1) == (watches.is_full, len(watches))
 
 
+def test_the_table_is_bounded_whoever_is_met_first() -> None:
+    """Groups that were created early find no room beside later ones that are known."""
+    watches = Watches(2)
+    for groups, expected in (("cd", "cd"), ("abcd", "cd"), ("abd", "d"), ("abd", "ad")):
+        watches.begin_look()
+        found = [one for one in groups if see(watches, one) is not None]
+        watches.finish_look()
+        assert (list(expected), len(expected)) == (found, len(watches))
+        assert watches.is_full is (len(groups) > len(expected))
+
+
 def test_who_has_read_everything_is_forgotten() -> None:
     """And begins anew; a look that could not tell forgets nobody."""
     watches = Watches(2)
