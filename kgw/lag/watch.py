@@ -55,12 +55,13 @@ class GroupWatch:
         )
         if progress is None:
             return
-        standing_ms, still_s = config.lag_standing_ms, progress.still_s()
-        if (
-            0 < standing_ms <= still_s * 1000
-            and self._patience_s(group_id) <= still_s
-            and self._is_read(group_id, topic)
-        ):
+        standing_ms = config.lag_standing_ms
+        if standing_ms and progress.still_s() and not self._is_read(group_id, topic):
+            # Asked only of those that may be told of. When members come to read the topic again,
+            # what has passed until then is not counted.
+            progress.excuse()
+        still_s = progress.still_s()
+        if 0 < standing_ms <= still_s * 1000 and self._patience_s(group_id) <= still_s:
             yield LagAnomaly.GROUP_STANDING, {"lag": total.lag, "still_s": round(still_s)}
         if progress.falls_behind:
             yield (

@@ -51,6 +51,8 @@ class Days(NamedTuple):
     rebalance_ms: int = 60_000
     protocol_type: str = "workers"
     subscribes: str = "orders"
+    subscribes_again_at: int = -1
+    """When it joins again, to read the topic."""
     kind: str = "plain"
     """Of what is produced."""
     minutes: int = 40
@@ -74,6 +76,12 @@ CASES = {
     "long work, and a long time for it": Days(rebalance_ms=1_260_000),
     "consumers": Days(protocol_type="consumer", expected={STANDING: 10}),
     "consumers of something else": Days(protocol_type="consumer", subscribes="other"),
+    "consumers of something else, and then of this": Days(
+        protocol_type="consumer",
+        subscribes="other",
+        subscribes_again_at=20,
+        expected={STANDING: 29},
+    ),
     # --- falling behind ---
     "reads half": Days(records=10, reads=5, commits_every=1, minutes=62, expected={FALLING: 60}),
     "reads all, of a backlog": Days(records=10, reads=10, commits_every=1, minutes=90),
@@ -100,6 +108,9 @@ async def live(gateway: InProcessGateway, days: Days) -> dict[str, int]:
     await commit(gateway, 0)
     for minute in range(days.minutes + 1):
         if minute == days.joins_at:
+            await member.come()
+        if minute == days.subscribes_again_at:
+            member.subscribes = "orders"
             await member.come()
         if minute == days.leaves_at:
             await member.leave()
@@ -137,6 +148,7 @@ class Member(WireMember):
     def __init__(self, gateway: InProcessGateway, days: Days) -> None:
         super().__init__(GROUP, gateway.request, session_ms=120_000, rebalance_ms=days.rebalance_ms)
         self.committed = 0
+        self.subscribes = days.subscribes
         self._gateway = gateway
         self._days = days
 
@@ -144,7 +156,7 @@ class Member(WireMember):
         """Join as a consumer where that is asked for."""
         request = super().join_request()
         request.protocol_type = self._days.protocol_type
-        request.protocols[0].metadata = subscription(self._days.subscribes)
+        request.protocols[0].metadata = subscription(self.subscribes)
         return request
 
     async def come(self) -> None:
