@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,6 +16,8 @@ from tests.pipeline.serving import ServedTopics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from kgw.offsets.reader import FoundRecord
 
 
 @pytest.fixture
@@ -60,6 +62,47 @@ def test_places_are_found(served: ServedTopics) -> None:
         ranges(served, startingTimestamp="12")
     late = {"startingTimestamp": "12", "startingOffsetsByTimestampStrategy": "latest"}
     assert ranges(served, **late) == [("events", 0, 10, 10), ("events", 1, 12, 20)]
+
+
+class Growing:
+    """A client of the served topics that get records whenever times are looked up."""
+
+    def __init__(self, served: ServedTopics) -> None:
+        self._served = served
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._served.wire, name)
+
+    def list_offsets(self, topic: str, *given: Any, **how: Any) -> dict[int, FoundRecord]:
+        """Return what is found, a little later."""
+        self._served.number("events", {0: 10}, first=10)
+        return self._served.wire.list_offsets(topic, *given, **how)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"endingTimestamp": "15"}, (0, 10)),
+        ({"endingOffsetsByTimestamp": '{"events":{"0":15}}'}, (0, 10)),
+        ({"startingTimestamp": "15"}, (10, 10)),
+        ({"startingTimestamp": "12", "endingTimestamp": "15"}, (10, 10)),
+        ({"startingTimestamp": "5"}, (5, 10)),
+    ],
+)
+def test_a_batch_by_time_of_a_topic_that_grows(
+    served: ServedTopics, given: dict[str, str], expected: tuple[int, int]
+) -> None:
+    """What comes while a batch is planned is not of it, and is no loss, nor a wrong order."""
+    asked = read_source_options(
+        {
+            "kafka.bootstrap.servers": served.address,
+            "assign": '{"events":[0]}',
+            "startingOffsetsByTimestampStrategy": "latest",
+            **given,
+        }
+    )
+    growing = Planner(Growing(served), asked)  # type: ignore[arg-type]
+    assert [("events", 0, *expected)] == [one[:4] for one in growing.batch_ranges()]
 
 
 def test_places_that_cannot_be_are_refused(served: ServedTopics) -> None:
