@@ -502,6 +502,22 @@ async def test_a_run_that_no_look_gets_through_is_unknown(
     assert [None, None, 300.0, 300.0] == found
 
 
+async def test_who_is_perhaps_at_risk_is_told(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it is unknown which record a group would be given first, it may be one that goes."""
+    monkeypatch.setattr(type(await log_of_aborted(gateway)), "read_hot", lambda *_: None)
+    await gateway.gateway.log_manager.aclose()
+    limit = {"kgw.retention.offset": "5", "retention.ms": "-1"}
+    await gateway.gateway.catalog.configure(topic_of(gateway), lambda own: {**own, **limit})
+    await commit(gateway, 0)
+    found = []
+    for _ in range(3):
+        sample = await gateway.gateway.lag.sample()
+        found.append((sample.groups[GROUP].total.time_lag_ms, sample.at_risk_count))
+    assert [(None, 1), (None, 1), (300_000, 0)] == found
+
+
 async def log_of_aborted(gateway: InProcessGateway) -> object:
     """Return a log with a run of aborted batches that two looks do not get through."""
     await create_topic(gateway)

@@ -292,6 +292,16 @@ def test_bytes_that_are_admitted_are_a_bound(served: ServedTopics) -> None:
     assert limit < 2 * total / len(sizes)
 
 
+def test_a_batch_of_records_may_go_beyond_the_end(served: ServedTopics) -> None:
+    """Not more is admitted than up to where it was to end, whatever was fetched and counted."""
+    one = planner(served)
+    zero, other = TopicPartition("events", 0), TopicPartition("events", 1)
+    topic_ids, _ = one.look()
+    end = Position(topic_ids, {zero: 4, other: 7})
+    assert end.offsets == one.admit_bytes({zero: 0, other: 0}, end, 1 << 20)
+    assert {zero: 4, other: 0} == one.admit_bytes({zero: 0, other: 0}, end, 1)
+
+
 def test_no_partition_starves_where_bytes_are_few(served: ServedTopics) -> None:
     """Where not each gets a batch, another one comes first each time."""
     one = planner(served)
