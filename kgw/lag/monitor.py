@@ -216,7 +216,7 @@ class LagMonitor:
         self._lines_left = _LINES_A_SAMPLE
         await self._look_at_logs()
         look = _Look(taken_ms, began_s)
-        self._watch.watches.begin_look()
+        self._watch.begin_look()
         figures = self._figures
         if figures is not None:
             figures.begin()
