@@ -124,7 +124,7 @@ class Watches:
     any more.
     """
 
-    __slots__ = ("_limit", "_new", "_next", "_now", "is_full")
+    __slots__ = ("_is_short", "_limit", "_new", "_next", "_now", "is_full")
 
     def __init__(self, limit: int = WATCHED) -> None:
         self._limit = limit
@@ -132,6 +132,8 @@ class Watches:
         self._next: dict[tuple[str, TopicId], Progress] = {}
         self._new = 0
         """How many this look has added."""
+        self._is_short = False
+        """Whether this look has found more of them than there is room for."""
         self.is_full = False
         """Whether the last look found more of them."""
 
@@ -142,7 +144,7 @@ class Watches:
         """Forget, when the look is over, what it does not find."""
         self._next = {}
         self._new = 0
-        self.is_full = False
+        self._is_short = False
 
     def keep(self, group_id: str, topic_id: TopicId) -> None:
         """Let a look that could not tell change nothing."""
@@ -172,7 +174,7 @@ class Watches:
                 return None
             # Those that are known and not met yet in this look have their place.
             if len(self._now) + self._new >= self._limit:
-                self.is_full = True
+                self._is_short = True
                 return None
             self._new += 1
             progress = Progress(look, falling_s)
@@ -186,3 +188,4 @@ class Watches:
     def finish_look(self) -> None:
         """Forget who has read everything, and what is gone."""
         self._now = self._next
+        self.is_full = self._is_short

@@ -177,6 +177,7 @@ def test_the_table_is_bounded() -> None:
         watches.finish_look()
         assert ([True, True, False], True, 2) == (found, watches.is_full, len(watches)), number
     watches.begin_look()
+    assert watches.is_full, "whoever asks while a look goes on is told what the last one found"
     assert None is not see(watches, "group-1")
     watches.finish_look()
     assert (False, 1) == (watches.is_full, len(watches))
