@@ -85,9 +85,11 @@ class RecordAges:
     producer took to fill the batch.
     """
 
-    __slots__ = ("_cold_left", "_hot_left", "_known", "failures")
+    __slots__ = ("_cold_left", "_hot_left", "_known", "_limit", "failures")
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = REMEMBERED) -> None:
+        """Remember what was found at so many places."""
+        self._limit = limit
         self._known: dict[tuple[PartitionKey, int], Seen] = {}
         self._hot_left = HOT_LOOKS
         self._cold_left = COLD_READS
@@ -115,8 +117,11 @@ class RecordAges:
         try:
             seen = self._remembered(key, partition)
             if not _is_enough(seen, log, is_given_aborted):
+                before = seen
                 seen = await self._look(partition, offset, seen, is_given_aborted)
-                self._remember(key, seen)
+                if seen != before:
+                    # Where nothing was found out, something would be forgotten for nothing.
+                    self._remember(key, seen)
         except KgwError:
             self.failures += 1
             return _UNKNOWN
@@ -140,7 +145,7 @@ class RecordAges:
 
     def _remember(self, key: tuple[PartitionKey, int], seen: Seen) -> None:
         known = self._known
-        if key not in known and len(known) >= REMEMBERED:
+        if key not in known and len(known) >= self._limit:
             del known[next(iter(known))]
         known[key] = seen
 

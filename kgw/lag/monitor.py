@@ -20,7 +20,7 @@ from kgw.lag.samples import AtRisk, Event, GroupSample, LagSample, Standing, his
 from kgw.lag.watch import KINDS, GroupWatch
 from kgw.logs import EventLogger
 from kgw.metrics import count
-from kgw.offsets.committed import is_position
+from kgw.offsets.committed import is_of_job, is_position
 from kgw.offsets.lag import Finding, LagAnomaly, LagSum, Occurrences, PartitionLag
 from kgw.types import NO_OFFSET
 
@@ -216,7 +216,7 @@ class LagMonitor:
         self._lines_left = _LINES_A_SAMPLE
         await self._look_at_logs()
         look = _Look(taken_ms, began_s)
-        self._watch.watches.begin_look()
+        self._watch.begin_look()
         figures = self._figures
         if figures is not None:
             figures.begin()
@@ -385,7 +385,7 @@ class LagMonitor:
         """Yield topics with a copy of what a group has committed there: it goes on committing.
 
         What it committed to a topic that is gone goes too. NO_OFFSET stands for a damaged offset; a
-        negative one that a client has committed is no position.
+        negative one that a client has committed is no position, and neither is what a job has.
         """
         table = self._groups.offsets(group_id)
         if table is None:
@@ -396,7 +396,7 @@ class LagMonitor:
             places = [
                 (index, max(one.offset, NO_OFFSET))
                 for index, one in committed.items()
-                if is_position(one.offset)
+                if is_position(one.offset) and not is_of_job(group_id, one.metadata)
             ]
             if topic is not None and places:
                 yield topic, places

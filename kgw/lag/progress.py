@@ -108,6 +108,10 @@ class Progress:
         last, still = self._last, self._still
         return last.at_s - still.at_s if last.lag > still.lag else 0.0
 
+    def excuse(self) -> None:
+        """Let the time count from now on in which a commit is to be expected."""
+        self._still = self._last
+
     def has_stopped(self) -> bool:
         """Whether nothing has been committed for more than a quarter, excused or not."""
         return self._last.at_s - self._moved_s > self._quarter_s
@@ -120,12 +124,16 @@ class Watches:
     any more.
     """
 
-    __slots__ = ("_limit", "_next", "_now", "is_full")
+    __slots__ = ("_is_short", "_limit", "_new", "_next", "_now", "is_full")
 
     def __init__(self, limit: int = WATCHED) -> None:
         self._limit = limit
         self._now: dict[tuple[str, TopicId], Progress] = {}
         self._next: dict[tuple[str, TopicId], Progress] = {}
+        self._new = 0
+        """How many this look has added."""
+        self._is_short = False
+        """Whether this look has found more of them than there is room for."""
         self.is_full = False
         """Whether the last look found more of them."""
 
@@ -135,7 +143,8 @@ class Watches:
     def begin_look(self) -> None:
         """Forget, when the look is over, what it does not find."""
         self._next = {}
-        self.is_full = False
+        self._new = 0
+        self._is_short = False
 
     def keep(self, group_id: str, topic_id: TopicId) -> None:
         """Let a look that could not tell change nothing."""
@@ -163,9 +172,11 @@ class Watches:
         if progress is None:
             if not (has_members or has_moved):
                 return None
-            if len(self._next) >= self._limit:
-                self.is_full = True
+            # Those that are known and not met yet in this look have their place.
+            if len(self._now) + self._new >= self._limit:
+                self._is_short = True
                 return None
+            self._new += 1
             progress = Progress(look, falling_s)
         else:
             progress.see(look, is_excused=is_excused or not has_members)
@@ -177,3 +188,4 @@ class Watches:
     def finish_look(self) -> None:
         """Forget who has read everything, and what is gone."""
         self._now = self._next
+        self.is_full = self._is_short

@@ -29,6 +29,13 @@ class GroupWatch:
         self._groups = groups
         self._config = config
         self.watches = Watches()
+        self._subscribed: tuple[str, frozenset[str] | ErrorCode] | None = None
+        """The group that was asked last, and what it reads: of all its members, for each topic."""
+
+    def begin_look(self) -> None:
+        """Let nothing that was asked before count."""
+        self._subscribed = None
+        self.watches.begin_look()
 
     def look(
         self, group_id: str, topic: Topic, total: LagSum, before: LagSum | None, now_s: float
@@ -55,12 +62,13 @@ class GroupWatch:
         )
         if progress is None:
             return
-        standing_ms, still_s = config.lag_standing_ms, progress.still_s()
-        if (
-            0 < standing_ms <= still_s * 1000
-            and self._patience_s(group_id) <= still_s
-            and self._is_read(group_id, topic)
-        ):
+        standing_ms = config.lag_standing_ms
+        if standing_ms and progress.still_s() and not self._is_read(group_id, topic):
+            # Asked only of those that may be told of. When members come to read the topic again,
+            # what has passed until then is not counted.
+            progress.excuse()
+        still_s = progress.still_s()
+        if 0 < standing_ms <= still_s * 1000 and self._patience_s(group_id) <= still_s:
             yield LagAnomaly.GROUP_STANDING, {"lag": total.lag, "still_s": round(still_s)}
         if progress.falls_behind:
             yield (
@@ -74,5 +82,7 @@ class GroupWatch:
 
     def _is_read(self, group_id: str, topic: Topic) -> bool:
         """Whether members read a topic: a group keeps what it committed to those that it left."""
-        topics = self._groups.subscribed_topics(group_id)
+        if self._subscribed is None or self._subscribed[0] != group_id:
+            self._subscribed = group_id, self._groups.subscribed_topics(group_id)
+        topics = self._subscribed[1]
         return isinstance(topics, ErrorCode) or topic.name in topics

@@ -5,7 +5,7 @@ Topics go by id: one that is created again under its name begins without committ
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from kgw.types import TopicId
 
@@ -55,6 +55,18 @@ def offset_stored_as(stored: int) -> int:
 def is_position(offset: int) -> bool:
     """Whether an offset says where a group stands, or stood before it was damaged."""
     return offset >= 0 or offset == DAMAGED_OFFSET
+
+
+_JOB_GROUPS: Final = ("kgw-backfill-", "kgw-sink-")
+
+
+def is_of_job(group_id: str, metadata: str) -> bool:
+    """Whether a job of `kgw pipeline` or its sink has committed a number that is no position.
+
+    Of a backfill it is a position in the archive, of a sink the number of a batch. Both have a note
+    beside it, which consumers that call their group so have not.
+    """
+    return bool(metadata) and group_id.startswith(_JOB_GROUPS)
 
 
 Place: TypeAlias = tuple[TopicId, int]

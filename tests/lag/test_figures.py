@@ -387,6 +387,8 @@ RISKS = [
 async def test_risk(gateway: InProcessGateway, risk: Risk) -> None:
     """At risk is who would lose a record that it would be given."""
     await risk.build(gateway)
+    # Retention runs when its settings change, and would take what is at risk before it is told.
+    await gateway.gateway.log_manager.aclose()
     topic = topic_of(gateway)
     # Retention that is due at once would leave nothing to be at risk.
     gateway.gateway.catalog.when_retention_changed = lambda _: None
@@ -400,6 +402,27 @@ async def test_risk(gateway: InProcessGateway, risk: Risk) -> None:
     assert ([risk.lost] if risk.lost else []) == found
     assert found == [one["lost"] for one in value["at_risk"]]
     assert len(found) == gateway.gateway.metrics.offsets_at_risk
+
+
+async def test_what_is_known_is_not_forgotten_for_what_is_not(gateway: InProcessGateway) -> None:
+    """Places that a sample has no more reads for take no room of those that it has looked at."""
+    await create_topic(gateway)
+    for _ in range(10):
+        await write(gateway, 900)
+    partition = topic_of(gateway).partitions[0]
+    known = ages.RecordAges(2)
+
+    async def is_known(offset: int) -> bool:
+        found = await known.unread(partition, offset, START_MS, lambda: False)
+        return found.age_ms is not None
+
+    offset = 9
+    while await is_known(offset):
+        offset = (offset + 1) % 10  # of ten places it remembers two, so that each costs a look
+    looked_at = [(offset - 2) % 10, (offset - 1) % 10]
+    others = [one for one in range(10) if one not in looked_at]
+    assert [False] * 8 == [await is_known(one) for one in others]
+    assert [True, True] == [await is_known(one) for one in looked_at]
 
 
 # --- what changes while a group stands still ------------------------------------------------------
@@ -479,6 +502,22 @@ async def test_a_run_that_no_look_gets_through_is_unknown(
     await commit(gateway, 0)
     found = [await age_s(gateway) for _ in range(4)]
     assert [None, None, 300.0, 300.0] == found
+
+
+async def test_who_is_perhaps_at_risk_is_told(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it is unknown which record a group would be given first, it may be one that goes."""
+    monkeypatch.setattr(type(await log_of_aborted(gateway)), "read_hot", lambda *_: None)
+    await gateway.gateway.log_manager.aclose()
+    limit = {"kgw.retention.offset": "5", "retention.ms": "-1"}
+    await gateway.gateway.catalog.configure(topic_of(gateway), lambda own: {**own, **limit})
+    await commit(gateway, 0)
+    found = []
+    for _ in range(3):
+        sample = await gateway.gateway.lag.sample()
+        found.append((sample.groups[GROUP].total.time_lag_ms, sample.at_risk_count))
+    assert [(None, 1), (None, 1), (300_000, 0)] == found
 
 
 async def log_of_aborted(gateway: InProcessGateway) -> object:

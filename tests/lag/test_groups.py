@@ -9,7 +9,9 @@ import pytest
 from kgw.config import Config
 from kgw.errors import ErrorCode
 from kgw.groups.requests import TxnCommitRequest
+from kgw.lag.watch import GroupWatch
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
+from kgw.offsets.lag import LagSum, PartitionLag
 from kgw.offsets.pending import PendingCommit
 from kgw.protocol.api_keys import ApiKey
 from kgw.testing.gateway import InProcessGateway
@@ -51,6 +53,8 @@ class Days(NamedTuple):
     rebalance_ms: int = 60_000
     protocol_type: str = "workers"
     subscribes: str = "orders"
+    subscribes_again_at: int = -1
+    """When it joins again, to read the topic."""
     kind: str = "plain"
     """Of what is produced."""
     minutes: int = 40
@@ -74,6 +78,12 @@ CASES = {
     "long work, and a long time for it": Days(rebalance_ms=1_260_000),
     "consumers": Days(protocol_type="consumer", expected={STANDING: 10}),
     "consumers of something else": Days(protocol_type="consumer", subscribes="other"),
+    "consumers of something else, and then of this": Days(
+        protocol_type="consumer",
+        subscribes="other",
+        subscribes_again_at=20,
+        expected={STANDING: 29},
+    ),
     # --- falling behind ---
     "reads half": Days(records=10, reads=5, commits_every=1, minutes=62, expected={FALLING: 60}),
     "reads all, of a backlog": Days(records=10, reads=10, commits_every=1, minutes=90),
@@ -100,6 +110,9 @@ async def live(gateway: InProcessGateway, days: Days) -> dict[str, int]:
     await commit(gateway, 0)
     for minute in range(days.minutes + 1):
         if minute == days.joins_at:
+            await member.come()
+        if minute == days.subscribes_again_at:
+            member.subscribes = "orders"
             await member.come()
         if minute == days.leaves_at:
             await member.leave()
@@ -137,6 +150,7 @@ class Member(WireMember):
     def __init__(self, gateway: InProcessGateway, days: Days) -> None:
         super().__init__(GROUP, gateway.request, session_ms=120_000, rebalance_ms=days.rebalance_ms)
         self.committed = 0
+        self.subscribes = days.subscribes
         self._gateway = gateway
         self._days = days
 
@@ -144,7 +158,7 @@ class Member(WireMember):
         """Join as a consumer where that is asked for."""
         request = super().join_request()
         request.protocol_type = self._days.protocol_type
-        request.protocols[0].metadata = subscription(self._days.subscribes)
+        request.protocols[0].metadata = subscription(self.subscribes)
         return request
 
     async def come(self) -> None:
@@ -247,6 +261,47 @@ async def test_pending_commits_are_commits(gateway: InProcessGateway) -> None:
         gateway.manual_clock.advance(60)
         await member.stay()
     assert [0] * 29 + [1] * 11 == found
+
+
+class Asked:
+    """A coordinator that counts how often it is asked what a group reads."""
+
+    def __init__(self, gateway: InProcessGateway) -> None:
+        self.times = 0
+        self._groups = gateway.gateway.groups
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._groups, name)
+
+    def subscribed_topics(self, group_id: str) -> frozenset[str] | ErrorCode:
+        """Answer, and count."""
+        self.times += 1
+        return self._groups.subscribed_topics(group_id)
+
+
+async def test_what_a_group_reads_is_asked_once_a_look(gateway: InProcessGateway) -> None:
+    """Not for each of its topics: it may have a thousand, and as many members to be asked."""
+    names = ["orders", "first", "second", "third"]
+    for name in names[1:]:
+        await create_topic(gateway, name)
+    topics = [gateway.gateway.catalog.get(name) for name in names]
+    member = Member(gateway, Days(protocol_type="consumer"))
+    await member.come()
+    asked = Asked(gateway)
+    watch = GroupWatch(asked, gateway.gateway.config)  # type: ignore[arg-type]
+    times, told = [], set()
+    for minute in range(13):
+        watch.begin_look()
+        for topic in topics:
+            total = LagSum()
+            total.add(PartitionLag(0, 0, 5 + minute), 1)
+            assert topic is not None
+            found = watch.look(GROUP, topic, total, None, minute * 60.0)
+            told |= {(topic.name, kind.value) for kind, _ in found}
+        watch.watches.finish_look()
+        times.append(asked.times)
+    assert [0, *range(1, 13)] == times
+    assert {("orders", STANDING)} == told
 
 
 @pytest.mark.parametrize("ms", ["0", "1200000"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import pytest
 
@@ -48,10 +49,11 @@ async def commit(
     name: str = "orders",
     index: int = 0,
     group_id: str = "group",
+    metadata: str = "",
 ) -> None:
     """Commit from outside, as a reset does."""
     topic = gateway.gateway.catalog.topics[name]
-    committed = CommittedOffset(offset, -1, "", START_MS, NO_EXPIRY_MS, 0.0)
+    committed = CommittedOffset(offset, -1, metadata, START_MS, NO_EXPIRY_MS, 0.0)
     request = CommitRequest("", None, -1, {topic.topic_id: {index: committed}})
     assert ErrorCode.NONE is await gateway.gateway.groups.commit(group_id, request)
 
@@ -262,6 +264,19 @@ class TestAnomalies:
         monkeypatch.undo()
         await gateway.gateway.lag.sample()
         assert {"committed-ahead": 1} == counted(gateway)
+
+    async def test_what_jobs_commit_is_no_position(self, gateway: InProcessGateway) -> None:
+        """Numbers of batches have no lag; groups of consumers that are called so have it."""
+        for offset in (3, 20):
+            await commit(gateway, offset, group_id="kgw-sink-query", metadata="1/1 note")
+            await commit(gateway, offset, group_id="kgw-backfill-job", metadata=str(UUID(int=1)))
+            await commit(gateway, offset, group_id="kgw-sink-consumers")
+            await commit(gateway, offset, group_id="sink", metadata="note")
+            sample = await gateway.gateway.lag.sample()
+            assert {"kgw-sink-consumers", "sink"} == sample.groups.keys()
+        found = {one.group_id for one, _, _ in gateway.gateway.lag.findings()}
+        assert {"kgw-sink-consumers", "sink"} == found
+        assert [] == await gateway.gateway.lag.standings("kgw-sink-query")
 
 
 class TestForecast:

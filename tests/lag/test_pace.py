@@ -34,6 +34,8 @@ def paces(looks: list[tuple[float, int]]) -> list[int]:
         ([(0, 0), (60, 0), (65, 3_000), (121, 6_600), (124, 6_900)], [0, 0, 50, 108, 108]),
         # Opened anew, it has grown by nothing yet.
         ([(0, 9_000), (60, 9_000), (120, 0), (180, 600)], [0, 0, 0, 10]),
+        # What it grows by from then on is seen at once.
+        ([(0, 9_000), (60, 9_000), (65, 0), (70, 6_000)], [0, 0, 0, 100]),
     ],
 )
 def test_pace(looks: list[tuple[float, int]], expected: list[int]) -> None:

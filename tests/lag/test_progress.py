@@ -177,9 +177,21 @@ def test_the_table_is_bounded() -> None:
         watches.finish_look()
         assert ([True, True, False], True, 2) == (found, watches.is_full, len(watches)), number
     watches.begin_look()
+    assert watches.is_full, "whoever asks while a look goes on is told what the last one found"
     assert None is not see(watches, "group-1")
     watches.finish_look()
     assert (False, 1) == (watches.is_full, len(watches))
+
+
+def test_the_table_is_bounded_whoever_is_met_first() -> None:
+    """Groups that were created early find no room beside later ones that are known."""
+    watches = Watches(2)
+    for groups, expected in (("cd", "cd"), ("abcd", "cd"), ("abd", "d"), ("abd", "ad")):
+        watches.begin_look()
+        found = [one for one in groups if see(watches, one) is not None]
+        watches.finish_look()
+        assert (list(expected), len(expected)) == (found, len(watches))
+        assert watches.is_full is (len(groups) > len(expected))
 
 
 def test_who_has_read_everything_is_forgotten() -> None:

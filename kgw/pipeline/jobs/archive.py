@@ -357,8 +357,6 @@ class ArchiveJob:
             parallelism=self._runner.parallelism,
             unit_bytes=self._options.sizes.file_bytes,
         )
-        rate = self._options.max_bytes_per_s
-        at_once = min(self._runner.parallelism, cutter.count)
         most_bytes = _LARGE_UNIT * self._options.sizes.file_bytes
         settings = UnitSettings(
             self._bootstrap,
@@ -368,7 +366,6 @@ class ArchiveJob:
                 read_committed=True,
                 most_bytes=most_bytes,
                 max_fetch_bytes=max(_SAMPLE_BYTES, min(MAX_FETCH_BYTES, most_bytes)),
-                max_bytes_per_s=None if rate is None else max(1, rate // at_once),
             ),
             self._options.sizes,
             accept_loss=self._options.accept_loss,
@@ -412,7 +409,13 @@ class ArchiveJob:
         self, cutter: Cutter, settings: UnitSettings, summary: Summary
     ) -> Iterator[tuple[OffsetRange, tuple[Piece, ...] | Refused]]:
         """Yield what became of units, each up to where it was read; the rest of it comes later."""
-        while cutter.count:
+        rate = self._options.max_bytes_per_s
+        while count := cutter.count:
+            if rate is not None:
+                # Of one unit that turned out too large, the next turn makes several.
+                share = max(1, rate // min(self._runner.parallelism, count))
+                reading = settings.reading._replace(max_bytes_per_s=share)
+                settings = settings._replace(reading=reading)
             for unit, archived in self._runner.run(cutter, partial(attempt_range, settings)):
                 if isinstance(archived, Refused):
                     yield unit, archived

@@ -60,6 +60,14 @@ def _given(place: Place) -> str:
     return place.option or f"{place.kind.value} as the default"
 
 
+def _already_there(place: Place, offset: int, bounds: OffsetBounds) -> int:
+    """Return where a batch begins or ends. Pure.
+
+    Bounds are asked for first: the record of a time may have come since, and is not of this batch.
+    """
+    return min(offset, bounds.latest) if place.kind is PlaceKind.TIMES else offset
+
+
 def connect(options: SourceOptions) -> WireClient:
     """Return a client of the cluster that the options name."""
     to = options.connect
@@ -115,7 +123,8 @@ class Planner:
         ends = self.offsets_of(options.ending, bounds)
         ranges = []
         for key in sorted(bounds):
-            first, end = starts[key], ends[key]
+            first = _already_there(starting, starts[key], bounds[key])
+            end = _already_there(options.ending, ends[key], bounds[key])
             if first > end:
                 raise OptionError(
                     f"{key}: this batch begins at offset {first}, behind its end at {end}: "

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
@@ -48,11 +49,11 @@ from kgw.records.batch import read_batch
 from kgw.records.builder import BatchBuilder, encode_batch
 from kgw.types import TopicId
 from tests.pipeline.archive.test_units import part, row
-from tests.pipeline.jobs.runners import Backwards
+from tests.pipeline.jobs.runners import Backwards, ResultT, UnitT
 from tests.pipeline.serving import ServedTopics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from kgw.backend.base import ReadResult
@@ -77,7 +78,7 @@ def job(
     on_committed: Callable[[Committed], None] = lambda _: None,
     tell: Callable[[str], None] = lambda _: None,
     now_ms: Callable[[], int] = lambda: 0,
-    **options: bool | str | Sizes | tuple[TableSettings, ...] | None,
+    **options: bool | int | str | Sizes | tuple[TableSettings, ...] | None,
 ) -> ArchiveJob:
     """Return a job that archives into a root."""
     return ArchiveJob(
@@ -181,6 +182,42 @@ def test_a_unit_that_is_larger_than_it_seemed_ends_early(
     assert [] == [one for one in commits if one > 4 * sizes.file_bytes]
     ours, theirs = values(served, tmp_path, "unlike", 0)
     assert theirs == ours
+
+
+class Together(Backwards):
+    """Has all units there are before it begins, as Spark does; notes what they read together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes_per_s: list[int] = []
+
+    def run(
+        self, units: Iterable[UnitT], work: Callable[[UnitT], ResultT]
+    ) -> Iterator[tuple[UnitT, ResultT]]:
+        """Do it."""
+        there = [*units]
+        assert isinstance(work, partial)
+        (settings,) = work.args
+        at_once = min(self.parallelism, len(there))
+        self.bytes_per_s.append(at_once * settings.reading.max_bytes_per_s)
+        return super().run(there, work)
+
+
+def test_units_that_are_cut_anew_share_the_rate(served: ServedTopics, tmp_path: Path) -> None:
+    """One that seemed to be all becomes several at once: together they read no faster."""
+    served.create("rated")
+    served.number("rated", {0: 1_000})
+    for index in range(30):
+        served.produce("rated", {0: [NewRecord(None, os.urandom(100_000), index)]})
+    sizes = Sizes(row_group_bytes=1 << 18, file_bytes=1 << 18)
+    runner = Together()
+    summary = job(
+        served, tmp_path, runner, sizes=sizes, max_bytes_per_s=400 << 20
+    ).run_once("rated")  # fmt: skip
+
+    assert 1_030 == summary.records
+    assert {400 << 20} == {*runner.bytes_per_s}
+    assert 1 < len(runner.bytes_per_s)
 
 
 @pytest.mark.parametrize("file_kb", [256, 1024])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,6 +16,8 @@ from tests.pipeline.serving import ServedTopics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from kgw.offsets.reader import FoundRecord
 
 
 @pytest.fixture
@@ -60,6 +62,47 @@ def test_places_are_found(served: ServedTopics) -> None:
         ranges(served, startingTimestamp="12")
     late = {"startingTimestamp": "12", "startingOffsetsByTimestampStrategy": "latest"}
     assert ranges(served, **late) == [("events", 0, 10, 10), ("events", 1, 12, 20)]
+
+
+class Growing:
+    """A client of the served topics that get records whenever times are looked up."""
+
+    def __init__(self, served: ServedTopics) -> None:
+        self._served = served
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._served.wire, name)
+
+    def list_offsets(self, topic: str, *given: Any, **how: Any) -> dict[int, FoundRecord]:
+        """Return what is found, a little later."""
+        self._served.number("events", {0: 10}, first=10)
+        return self._served.wire.list_offsets(topic, *given, **how)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"endingTimestamp": "15"}, (0, 10)),
+        ({"endingOffsetsByTimestamp": '{"events":{"0":15}}'}, (0, 10)),
+        ({"startingTimestamp": "15"}, (10, 10)),
+        ({"startingTimestamp": "12", "endingTimestamp": "15"}, (10, 10)),
+        ({"startingTimestamp": "5"}, (5, 10)),
+    ],
+)
+def test_a_batch_by_time_of_a_topic_that_grows(
+    served: ServedTopics, given: dict[str, str], expected: tuple[int, int]
+) -> None:
+    """What comes while a batch is planned is not of it, and is no loss, nor a wrong order."""
+    asked = read_source_options(
+        {
+            "kafka.bootstrap.servers": served.address,
+            "assign": '{"events":[0]}',
+            "startingOffsetsByTimestampStrategy": "latest",
+            **given,
+        }
+    )
+    growing = Planner(Growing(served), asked)  # type: ignore[arg-type]
+    assert [("events", 0, *expected)] == [one[:4] for one in growing.batch_ranges()]
 
 
 def test_places_that_cannot_be_are_refused(served: ServedTopics) -> None:
@@ -247,6 +290,16 @@ def test_bytes_that_are_admitted_are_a_bound(served: ServedTopics) -> None:
     assert 1 == len(large)
     assert 300_000 < large[0] < 301_000
     assert limit < 2 * total / len(sizes)
+
+
+def test_a_batch_of_records_may_go_beyond_the_end(served: ServedTopics) -> None:
+    """Not more is admitted than up to where it was to end, whatever was fetched and counted."""
+    one = planner(served)
+    zero, other = TopicPartition("events", 0), TopicPartition("events", 1)
+    topic_ids, _ = one.look()
+    end = Position(topic_ids, {zero: 4, other: 7})
+    assert end.offsets == one.admit_bytes({zero: 0, other: 0}, end, 1 << 20)
+    assert {zero: 4, other: 0} == one.admit_bytes({zero: 0, other: 0}, end, 1)
 
 
 def test_no_partition_starves_where_bytes_are_few(served: ServedTopics) -> None:

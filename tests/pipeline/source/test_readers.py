@@ -49,3 +49,28 @@ def test_a_stream_ahead_of_the_log_goes_on_from_its_end(
             assert [10] == [one.value.first for one in reader.partitions(back, end)]
         finally:
             reader.stop()
+
+
+@pytest.mark.parametrize("limit", [ReadAllAvailable(), ReadMaxRows(3), ReadMaxBytes(100)])
+def test_a_run_that_ends_leaves_partitions_that_came_later(
+    limit: ReadAllAvailable | ReadMaxRows | ReadMaxBytes,
+) -> None:
+    """They are read by the next run, from where they begin then: no position goes back."""
+    with ServedTopics() as served:
+        served.create("t")
+        served.number("t", {0: 2})
+        given = {"kafka.bootstrap.servers": served.address, "subscribe": "t"}
+        more = {"failOnDataLoss": "false", "startingOffsets": "earliest"}
+        options = read_source_options(given | more, is_stream=True)
+        reader = KgwStreamReader(options, spark_schema(options.columns))
+        try:
+            start = reader.initialOffset()
+            reader.prepareForTriggerAvailableNow()
+            served.add_partitions("t", 2)
+            served.number("t", {0: 5, 1: 5}, first=2)
+            served.wire.call(served.admin.delete_records("t", {1: 3}))
+            end = reader.latestOffset(start, limit)
+            old, new = TopicPartition("t", 0), TopicPartition("t", 1)
+            assert {old: 2, new: 3} == Position.from_json(end).offsets
+        finally:
+            reader.stop()
