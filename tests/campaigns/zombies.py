@@ -207,7 +207,7 @@ class Story:
             ApiKey.TXN_OFFSET_COMMIT,
             **(zombie.producer or self._producer)._asdict(),
             group_id=zombie.group_id or self.group_id,
-            generation_id=zombie.generation,
+            generation_id_or_member_epoch=zombie.generation,
             member_id=zombie.member_id,
             group_instance_id=zombie.instance,
             topics=[{"name": TOPIC, "partitions": partitions}],
