@@ -61,6 +61,7 @@ from kgw.protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
     FetchResponse,
+    FetchTopic,
     NodeEndpoint,
     PartitionData,
 )
@@ -75,7 +76,7 @@ if TYPE_CHECKING:
     from kgw.handlers.context import Answer, RequestContext, Session
     from kgw.partitions.fetch_sessions import FetchSession, TopicKey
     from kgw.partitions.view import PartitionView
-    from kgw.protocol.messages.fetch import FetchRequest, FetchTopic
+    from kgw.protocol.messages.fetch import FetchPartition, FetchRequest
     from kgw.turns import Turns
 
 # To look up an enum's attribute is slow.
@@ -297,6 +298,8 @@ def _parts(request: FetchRequest, context: RequestContext) -> Turns[list[Partiti
     """Look up what the request names."""
     catalog = context.gateway.catalog
     by_id = context.api_version >= _BY_TOPIC_ID
+    if not _names_once(request, by_id=by_id):
+        _name_once(request, by_id=by_id)
     parts: list[PartitionRead] = []
     for wanted in request.topics:
         topic = catalog.by_id(wanted.topic_id) if by_id else catalog.get(wanted.topic)
@@ -327,6 +330,40 @@ def _parts(request: FetchRequest, context: RequestContext) -> Turns[list[Partiti
             if not len(parts) % (2 * PARTS_PER_TURN):
                 yield
     return parts
+
+
+def _names_once(request: FetchRequest, *, by_id: bool) -> bool:
+    """Whether each topic is named once, with partitions, and each partition once."""
+    topics = request.topics
+    for topic in topics:
+        places = topic.partitions
+        if len(places) != 1 and (
+            not places or len({place.partition for place in places}) < len(places)
+        ):
+            return False
+    return len(topics) < 2 or len(topics) == len(
+        {topic.topic_id for topic in topics} if by_id else {topic.topic for topic in topics}
+    )
+
+
+def _name_once(request: FetchRequest, *, by_id: bool) -> None:
+    """Leave one of the mentions of each partition, at its first place, with what the last says.
+
+    Topics stay where they are: Java's consumer names one again behind others, so that all of its
+    partitions get their turns. Those without partitions go.
+    """
+    places: dict[tuple[TopicKey, int], tuple[FetchTopic, FetchPartition]] = {}
+    for topic in request.topics:
+        key = topic.topic_id if by_id else topic.topic
+        for place in topic.partitions:
+            places[key, place.partition] = topic, place
+    request.topics = []
+    last: TopicKey | None = None
+    for (key, _), (topic, place) in places.items():
+        if key != last:
+            request.topics.append(FetchTopic(topic=topic.topic, topic_id=topic.topic_id))
+            last = key
+        request.topics[-1].partitions.append(place)
 
 
 def _response(

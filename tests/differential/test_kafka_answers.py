@@ -91,6 +91,9 @@ async def test_a_wrong_answer_is_found(gateway: InProcessGateway) -> None:
 def test_every_api_is_asked() -> None:
     """So many requests as were promised, and none of what is served is left out."""
     from kgw.handlers.table import HANDLERS
+    from tests.handlers.features_off import REQUESTS
 
-    assert set(HANDLERS) == set(PLANS)
+    # What is off, and what tells of disks and settings, is compared by test_features_off.py.
+    assert set(HANDLERS) == set(PLANS) | set(REQUESTS)
+    assert set() == set(PLANS) & set(REQUESTS)
     assert sum(len(kept(api)) for api in PLANS) >= FEWEST
