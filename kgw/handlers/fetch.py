@@ -23,12 +23,15 @@ Behaviour:
   batches of other topics are answered as they are, as in Kafka, but what kgw.cold.compression has
   put into zstd is answered without compression;
 - what is visible to an isolation level, and which records were aborted, `kgw.partitions.view` says;
+  a level that there is not is INVALID_REQUEST, where Kafka fails with UNKNOWN_SERVER_ERROR;
 - before v4 batches are made message sets of format 0 (v0, v1) or 1 (v2, v3), as Kafka did up to
   3.9: a compressed batch becomes one compressed message of the same codec (several, where more than
   8 MB are inside), any other a message for each record from the offset on. Headers and control
   batches are left out. As many whole messages come as fit, and one at least. zstd, which only
   format 2 has, is UNSUPPORTED_COMPRESSION_TYPE, and what cannot be read CORRUPT_MESSAGE;
 - before v6 KAFKA_STORAGE_ERROR, which clients did not know, is NOT_LEADER_OR_FOLLOWER;
+- a partition that is named twice is read once, from the last offset; a topic without partitions is
+  not answered;
 - a client-supplied replica id has no effect.
 
 v1: throttle time. v2: format 1 (KIP-32). v3: a limit for the whole (KIP-74). v4: format 2,
@@ -54,7 +57,7 @@ from kgw.partitions.fetch_parts import PartitionRead, SessionParts
 from kgw.partitions.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Asked, Told
 from kgw.partitions.reading import PARTS_PER_TURN, FetchRead
 from kgw.partitions.topic import why_missing
-from kgw.partitions.view import Isolation
+from kgw.partitions.view import Isolation, check_isolation
 from kgw.protocol.codec import codec
 from kgw.protocol.messages.fetch import (
     AbortedTransaction,
@@ -121,6 +124,7 @@ class _Poll:
 def handle(request: FetchRequest, context: RequestContext) -> Answer:
     if context.api_version < _BATCHES:
         return _as_messages(request, context)
+    check_isolation(request.isolation_level)
     is_confirmed = context.gateway.leadership is not _UNCONFIRMED
     if request.session_epoch not in {FINAL_EPOCH, INITIAL_EPOCH}:
         if not is_confirmed:

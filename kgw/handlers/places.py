@@ -82,8 +82,9 @@ def named_once(
                 yield
         if share.spend():
             yield
-    kind = type(topics[0])
-    return [kind(name=name, partitions=[*found.values()]) for name, found in places.items()]
+    return [
+        type(topics[0])(name=name, partitions=[*found.values()]) for name, found in places.items()
+    ]
 
 
 def _count(topics: Iterable[Any], share: Share) -> Turns[Counter[tuple[str, int]]]:

@@ -9,6 +9,8 @@ Behaviour:
   loop turning in between; the next Produce of the connection begins behind the last of them;
 - answered when every batch is durable, for acks=1 as for acks=all; acks=0 is not answered, and a
   refusal closes the connection, as in Kafka: there is no other way to tell;
+- a topic that is named twice is answered once, one without partitions not at all; of two batches
+  for one partition both are stored, in their order (Kafka drops the first, and says nothing);
 - idempotence (KIP-98): a duplicate gets its first offset, a gap OUT_OF_ORDER_SEQUENCE_NUMBER;
 - a compacted topic takes no record without a key: INVALID_RECORD, each of them named (KIP-467);
   records are read for that, for message.timestamp.before.max.ms where a topic sets it, with

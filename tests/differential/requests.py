@@ -414,7 +414,22 @@ def _describe_topic_partitions(tag: str) -> dict[str, Any]:
     return {"topics": [{"name": f"{tag}-a"}], "response_partition_limit": 10, "cursor": cursor}
 
 
+_RESOURCE = ("resources", 0)
+_OF_CONFIGS: tuple[dict[Path, Any], ...] = (
+    {(*_RESOURCE, "configs", 0, "name"): "", (*_RESOURCE, "resource_name"): "nothing"},
+    {(*_RESOURCE, "resource_type"): 32, (*_RESOURCE, "configs"): []},
+    {(*_RESOURCE, "resource_type"): 32, (*_RESOURCE, "resource_name"): ""},
+)
 _PLACE = ("topics", 0, "partitions", 0)
+_UNKNOWN: dict[Path, Any] = {
+    ("topics", 0, "name"): "nothing",
+    ("topics", 0, "topic_id"): bytes(range(16)),
+}
+_UNKNOWN_TOPICS: tuple[dict[Path, Any], ...] = (
+    {**_UNKNOWN, ("topics", 0, "partitions"): []},
+    {**_UNKNOWN, ("topics",): "twice"},
+    {**_UNKNOWN, ("topics", 0, "partitions"): [], ("topics",): "twice"},
+)
 _BATCH = ("topic_data", 0, "partition_data", 0)
 _TOPIC = frozenset({"topic"})
 _COMMIT = frozenset({"topic", "commit"})
@@ -448,7 +463,7 @@ PLANS: dict[ApiKey, Plan] = {
     ),
     ApiKey.LIST_OFFSETS: Plan(_list_offsets, _TOPIC),
     ApiKey.METADATA: Plan(_metadata, _TOPIC),
-    ApiKey.OFFSET_COMMIT: Plan(_offset_commit, _COMMIT),
+    ApiKey.OFFSET_COMMIT: Plan(_offset_commit, _COMMIT, besides=_UNKNOWN_TOPICS),
     ApiKey.OFFSET_FETCH: Plan(_offset_fetch, _COMMIT),
     ApiKey.FIND_COORDINATOR: Plan(_find_coordinator),
     ApiKey.JOIN_GROUP: Plan(_join_group, is_fresh=True),
@@ -488,14 +503,20 @@ PLANS: dict[ApiKey, Plan] = {
     ApiKey.ADD_OFFSETS_TO_TXN: Plan(_add_offsets, frozenset({"transaction"}), is_fresh=True),
     ApiKey.END_TXN: Plan(_end_txn, _OPEN, is_fresh=True),
     ApiKey.WRITE_TXN_MARKERS: Plan(_write_txn_markers, _TOPIC),
-    ApiKey.TXN_OFFSET_COMMIT: Plan(_txn_offset_commit, _OPEN, is_fresh=True),
-    ApiKey.DESCRIBE_CONFIGS: Plan(_describe_configs, _TOPIC),
-    ApiKey.ALTER_CONFIGS: Plan(_alter_configs, _TOPIC),
+    ApiKey.TXN_OFFSET_COMMIT: Plan(
+        _txn_offset_commit, _OPEN, is_fresh=True, besides=_UNKNOWN_TOPICS
+    ),
+    ApiKey.DESCRIBE_CONFIGS: Plan(
+        _describe_configs,
+        _TOPIC,
+        besides=({(*_RESOURCE, "resource_type"): 16, (*_RESOURCE, "resource_name"): ""},),
+    ),
+    ApiKey.ALTER_CONFIGS: Plan(_alter_configs, _TOPIC, besides=_OF_CONFIGS),
     ApiKey.CREATE_PARTITIONS: Plan(_create_partitions, _TOPIC, is_fresh=True),
     ApiKey.DELETE_GROUPS: Plan(
         lambda tag: {"groups_names": [f"{tag}-g"]}, _COMMIT | _NAMELESS, is_fresh=True
     ),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: Plan(_alter_configs, _TOPIC),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: Plan(_alter_configs, _TOPIC, besides=_OF_CONFIGS),
     ApiKey.OFFSET_DELETE: Plan(_offset_delete, _COMMIT, is_fresh=True),
     ApiKey.DESCRIBE_CLUSTER: Plan(
         lambda _: {

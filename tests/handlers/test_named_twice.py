@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from kgw.errors import ErrorCode
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.messages.fetch import FetchResponse
@@ -65,6 +67,54 @@ async def test_fetch_leaves_topics_where_they_are(gateway: InProcessGateway) -> 
     assert expected == await _fetched(gateway, request)
     # As it would be repeated.
     assert expected == await _fetched(gateway, request)
+
+
+async def test_markers_answer_a_partition_once(gateway: InProcessGateway) -> None:
+    """For each producer; each marker is written, and those for no partition are left out."""
+    topic = await create_topic(gateway)
+    marker = {
+        "producer_id": 7,
+        "producer_epoch": 0,
+        "transaction_result": False,
+        "coordinator_epoch": 0,
+        "topics": [{"name": "orders", "partition_indexes": [0]}],
+    }
+    empty = {**marker, "producer_id": 8, "topics": [{"name": "orders", "partition_indexes": []}]}
+    markers = [marker, empty, {**empty, "topics": []}, marker]
+    response = await call(gateway, ApiKey.WRITE_TXN_MARKERS, 1, markers=markers)
+    assert [(7, [("orders", [(0, ErrorCode.NONE)])])] == [
+        (
+            one.producer_id,
+            [
+                (found.name, [(place.partition_index, place.error_code) for place in places])
+                for found in one.topics
+                for places in [found.partitions]
+            ],
+        )
+        for one in response.markers
+    ]
+    assert 2 == topic.partitions[0].log.high_watermark
+
+
+@pytest.mark.parametrize(
+    ("api", "version"), [(ApiKey.OFFSET_COMMIT, 8), (ApiKey.TXN_OFFSET_COMMIT, 3)]
+)
+async def test_commits_answer_an_unknown_topic_once(
+    gateway: InProcessGateway, api: ApiKey, version: int
+) -> None:
+    """Even without partitions, where one that exists is left out."""
+    await create_topic(gateway)
+    partition = {"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}
+    topics = [
+        {"name": "missing", "partitions": []},
+        {"name": "orders", "partitions": []},
+        {"name": "missing", "partitions": [partition]},
+        {"name": "gone", "partitions": []},
+    ]
+    response = await call(gateway, api, version, group_id="group", topics=topics)
+    assert [("missing", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]), ("gone", [])] == [
+        (topic.name, [one.error_code for one in topic.partitions]) for topic in response.topics
+    ]
 
 
 async def test_refusals_of_batches_tell_where_the_partition_begins(
