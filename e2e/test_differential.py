@@ -1,4 +1,4 @@
-"""A real Apache Kafka 4.4 and a kgw process, asked the same: some 6,000 requests of all APIs.
+"""A real Apache Kafka 4.4 and a kgw process, asked the same: some 7,000 requests of all APIs.
 
 Kafka is one node without an authoriser; it needs a JDK and Maven (bench/kafka-broker.sh). With
 KGW_RECORD_DIFFERENTIAL set what Kafka answers is written to tests/differential, where
