@@ -112,12 +112,12 @@ class PartitionReader(RecordReader):
                 return PartitionBatches(part.buffers, bounds, aborted)
             # They have been removed since they were read, with what was known of transactions.
             part.examine()
-            bounds = _offset_bounds(part.bounds)
         view = part.view
         if view is None or view.presence.gone_code is not None:
             return self._unknown(index)
         if part.error_code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            return SeekOutOfRangeError(index, part.offset, bounds)
+            # The part has forgotten them: Fetch tells none beside this error.
+            return SeekOutOfRangeError(index, part.offset, _offset_bounds(view.bounds()))
         if part.error_code is ErrorCode.CORRUPT_MESSAGE:
             return DamagedRangeError(index, part.offset, await _damage_end(view, part.offset))
         return KafkaError(part.error_code, f"partition {index} cannot be read")
