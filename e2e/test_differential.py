@@ -1,4 +1,4 @@
-"""A real Apache Kafka 4.4 and a kgw process, asked the same: some 6,000 requests of all APIs.
+"""A real Apache Kafka 4.4 and a kgw process, asked the same: some 7,000 requests of all APIs.
 
 Kafka is one node without an authoriser; it needs a JDK and Maven (bench/kafka-broker.sh). With
 KGW_RECORD_DIFFERENTIAL set what Kafka answers is written to tests/differential, where
@@ -19,7 +19,7 @@ import pytest
 from kgw.testing.process import GatewayProcess
 from tests import patience
 from tests.differential.asking import answers, kept, write
-from tests.differential.listed import differences, row_of, why_other
+from tests.differential.listed import judge
 from tests.differential.requests import PLANS
 from tests.differential.servers import Server, Tcp
 
@@ -95,9 +95,8 @@ def test_both_answer_alike(kafka: int, kgw: int, api: ApiKey) -> None:
     unlisted = [
         f"{case.name}: {line}"
         for (case, told), (_, answer) in zip(theirs, ours, strict=True)
-        if why_other(api.name, told) is None
-        for line in differences(told, answer)
-        if row_of(api.name, line) is None
+        for line, row in judge(api.name, case.name, told, answer)
+        if row is None
     ]
     assert [] == unlisted
     assert [told for _, told in kept(api)] == [told for _, told in theirs]

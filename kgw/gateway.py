@@ -325,12 +325,7 @@ class Gateway:
                 config.groups_max,
                 config.offsets_retention_minutes * 60.0,
                 config.offsets_retention_check_interval_ms / 1000,
-                GroupLimits(
-                    config.group_max_size,
-                    config.group_initial_rebalance_delay_ms / 1000,
-                    min_session_timeout_ms=config.group_min_session_timeout_ms,
-                    max_session_timeout_ms=config.group_max_session_timeout_ms,
-                ),
+                GroupLimits(config.group_max_size, config.group_initial_rebalance_delay_ms / 1000),
             ),
             self.metrics,
             lambda error: self.report_internal_error("groups", error),

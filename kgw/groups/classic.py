@@ -141,7 +141,7 @@ class ClassicGroup:
     def _join(self, request: JoinRequest, waiter: object) -> None:
         """Answer a JoinGroup, or let it wait for the next generation."""
         member_id = request.member_id
-        code = self._join_problem(request)
+        code = self._join_problem()
         if code is not NO_ERROR:
             self._refuse_join(request, waiter, code)
         elif member_id == NO_MEMBER_ID:
@@ -221,7 +221,7 @@ class ClassicGroup:
 
     def _commit_in_transaction(self, request: TxnCommitRequest, waiter: object) -> None:
         code = self._txn_commit_problem(request)
-        if code is NO_ERROR:
+        if code is NO_ERROR and any(request.commit.offsets.values()):
             self._effects.append(Persist(pending=request.commit))
             self._effects.append(Answer(waiter, code))
         else:
@@ -314,16 +314,9 @@ class ClassicGroup:
 
     # --- joining ---------------------------------------------------------------------------------
 
-    def _join_problem(self, request: JoinRequest) -> ErrorCode:
-        limits = self._limits
+    def _join_problem(self) -> ErrorCode:
         if not self.group_id:
             return ErrorCode.INVALID_GROUP_ID
-        if not (
-            limits.min_session_timeout_ms
-            <= request.session_timeout_ms
-            <= limits.max_session_timeout_ms
-        ):
-            return ErrorCode.INVALID_SESSION_TIMEOUT
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self.state is DEAD else NO_ERROR
 
     def _offer_problem(self, request: JoinRequest, own: Member | None) -> ErrorCode:

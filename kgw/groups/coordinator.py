@@ -159,8 +159,9 @@ class GroupCoordinator:
         pending = None if group is None else group.pending.get(commit.producer_id)
         if pending is not None and pending.producer_epoch > commit.producer_epoch:
             return _answered(ErrorCode.INVALID_PRODUCER_EPOCH)
-        if not any(commit.offsets.values()):
-            return _answered(NO_ERROR)
+        if group is None and not any(commit.offsets.values()):
+            found = request.without_group(group_id, has_room=True)
+            return _answered(found if isinstance(found, ErrorCode) else NO_ERROR)
         reply = self.ask(group_id, request)
         if not reply.is_done:
             self._metrics.offset_commits += sum(map(len, commit.offsets.values()))

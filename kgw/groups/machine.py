@@ -170,8 +170,6 @@ class GroupLimits(NamedTuple):
     Both are written with each generation, in one row, while everybody waits: 16 MB cost 100 ms.
     Kafka has the limit of a record, 1 MB.
     """
-    min_session_timeout_ms: int = 6_000
-    max_session_timeout_ms: int = 1_800_000
 
 
 class Beginning(NamedTuple):

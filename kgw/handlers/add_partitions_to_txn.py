@@ -7,6 +7,8 @@ Behaviour:
   with UNKNOWN_TOPIC_OR_PARTITION and the others with OPERATION_NOT_ATTEMPTED;
 - while the transaction before ends, the request waits, for
   add.partitions.to.txn.retry.backoff.max.ms: then it is CONCURRENT_TRANSACTIONS;
+- of partitions that are named twice each mention is answered, and one where not all have the same
+  code;
 - verify_only changes nothing: TRANSACTION_ABORTABLE for partitions that are not in it;
 - INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED; COORDINATOR_NOT_AVAILABLE when it could not be
   stored, NOT_COORDINATOR when another process has taken the state over.
@@ -24,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.context import transactions
 from kgw.handlers.encoding_turns import encode_topics
+from kgw.handlers.places import named_once
 from kgw.handlers.transactions import for_version
 from kgw.partitions.topic import INTERNAL_TOPICS
 from kgw.protocol.messages.add_partitions_to_txn import (
@@ -91,7 +94,11 @@ async def _add(wanted: AddPartitionsToTxnTransaction, context: RequestContext) -
     queue = context.gateway.answer_turns
     known = await take_turns(_look_up(wanted.topics, context), queue)
     code_of = await _ask(wanted, known, context)
-    return await take_turns(_encode(wanted.topics, code_of, context.api_version), queue)
+    topics = wanted.topics
+    if wanted.verify_only or None in known.values():
+        # As Kafka answers where not all of them have the same code: each named once.
+        topics = await take_turns(named_once(topics, Share(PARTITIONS_PER_TURN), ""), queue)
+    return await take_turns(_encode(topics, code_of, context.api_version), queue)
 
 
 def _look_up(

@@ -139,6 +139,8 @@ async def _change(
     if resource.resource_type == ResourceType.TOPIC:
         if not resource.resource_name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the name of a topic is empty")
+        if not all(setting.name for setting in resource.configs):
+            raise KafkaError(ErrorCode.INVALID_CONFIG, "the name of a setting is empty")
         topic = find_topic(gateway, resource.resource_name)
         topic.check_own(ErrorCode.POLICY_VIOLATION)
         if validate_only:
@@ -156,6 +158,11 @@ async def _change(
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, "kgw.log.level sets the level of all loggers, at the start"
         )
+    elif resource.resource_type == ResourceType.GROUP:
+        if not resource.resource_name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the name of a group is empty")
+        for name in change({}):
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"a group has no settings, so no {name}")
     else:
         raise unsupported_resource(resource.resource_type)
 

@@ -7,6 +7,7 @@ Behaviour:
   and the answer says so. Assignments may name the only node, and none where there are several;
 - names, numbers, limits and settings are checked: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS,
   INVALID_PARTITIONS, POLICY_VIOLATION, INVALID_CONFIG; a name twice is INVALID_REQUEST;
+- a topic that is only validated is told with an id, which no topic gets;
 - the timeout is not used: nothing here waits for other brokers.
 
 v1: validate only (KIP-4). v4: defaults (KIP-464), taken in every version here. v5: flexible, and
@@ -24,6 +25,7 @@ from kgw.config import TOPIC_SETTINGS
 from kgw.errors import ErrorCode, KafkaError, StorageError
 from kgw.handlers.config_resources import topic_source
 from kgw.handlers.encoding_turns import encode_in_turns
+from kgw.partitions.topic import new_topic_id
 from kgw.partitions.topic_config import TopicConfig
 from kgw.protocol.messages.create_topics import (
     CreatableTopicConfigs,
@@ -31,7 +33,6 @@ from kgw.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from kgw.turns import Share, finish
-from kgw.types import ZERO_TOPIC_ID
 
 if TYPE_CHECKING:
     from kgw.handlers.context import RequestContext
@@ -90,11 +91,16 @@ async def _result(
     config = context.gateway.config
     texts = {setting.name: setting.value for setting in wanted.configs}
     try:
-        partition_count = _partition_count(wanted, context)
-        topic_id: bytes = ZERO_TOPIC_ID
+        try:
+            partition_count = _partition_count(wanted, context)
+        except KafkaError:
+            # What is wrong with the name or a setting is told before it.
+            catalog.check_new(wanted.name, 1, texts)
+            raise
         if validate_only:
             own = catalog.check_new(wanted.name, partition_count, texts)
-            topic_config = TopicConfig(own, config)
+            # As in Kafka, which makes an id for the topic that would be.
+            topic_id, topic_config = new_topic_id(), TopicConfig(own, config)
         else:
             topic = await catalog.create(wanted.name, partition_count, texts)
             topic_id, topic_config = topic.topic_id, topic.config

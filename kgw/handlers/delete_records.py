@@ -12,8 +12,7 @@ Behaviour:
   while it is loaded with original offsets it is not, so that it can begin where they do;
 - an offset above what kgw.archive.hold holds is POLICY_VIOLATION: who means it takes the setting
   away first;
-- a partition twice is INVALID_REQUEST for all of its mentions, where Kafka takes the last one: what
-  is deleted cannot be had back;
+- of a partition that is named twice the last offset counts, as in Kafka;
 - UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER for a partition of another node;
 - the timeout is not used: nothing here waits for other brokers.
 
@@ -55,15 +54,10 @@ PARTITIONS_PER_TURN = 100
 
 async def handle(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
     async def answer(
-        name: str, wanted: Sequence[DeleteRecordsPartition], counts: Counter[tuple[str, int]]
+        name: str, wanted: Sequence[DeleteRecordsPartition], _: Counter[tuple[str, int]]
     ) -> list[DeleteRecordsPartitionResult]:
         topic = context.gateway.catalog.get(name)
-        return await asyncio.gather(
-            *(
-                _result(topic, place, context, is_repeated=counts[name, place.partition_index] > 1)
-                for place in wanted
-            )
-        )
+        return await asyncio.gather(*(_result(topic, place, context) for place in wanted))
 
     topics = await answer_places(
         request,
@@ -91,16 +85,10 @@ def error_response(
 
 
 async def _result(
-    topic: Topic | None,
-    place: DeleteRecordsPartition,
-    context: RequestContext,
-    *,
-    is_repeated: bool,
+    topic: Topic | None, place: DeleteRecordsPartition, context: RequestContext
 ) -> DeleteRecordsPartitionResult:
     index = place.partition_index
     try:
-        if is_repeated:
-            raise KafkaError(ErrorCode.INVALID_REQUEST)
         return DeleteRecordsPartitionResult(
             partition_index=index, low_watermark=await _delete(topic, index, place.offset, context)
         )

@@ -32,9 +32,14 @@ if TYPE_CHECKING:
 
 async def handle(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
     named = Counter((one.name, one.topic_id) for one in _wanted(request, context))
-    # What is named twice in one way is refused once, as in Kafka.
-    repeated = [_refusal(*one) for one, times in named.items() if times > 1]
-    found = [_find(*one, context) for one, times in named.items() if times == 1]
+    # What is named twice in one way is refused once, as in Kafka; each time what is no way.
+    repeated = [_refusal(*one) for one, times in named.items() if times > 1 and _is_named(*one)]
+    found = [
+        _find(*one, context)
+        for one, times in named.items()
+        for _ in range(times)
+        if times == 1 or not _is_named(*one)
+    ]
     times = Counter(topic for topic, _ in found)
     deleted = await asyncio.gather(
         *(_delete(topic, result, times[topic] > 1, context) for topic, result in found)
@@ -78,6 +83,11 @@ def _refusal(name: str | None, topic_id: bytes) -> DeletableTopicResult:
     )
 
 
+def _is_named(name: str | None, topic_id: bytes) -> bool:
+    """Whether a topic is named by its name or by its id, and not by both."""
+    return (name is None) == (topic_id != ZERO_TOPIC_ID)
+
+
 def _find(
     name: str | None, topic_id: bytes, context: RequestContext
 ) -> tuple[Topic | None, DeletableTopicResult]:
@@ -85,7 +95,7 @@ def _find(
     catalog = context.gateway.catalog
     by_id = topic_id != ZERO_TOPIC_ID
     result = DeletableTopicResult(name=name, topic_id=topic_id)
-    if by_id == (name is not None):
+    if not _is_named(name, topic_id):
         result.error_code = ErrorCode.INVALID_REQUEST
         result.error_message = "a topic is deleted by its name or by its id, one of them"
         return None, result

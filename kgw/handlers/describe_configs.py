@@ -11,6 +11,7 @@ Behaviour:
   decided lately and why, as JSON: what `kgw groups explain` shows; `kgw.group.members` is who its
   members are and how far each is, with those who have yet to join;
 - a broker asked for `kgw.problems` by its name, from v4 on, says what is wrong with it, as JSON;
+- a subscription to clients' metrics (KIP-714) has no settings, as there are none;
 - other resources are refused with INVALID_REQUEST.
 - all settings of an internal topic are read-only;
 - so are those of a topic that others lead; what else is known of it is listed with them;
@@ -159,6 +160,9 @@ def _entries(
         for key in _GROUP_ENTRIES:
             if key in (resource.configuration_keys or ()):
                 yield _group_entry(key, name, context)
+    elif resource.resource_type == ResourceType.CLIENT_METRICS:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the name of a subscription is empty")
     else:
         raise unsupported_resource(resource.resource_type)
 

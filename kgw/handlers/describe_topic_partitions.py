@@ -60,7 +60,9 @@ def _answer(
     for name, topic, page in pages:
         if topic is None:
             described = DescribeTopicPartitionsResponseTopic(
-                error_code=why_unknown(name), name=name
+                error_code=why_unknown(name),
+                name=name,
+                topic_authorized_operations=TOPIC_OPERATIONS,
             )
         else:
             described = DescribeTopicPartitionsResponseTopic(

@@ -23,12 +23,15 @@ Behaviour:
   batches of other topics are answered as they are, as in Kafka, but what kgw.cold.compression has
   put into zstd is answered without compression;
 - what is visible to an isolation level, and which records were aborted, `kgw.partitions.view` says;
+  a level that there is not is INVALID_REQUEST, where Kafka fails with UNKNOWN_SERVER_ERROR;
 - before v4 batches are made message sets of format 0 (v0, v1) or 1 (v2, v3), as Kafka did up to
   3.9: a compressed batch becomes one compressed message of the same codec (several, where more than
   8 MB are inside), any other a message for each record from the offset on. Headers and control
   batches are left out. As many whole messages come as fit, and one at least. zstd, which only
   format 2 has, is UNSUPPORTED_COMPRESSION_TYPE, and what cannot be read CORRUPT_MESSAGE;
 - before v6 KAFKA_STORAGE_ERROR, which clients did not know, is NOT_LEADER_OR_FOLLOWER;
+- a partition that is named twice is read once, from the last offset; a topic without partitions is
+  not answered;
 - a client-supplied replica id has no effect.
 
 v1: throttle time. v2: format 1 (KIP-32). v3: a limit for the whole (KIP-74). v4: format 2,
@@ -54,13 +57,14 @@ from kgw.partitions.fetch_parts import PartitionRead, SessionParts
 from kgw.partitions.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Asked, Told
 from kgw.partitions.reading import PARTS_PER_TURN, FetchRead
 from kgw.partitions.topic import why_missing
-from kgw.partitions.view import Isolation
+from kgw.partitions.view import Isolation, check_isolation
 from kgw.protocol.codec import codec
 from kgw.protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchResponse,
+    FetchTopic,
     NodeEndpoint,
     PartitionData,
 )
@@ -75,7 +79,7 @@ if TYPE_CHECKING:
     from kgw.handlers.context import Answer, RequestContext, Session
     from kgw.partitions.fetch_sessions import FetchSession, TopicKey
     from kgw.partitions.view import PartitionView
-    from kgw.protocol.messages.fetch import FetchRequest, FetchTopic
+    from kgw.protocol.messages.fetch import FetchPartition, FetchRequest
     from kgw.turns import Turns
 
 # To look up an enum's attribute is slow.
@@ -120,6 +124,7 @@ class _Poll:
 def handle(request: FetchRequest, context: RequestContext) -> Answer:
     if context.api_version < _BATCHES:
         return _as_messages(request, context)
+    check_isolation(request.isolation_level)
     is_confirmed = context.gateway.leadership is not _UNCONFIRMED
     if request.session_epoch not in {FINAL_EPOCH, INITIAL_EPOCH}:
         if not is_confirmed:
@@ -297,6 +302,8 @@ def _parts(request: FetchRequest, context: RequestContext) -> Turns[list[Partiti
     """Look up what the request names."""
     catalog = context.gateway.catalog
     by_id = context.api_version >= _BY_TOPIC_ID
+    if not _names_once(request, by_id=by_id):
+        _name_once(request, by_id=by_id)
     parts: list[PartitionRead] = []
     for wanted in request.topics:
         topic = catalog.by_id(wanted.topic_id) if by_id else catalog.get(wanted.topic)
@@ -327,6 +334,40 @@ def _parts(request: FetchRequest, context: RequestContext) -> Turns[list[Partiti
             if not len(parts) % (2 * PARTS_PER_TURN):
                 yield
     return parts
+
+
+def _names_once(request: FetchRequest, *, by_id: bool) -> bool:
+    """Whether each topic is named once, with partitions, and each partition once."""
+    topics = request.topics
+    for topic in topics:
+        places = topic.partitions
+        if len(places) != 1 and (
+            not places or len({place.partition for place in places}) < len(places)
+        ):
+            return False
+    return len(topics) < 2 or len(topics) == len(
+        {topic.topic_id for topic in topics} if by_id else {topic.topic for topic in topics}
+    )
+
+
+def _name_once(request: FetchRequest, *, by_id: bool) -> None:
+    """Leave one of the mentions of each partition, at its first place, with what the last says.
+
+    Topics stay where they are: Java's consumer names one again behind others, so that all of its
+    partitions get their turns. Those without partitions go.
+    """
+    places: dict[tuple[TopicKey, int], tuple[FetchTopic, FetchPartition]] = {}
+    for topic in request.topics:
+        key = topic.topic_id if by_id else topic.topic
+        for place in topic.partitions:
+            places[key, place.partition] = topic, place
+    request.topics = []
+    last: TopicKey | None = None
+    for (key, _), (topic, place) in places.items():
+        if key != last:
+            request.topics.append(FetchTopic(topic=topic.topic, topic_id=topic.topic_id))
+            last = key
+        request.topics[-1].partitions.append(place)
 
 
 def _response(

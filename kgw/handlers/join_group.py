@@ -48,6 +48,13 @@ _SKIP_ASSIGNMENT = 9
 
 def handle(request: JoinGroupRequest, context: RequestContext) -> Response | Later:
     version = context.api_version
+    config = context.gateway.config
+    timeout_ms = request.session_timeout_ms
+    # As in Kafka before a group is looked for, which need not exist.
+    if request.group_id and not (
+        config.group_min_session_timeout_ms <= timeout_ms <= config.group_max_session_timeout_ms
+    ):
+        return error_response(request, ErrorCode.INVALID_SESSION_TIMEOUT, None, context)
     client_id = context.session.client_id or ""
     has_timeout = version >= _REBALANCE_TIMEOUT and request.rebalance_timeout_ms >= 0
     return ask(
@@ -58,8 +65,8 @@ def handle(request: JoinGroupRequest, context: RequestContext) -> Response | Lat
             request.group_instance_id,
             client_id,
             f"/{context.session.client_host}",
-            request.session_timeout_ms,
-            request.rebalance_timeout_ms if has_timeout else request.session_timeout_ms,
+            timeout_ms,
+            request.rebalance_timeout_ms if has_timeout else timeout_ms,
             request.protocol_type,
             tuple([MemberProtocol(one.name, bytes(one.metadata)) for one in request.protocols]),
             # Of use to those alone who have none.

@@ -9,6 +9,7 @@ Behaviour:
   older. Records count, whatever their batch's header says, and never those below the log start. A
   batch that cannot be decompressed within the limits is answered with its beginning;
 - a partition twice is INVALID_REQUEST for all of its mentions;
+- an isolation level that there is none of is INVALID_REQUEST;
 - leader epochs are checked (KIP-320); NOT_LEADER_OR_FOLLOWER for a partition of another node;
 - v0 answers a list: the end and, where there is room for two, the beginning.
 
@@ -28,6 +29,7 @@ from kgw.offsets.reader import ts_ns_at
 from kgw.offsets.seeker import OffsetSeeker, Seek, SeekKind
 from kgw.partitions.reader import LOOKUPS_AT_ONCE, PartitionReader
 from kgw.partitions.topic import why_missing
+from kgw.partitions.view import check_isolation
 from kgw.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
@@ -77,6 +79,7 @@ PARTITIONS_PER_TURN = 150
 
 
 async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+    check_isolation(request.isolation_level)
     lookups = asyncio.Semaphore(LOOKUPS_AT_ONCE)
 
     def answer(

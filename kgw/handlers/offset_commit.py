@@ -41,6 +41,8 @@ from kgw.protocol.schema import EncodedItems
 from kgw.turns import Rest, Share, finish, in_turns
 
 if TYPE_CHECKING:
+    from typing import TypeVar
+
     from kgw.handlers.context import Answer, RequestContext
     from kgw.offsets.topic_offsets import TopicChange
     from kgw.partitions.topic import Topic
@@ -52,6 +54,8 @@ if TYPE_CHECKING:
     from kgw.protocol.schema import Response
     from kgw.turns import Turns
     from kgw.types import TopicId
+
+    WantedT = TypeVar("WantedT", bound=OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic)
 
 _STATIC_MEMBERS = 7
 _FLEXIBLE = 8
@@ -137,9 +141,7 @@ def _answer(
         return response
     if code is ErrorCode.GROUP_ID_NOT_FOUND and context.api_version < _GROUP_ID_NOT_FOUND:
         code = ErrorCode.ILLEGAL_GENERATION
-    for topic, wanted in zip(
-        response.topics, (one for one in request.topics if one.partitions), strict=True
-    ):
+    for topic, wanted in zip(response.topics, request.topics, strict=True):
         partitions: Any = topic.partitions
         if isinstance(partitions, EncodedItems):
             topic.partitions = [_partition(one.partition_index, code) for one in wanted.partitions]
@@ -170,11 +172,8 @@ def _accept(request: OffsetCommitRequest, context: RequestContext) -> Turns[_Acc
     """Return what can be stored. It is answered with NONE so far."""
     accepted = _Accepted({}, OffsetCommitResponse())
     share = Share(PARTITIONS_PER_TURN)
+    request.topics = yield from answered_topics(request.topics, context, _TOPIC_IDS, share)
     for wanted in request.topics:
-        if not wanted.partitions:  # Kafka says nothing of it
-            if share.spend():
-                yield
-            continue
         topic = committed_topic(wanted, context, _TOPIC_IDS)
         block = None
         if topic is not None and topic.topic_id not in accepted.offsets:
@@ -297,6 +296,38 @@ def _encoded_answers(block: OffsetBlock, version: int) -> EncodedItems:
     for number in range(4):
         answer[number::answer_bytes] = block.partitions[number::4]
     return EncodedItems(len(block), [bytes(answer)])
+
+
+def answered_topics(
+    topics: list[WantedT], context: RequestContext, topic_ids_since: int, share: Share
+) -> Turns[list[WantedT]]:
+    """Return the topics that an answer names, as in Kafka.
+
+    All that name partitions, each time they are named; of one that does not exist all mentions are
+    one, even without partitions.
+    """
+    if len(topics) == 1 and topics[0].partitions:
+        return topics
+    by_id = context.api_version >= topic_ids_since
+    names = {one.topic_id for one in topics} if by_id else {one.name for one in topics}
+    if len(names) == len(topics) and all(one.partitions for one in topics):
+        return topics
+    answered: list[WantedT] = []
+    unknown: dict[bytes | str, Any] = {}
+    for wanted in topics:
+        if committed_topic(wanted, context, topic_ids_since) is not None:
+            if wanted.partitions:
+                answered.append(wanted)
+        else:
+            key = wanted.topic_id if by_id else wanted.name
+            if key not in unknown:
+                unknown[key] = wanted
+                answered.append(wanted)
+            else:
+                unknown[key].partitions = [*unknown[key].partitions, *wanted.partitions]
+        if share.spend():
+            yield
+    return answered
 
 
 def committed_topic(

@@ -1,9 +1,10 @@
-"""Requests that ask something of many partitions, each named once: answered some at a time."""
+"""Requests that ask something of many partitions: each named once, answered some at a time."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from kgw.handlers.encoding_turns import encode_topics
@@ -30,14 +31,15 @@ async def answer_places(
     """Return the topics of a response, with the answers for all partitions that a request names.
 
     `answer` is given a topic's name, some of its partitions, and how often the request names each
-    partition. Those of one turn of the loop are answered side by side.
+    partition. Of one that is named twice it is given the last. Those of one turn of the loop are
+    answered side by side.
     """
     queue = context.gateway.answer_turns
     counts = await take_turns(_count(request.topics, Share(ENCODED_PER_TURN)), queue)
     wanted = request.topics
     places = sum(counts.values())
     if len(counts) < places or len({name for name, _ in counts}) < len(wanted):
-        wanted = await take_turns(_named_once(wanted, Share(ENCODED_PER_TURN)), queue)
+        wanted = await take_turns(named_once(wanted, Share(ENCODED_PER_TURN)), queue)
     topics: list[Any] = []
     lengths = (len(one.partitions) for one in wanted)
     for number, turn in enumerate(shares(lengths, partitions_per_turn)):
@@ -63,21 +65,26 @@ async def answer_places(
     return await take_turns(encoding, queue)
 
 
-def _named_once(topics: Sequence[Any], share: Share) -> Turns[list[Any]]:
+def named_once(
+    topics: Sequence[Any], share: Share, index: str = "partition_index"
+) -> Turns[list[Any]]:
     """Return each topic that has partitions once, and each partition of it once, as Kafka does.
 
-    Hardly any request needs it: a client names them once.
+    What a request says last of a partition counts. `index` is where a partition has its number; ""
+    where it is one. Hardly any request needs it: a client names them once.
     """
+    number = attrgetter(index) if index else int
     places: dict[str, dict[int, Any]] = {}
     for topic in topics:
         for place in topic.partitions:
-            places.setdefault(topic.name, {}).setdefault(place.partition_index, place)
+            places.setdefault(topic.name, {})[number(place)] = place
             if share.spend():
                 yield
         if share.spend():
             yield
-    kind = type(topics[0])
-    return [kind(name=name, partitions=[*found.values()]) for name, found in places.items()]
+    return [
+        type(topics[0])(name=name, partitions=[*found.values()]) for name, found in places.items()
+    ]
 
 
 def _count(topics: Iterable[Any], share: Share) -> Turns[Counter[tuple[str, int]]]:

@@ -9,6 +9,8 @@ Behaviour:
   loop turning in between; the next Produce of the connection begins behind the last of them;
 - answered when every batch is durable, for acks=1 as for acks=all; acks=0 is not answered, and a
   refusal closes the connection, as in Kafka: there is no other way to tell;
+- a topic that is named twice is answered once, one without partitions not at all; of two batches
+  for one partition both are stored, in their order (Kafka drops the first, and says nothing);
 - idempotence (KIP-98): a duplicate gets its first offset, a gap OUT_OF_ORDER_SEQUENCE_NUMBER;
 - a compacted topic takes no record without a key: INVALID_RECORD, each of them named (KIP-467);
   records are read for that, for message.timestamp.before.max.ms where a topic sets it, with
@@ -52,7 +54,7 @@ from kgw.handlers.context import Later, transactions
 from kgw.handlers.encoding_turns import encode_topics
 from kgw.handlers.leaders import name_leader
 from kgw.metrics import count
-from kgw.partitions.validation import UnfitRecordsError
+from kgw.partitions.validation import UnfitRecordsError, read_produced_batch
 from kgw.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     NodeEndpoint,
@@ -60,7 +62,7 @@ from kgw.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from kgw.records.batch import TRANSACTIONAL_FLAG, read_batch
+from kgw.records.batch import TRANSACTIONAL_FLAG
 from kgw.records.errors import RecordError
 from kgw.turns import Share, finish, in_turns, shares
 from kgw.types import NO_OFFSET, PartitionKey
@@ -106,7 +108,15 @@ _OF_COORDINATORS = {
 }
 """What producers are told in place of what coordinators say."""
 
-_BLAME_A_RECORD = frozenset({ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP})
+_TELL_NO_START = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+"""Beside any other refusal of a batch its partition's log start is told, as in Kafka."""
 
 
 _Pending: TypeAlias = "tuple[PartitionProduceResponse, Partition, Append, bool]"
@@ -115,13 +125,10 @@ last, whether it is a QueuedAppend, which may still be refused for what its reco
 
 
 def handle(request: ProduceRequest, context: RequestContext) -> Answer:
+    if len(request.topic_data) > 1:
+        _name_topics_once(request, context)
     if request.acks not in _ACKS:
-        return error_response(
-            request,
-            ErrorCode.INVALID_REQUIRED_ACKS,
-            f"acks must be -1, 0 or 1, not {request.acks}",
-            context,
-        )
+        return _refuse_acks(request, context)
     if context.api_version < _BATCHES:
         count(context.gateway.metrics.converted_requests, "PRODUCE")
     pending: list[_Pending] = []
@@ -171,6 +178,18 @@ def _answer(
     return None
 
 
+def _name_topics_once(request: ProduceRequest, context: RequestContext) -> None:
+    """Make one of the mentions of each topic: it is answered once."""
+    by_id = context.api_version >= _TOPIC_IDS
+    topics: dict[bytes | str, TopicProduceData] = {}
+    for topic_data in request.topic_data:
+        known = topics.setdefault(topic_data.topic_id if by_id else topic_data.name, topic_data)
+        if known is not topic_data:
+            known.partition_data.extend(topic_data.partition_data)
+    if len(topics) < len(request.topic_data):
+        request.topic_data = [*topics.values()]
+
+
 def _submit_in_turns(
     request: ProduceRequest,
     context: RequestContext,
@@ -200,6 +219,8 @@ def _submit(
     adding: _Adding | None,
 ) -> None:
     """Submit some batches of a topic; put in `pending` what is due, and an answer for each."""
+    if not end:  # it has none: Kafka says nothing of it
+        return
     version = context.api_version
     transactional_id = context.request.transactional_id
     key = topic_data.topic_id if version >= _TOPIC_IDS else topic_data.name
@@ -220,7 +241,7 @@ def _submit(
             )
             _append(answer, partition, data, context, verify, pending)
             continue
-        _refuse(answer, code, None)
+        _refuse(answer, _unreadable(data) or code, None)
         if code is ErrorCode.NOT_LEADER_OR_FOLLOWER and version >= _NEW_LEADERS:
             _name_leader(topic_data, answer, response, context)
 
@@ -295,20 +316,77 @@ def _let_go(request: ProduceRequest) -> Turns[None]:
 def error_response(
     request: ProduceRequest, code: ErrorCode, message: str | None, context: RequestContext
 ) -> ProduceResponse | None:
-    response = ProduceResponse()
-    for topic_data in request.topic_data:
-        answers = [PartitionProduceResponse(index=data.index) for data in topic_data.partition_data]
-        for answer in answers:
-            _refuse(answer, code, message)
-        response.responses.append(
-            TopicProduceResponse(
-                name=topic_data.name, topic_id=topic_data.topic_id, partition_responses=answers
-            )
-        )
+    response = _refuse_all(request, lambda *_: code, message)
     if request.acks == 0:
         count_error_codes(response, context)
         raise ProtocolError(f"acks=0, {code.name}: {message}")
     return response
+
+
+def _refuse_all(
+    request: ProduceRequest,
+    why: Callable[[TopicProduceData, PartitionProduceData], ErrorCode],
+    message: str | None,
+) -> ProduceResponse:
+    """Return the answer that takes none of the batches."""
+    response = ProduceResponse()
+    for topic_data in request.topic_data:
+        answers = []
+        for data in topic_data.partition_data:
+            answer = PartitionProduceResponse(index=data.index)
+            _refuse(answer, why(topic_data, data), message)
+            answers.append(answer)
+        if answers:
+            response.responses.append(
+                TopicProduceResponse(
+                    name=topic_data.name, topic_id=topic_data.topic_id, partition_responses=answers
+                )
+            )
+    return response
+
+
+def _refuse_acks(request: ProduceRequest, context: RequestContext) -> ProduceResponse:
+    """Refuse an unknown acks where nothing else is wrong that Kafka finds before it."""
+    by_id = context.api_version >= _TOPIC_IDS
+
+    def why(topic_data: TopicProduceData, data: PartitionProduceData) -> ErrorCode:
+        if _lacks_transactional_id(request, data):
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        key = topic_data.topic_id if by_id else topic_data.name
+        partition, code = context.gateway.catalog.find(key, data.index)
+        if partition is None:
+            return _unreadable(data) or code
+        try:
+            read_produced_batch(cast("Buffer | None", data.records))
+        except KafkaError as error:
+            return error.code
+        return ErrorCode.INVALID_REQUIRED_ACKS
+
+    return _refuse_all(request, why, f"acks must be -1, 0 or 1, not {request.acks}")
+
+
+def _lacks_transactional_id(request: ProduceRequest, data: PartitionProduceData) -> bool:
+    """Whether a transactional batch comes with a request that names no transactional id."""
+    records = cast("Buffer | None", data.records)
+    return (
+        request.transactional_id is None
+        and records is not None
+        and len(records) > _ATTRIBUTES
+        and records[_MAGIC] == _FORMAT_2
+        and records[_ATTRIBUTES] & TRANSACTIONAL_FLAG != 0
+    )
+
+
+def _unreadable(data: PartitionProduceData) -> ErrorCode | None:
+    """Return why bytes are no batch of any format: Kafka finds that before it looks for a topic."""
+    try:
+        read_produced_batch(cast("Buffer | None", data.records))
+    except RecordError as error:
+        if error.code is ErrorCode.CORRUPT_MESSAGE:
+            return error.code
+    except KafkaError:
+        pass
+    return None
 
 
 def _append(
@@ -328,7 +406,7 @@ def _append(
         and records is not None
         and len(records) > _ATTRIBUTES
         and records[_ATTRIBUTES] & TRANSACTIONAL_FLAG
-        and records[_MAGIC] == _FORMAT_2
+        and _lacks_transactional_id(context.request, data)
     ):
         _refuse(
             answer,
@@ -350,7 +428,7 @@ def _append(
         )
     except KafkaError as error:
         _count_refusal(error, partition, context)
-        _refuse_append(answer, data, error, version)
+        _refuse_append(answer, partition, data, error, version)
         return
     answer.log_append_time_ms = appended.log_append_time_ms
     answer.log_start_offset = partition.log.log_start_offset
@@ -446,14 +524,22 @@ def _for_version(code: ErrorCode, version: int) -> ErrorCode:
 
 
 def _refuse_append(
-    answer: PartitionProduceResponse, data: PartitionProduceData, error: KafkaError, version: int
+    answer: PartitionProduceResponse,
+    partition: Partition,
+    data: PartitionProduceData,
+    error: KafkaError,
+    version: int,
 ) -> None:
     """Fill in why a partition's batch may not enter."""
     if isinstance(error, UnfitRecordsError):
-        _refuse_records(answer, error)
+        _refuse_records(answer, partition, error)
         return
     _refuse(answer, _for_version(error.code, version), error.message)
-    if error.code in _BLAME_A_RECORD and _record_count(data) == 1:
+    batch = _batch_of(data)
+    if batch is None:
+        return  # Kafka has not looked at the partition then
+    _tell_start(answer, partition)
+    if error.code is ErrorCode.INVALID_TIMESTAMP and batch.record_count == 1:
         # In a larger batch the record at fault is not known, as only the header was read.
         # Without a name clients fail all of the batch's records alike; naming the first would
         # blame it alone (KIP-467).
@@ -462,11 +548,18 @@ def _refuse_append(
         ]
 
 
-def _record_count(data: PartitionProduceData) -> int:
+def _tell_start(answer: PartitionProduceResponse, partition: Partition) -> None:
+    """Tell where a partition begins that takes no batch."""
+    if answer.error_code not in _TELL_NO_START:
+        answer.log_start_offset = partition.log.log_start_offset
+
+
+def _batch_of(data: PartitionProduceData) -> RecordBatch | None:
+    """Return the one batch that came, as far as its header goes; None where it is not one."""
     try:
-        return read_batch(data.records).record_count  # type: ignore[arg-type]
-    except (RecordError, TypeError):
-        return 0
+        return read_produced_batch(cast("Buffer | None", data.records))
+    except KafkaError:
+        return None
 
 
 def _fill_in(pending: _Pending, context: RequestContext) -> None:
@@ -480,10 +573,11 @@ def _fill_in(pending: _Pending, context: RequestContext) -> None:
     elif partition.topic.is_deleted:
         _refuse(answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic has been deleted")
     elif isinstance(error, UnfitRecordsError):
-        _refuse_records(answer, error)
+        _refuse_records(answer, partition, error)
     elif isinstance(error, KafkaError | StorageError):
         _count_refusal(error, partition, context)
         _refuse(answer, _for_version(error.code, context.api_version), error.message)
+        _tell_start(answer, partition)
     else:
         # A bug of ours: perhaps stored, perhaps not. A retry finds out (`bug_code` in table.py).
         context.gateway.report_internal_error("PRODUCE", error)
@@ -505,8 +599,11 @@ def _refuse(answer: PartitionProduceResponse, code: ErrorCode, message: str | No
     answer.log_start_offset = NO_OFFSET
 
 
-def _refuse_records(answer: PartitionProduceResponse, error: UnfitRecordsError) -> None:
+def _refuse_records(
+    answer: PartitionProduceResponse, partition: Partition, error: UnfitRecordsError
+) -> None:
     _refuse(answer, error.code, error.message)
+    _tell_start(answer, partition)
     answer.record_errors = [
         BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
         for index, message in error.records

@@ -36,6 +36,7 @@ from kgw.handlers.context import Later, coordinator
 from kgw.handlers.offset_commit import (
     AFTER_THE_GROUP,
     PARTITIONS_PER_TURN,
+    answered_topics,
     committed_topic,
     encoded_later,
     metadata_problem,
@@ -198,11 +199,8 @@ def _accept(request: TxnOffsetCommitRequest, context: RequestContext) -> Turns[_
     limit = gateway.config.offset_metadata_max_bytes
     accepted = _Accepted({}, TxnOffsetCommitResponse())
     share = Share(PARTITIONS_PER_TURN)
+    request.topics = yield from answered_topics(request.topics, context, _TOPIC_IDS, share)
     for wanted in request.topics:
-        if not wanted.partitions:  # Kafka says nothing of it
-            if share.spend():
-                yield
-            continue
         topic = committed_topic(wanted, context, _TOPIC_IDS)
         answers = []
         for one in wanted.partitions:

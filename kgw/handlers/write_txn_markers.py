@@ -10,9 +10,10 @@ Behaviour:
 - INVALID_PRODUCER_EPOCH for an epoch below the one that the partition knows, or, from a transaction
   of version 2, for one that has a later transaction open; TRANSACTION_COORDINATOR_FENCED for a
   coordinator epoch below the one of the last marker;
+- answered once for each producer, topic and partition, whose last marker counts;
 - INVALID_REQUEST for a producer id, producer epoch or coordinator epoch below zero (a broker fails
-  with UNKNOWN_SERVER_ERROR, or stores a coordinator epoch of -1), and for a coordinator epoch that
-  no coordinator has reached: the partition would refuse all markers of the one that there is;
+  with UNKNOWN_SERVER_ERROR, or stores the marker), and for a coordinator epoch that no coordinator
+  has reached: the partition would refuse all markers of the one that there is;
 - UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER for a partition of another node;
   KAFKA_STORAGE_ERROR, after which the marker may be stored or not: twice is harmless.
 
@@ -58,7 +59,8 @@ class _Pending(NamedTuple):
 async def handle(
     request: WriteTxnMarkersRequest, context: RequestContext
 ) -> WriteTxnMarkersResponse:
-    response = WriteTxnMarkersResponse()
+    # As in Kafka each producer, topic and partition is answered once, and none without partitions.
+    answers: dict[int, dict[str, dict[int, WritableTxnMarkerPartitionResult]]] = {}
     pending: list[_Pending] = []
     share = Share(MARKERS_PER_TURN)
     coordinator_epoch = context.gateway.transactions.coordinator_epoch
@@ -70,23 +72,31 @@ async def handle(
             wanted.transaction_result,
             wanted.transaction_version,
         )
-        result = WritableTxnMarkerResult(producer_id=wanted.producer_id)
-        response.markers.append(result)
         for named in wanted.topics:
-            topic_result = WritableTxnMarkerTopicResult(name=named.name)
-            result.topics.append(topic_result)
             for index in named.partition_indexes:
                 # Looked up each time: others have had their turns.
                 topic = context.gateway.catalog.get(named.name)
                 answer = _submit(marker, topic, index, pending, coordinator_epoch)
-                topic_result.partitions.append(answer)
+                topics = answers.setdefault(wanted.producer_id, {})
+                topics.setdefault(named.name, {})[index] = answer
                 if share.spend():
                     await asyncio.sleep(0)
     for one in pending:
         if not one.result.is_done:
             await until_done(one.result)
         _fill_in(one, context)
-    return response
+    return WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(
+                producer_id=producer_id,
+                topics=[
+                    WritableTxnMarkerTopicResult(name=name, partitions=[*partitions.values()])
+                    for name, partitions in topics.items()
+                ],
+            )
+            for producer_id, topics in answers.items()
+        ]
+    )
 
 
 def error_response(
@@ -134,7 +144,10 @@ def _submit(
         or marker.producer_epoch < 0
         or not 0 <= marker.coordinator_epoch <= coordinator_epoch
     ):
-        answer.error_code = ErrorCode.INVALID_REQUEST
+        is_fenced = known is not None and marker.producer_epoch < known.producer_epoch
+        answer.error_code = (
+            ErrorCode.INVALID_PRODUCER_EPOCH if is_fenced else ErrorCode.INVALID_REQUEST
+        )
         return answer
     try:
         pending.append(_Pending(answer, partition, partition.append_marker(marker)))

@@ -480,8 +480,9 @@ class TopicCatalog:
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
                 f"topic {name!r} collides with {other!r}: '.' and '_' count as the same",
             )
+        own = self._own_settings(configs)
         self._check_partition_count(partition_count, partition_count)
-        return self._own_settings(configs)
+        return own
 
     async def create(
         self, name: str, partition_count: int, configs: Mapping[str, str | None]

@@ -116,6 +116,7 @@ class PartitionReader(RecordReader):
         if view is None or view.presence.gone_code is not None:
             return self._unknown(index)
         if part.error_code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            # The part has forgotten them: Fetch tells none beside this error.
             return SeekOutOfRangeError(index, part.offset, _offset_bounds(view.bounds()))
         if part.error_code is ErrorCode.CORRUPT_MESSAGE:
             return DamagedRangeError(index, part.offset, await _damage_end(view, part.offset))

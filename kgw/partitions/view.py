@@ -36,6 +36,15 @@ class Isolation(IntEnum):
     READ_COMMITTED = 1
 
 
+_LEVELS = frozenset(map(int, Isolation))
+
+
+def check_isolation(level: int) -> None:
+    """Raise KafkaError INVALID_REQUEST for a level that there is not."""
+    if level not in _LEVELS:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"isolation level {level} is neither 0 nor 1")
+
+
 class Bounds(NamedTuple):
     """Where a log begins and ends at one moment."""
 

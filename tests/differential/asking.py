@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kgw.handlers.table import HANDLERS
 from kgw.protocol.api_keys import ApiKey
 from tests.differential.requests import PLANS, cases
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from tests.differential.requests import Case
     from tests.differential.servers import Server
 
@@ -33,61 +31,20 @@ FIRST_VERSIONS = {
 Produce (KAFKA-18659)."""
 
 
-class NotAsked(NamedTuple):
-    """Requests that would say nothing of a server, or whose answer is that of others before."""
-
-    api: ApiKey
-    is_meant: Callable[[Case], bool]
-    reason: str
-
-
-NOT_ASKED = (
-    NotAsked(ApiKey.PRODUCE, lambda case: case.fields["acks"] == 0, "has no answer"),
-    NotAsked(
-        ApiKey.PRODUCE,
-        lambda case: "twice" in case.change,
-        "Kafka stores the last of two batches for one partition, kgw both: all offsets after that"
-        " would differ",
-    ),
-    NotAsked(
-        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
-        lambda case: not case.fields["topics"],
-        "all topics: those of other tests, too",
-    ),
-    NotAsked(
-        ApiKey.DESCRIBE_GROUPS,
-        lambda case: "" in case.fields["groups"],
-        "whether there is a group without a name is another test's doing",
-    ),
-    NotAsked(
-        ApiKey.DELETE_GROUPS,
-        lambda case: "" in case.fields["groups_names"],
-        "whether there is a group without a name is another test's doing",
-    ),
-)
-
-
 def versions(api: ApiKey) -> range:
     """Return the versions that both serve."""
     handler = HANDLERS[api]
     return range(FIRST_VERSIONS.get(api, handler.min_version), handler.max_version + 1)
 
 
-def asked(api: ApiKey) -> Iterator[Case]:
-    """Yield the requests of an API that are asked."""
-    for case in cases(api, versions(api)):
-        if not any(row.api is api and row.is_meant(case) for row in NOT_ASKED):
-            yield case
-
-
 async def answers(server: Server, api: ApiKey) -> list[tuple[Case, Any]]:
     """Ask all requests of an API, and return them with the answers in the common form."""
     found = []
-    prepared = None
-    for case in asked(api):
-        if case.tag != prepared:
+    prepared = set()
+    for case in cases(api, versions(api)):
+        if case.tag not in prepared:
             await server.prepare(case.tag, PLANS[api].needs)
-            prepared = case.tag
+            prepared.add(case.tag)
         found.append((case, await server.answer(case)))
     return found
 

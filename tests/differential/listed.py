@@ -10,6 +10,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tests.differential.servers import SILENT
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -23,57 +25,81 @@ class Listed(NamedTuple):
     reason: str
 
 
-FAILS = "Kafka fails in itself there: UNKNOWN_SERVER_ERROR, or no answer at all"
 CONTROLLER = "Kafka's controller goes on when the time of the request is over; kgw has done it"
-SETTINGS = "which settings there are, and their defaults (docs/reference/configuration.md)"
 SHARE = "share groups are not served"
-TWICE = "a partition twice in one request: kgw answers each, or refuses both; Kafka takes the last"
-EMPTY = "a topic without partitions: kgw answers it without any, Kafka leaves it out"
-ORDER = "two things are wrong, and another one is told first"
-BROKERS = "brokers alone ask for it; kgw refuses ids below zero, and answers each marker"
-GROUPS = "settings of groups and of clients' metrics: of groups of KIP-848 and KIP-714, not served"
-VALIDATED = "a topic that is only validated has no id; Kafka names one that no topic gets"
+TWICE = (
+    "two batches for one partition: kgw stores both and answers each; Kafka drops the first in"
+    " silence"
+)
+NOBODY = "a marker of a producer id below -1: Kafka writes it for nobody, kgw refuses it"
 OVERFLOW = "a number of Kafka's overflows"
-BATCHES = "what is told beside the same error of a batch: the record at fault, the log's start"
+
+# Of the requests that Kafka fails at.
+NO_RECORDS = "Kafka meets null and never answers: no batch is INVALID_RECORD, or acks=0 refused"
+NO_LEVEL = "an isolation level that there is none of: UNKNOWN_SERVER_ERROR; INVALID_REQUEST here"
+NEGATIVE = "a size below 0: UNKNOWN_SERVER_ERROR; here it is as 0, with which one batch comes"
+NO_SESSION = "Kafka's cache has no place for such an id; here it is one that is not known"
+NO_NAME = "a topic by neither name nor id: UNKNOWN_SERVER_ERROR; here an id that is not known"
+SAME_PROTOCOL = "a protocol twice: Kafka never answers; here the first counts"
+NOTHING = "no transaction: Kafka never answers, as nothing calls it; here the answer is empty"
+NO_PRODUCER = "a producer id or epoch of -1: Kafka cannot write it; here it is refused"
+MARKED_TWICE = "a partition twice in one marker: Kafka waits for as many answers as mentions"
+SAME_RESOURCE = "a resource twice: UNKNOWN_SERVER_ERROR; INVALID_REQUEST here"
+NO_OPERATION = "an operation that there is none of: UNKNOWN_SERVER_ERROR; INVALID_REQUEST here"
 
 LISTED = (
-    Listed("PRODUCE", r"answer\.responses 0 of them -> 1", EMPTY),
-    Listed("PRODUCE", r"\S*error_code (2 -> 3|(2|3|53) -> 21)", ORDER),
-    Listed("PRODUCE", r"\S*(log_start_offset 0 -> -1|record_errors 0 of them -> 1)", BATCHES),
-    Listed("FETCH", r"answer\.responses 0 of them -> 1", EMPTY),
-    Listed("FETCH", r"answer\.responses(\[\]\.partitions)? 1 of them -> 2", TWICE),
+    Listed("PRODUCE", r"\S*partition_responses 1 of them -> [24]", TWICE),
+    Listed("PRODUCE", r".*records = None: fails -> 87", NO_RECORDS),
+    Listed("PRODUCE", r".*records = None and acks = 0: fails -> closed", NO_RECORDS),
+    Listed("FETCH", r".*isolation_level = (-1|2).*: fails -> 42", NO_LEVEL),
+    Listed("FETCH", r".*max_bytes = -1.*: fails -> [01]", NEGATIVE),
+    Listed("FETCH", r".*session_id = 2147483647.*: fails -> 0(, (1|3|100))?", NO_SESSION),
+    Listed("LIST_OFFSETS", r".*isolation_level = (-1|2).*: fails -> 42", NO_LEVEL),
+    Listed("METADATA", r".*name = None: fails -> (0, )?100", NO_NAME),
     Listed("FIND_COORDINATOR", r"\S*error_code 42 -> 35", SHARE),
-    Listed("JOIN_GROUP", r"\S*error_code 26 -> 25", ORDER),
-    Listed("CREATE_TOPICS", r"\S*error_code (40 -> 37|17 -> 38)", ORDER),
-    Listed("CREATE_TOPICS", r'\S*topic_id "<id>" -> "0+"', VALIDATED),
-    Listed("DELETE_TOPICS", r"answer\.responses 2 of them -> 1", TWICE),
-    Listed("DELETE_RECORDS", r"\S*error_code \d+ -> 42", TWICE),
-    Listed("DELETE_RECORDS", r"\S*low_watermark 2 -> -1", TWICE),
-    Listed("LIST_OFFSETS", r"answer\.topics 1 of them -> 0", ORDER),
-    Listed("ADD_PARTITIONS_TO_TXN", r"\S*results_by_\w+ 1 of them -> 2", TWICE),
-    Listed("ADD_PARTITIONS_TO_TXN", r"\S*topic_results 1 of them -> 2", TWICE),
-    Listed("TXN_OFFSET_COMMIT", r"\S*error_code 25 -> 12", ORDER),
-    Listed("TXN_OFFSET_COMMIT", r"answer\.topics 1 of them -> [02]", ORDER),
-    Listed("WRITE_TXN_MARKERS", r"answer\.markers \d of them -> \d", BROKERS),
-    Listed("WRITE_TXN_MARKERS", r"\S*error_code (0|47) -> 42", BROKERS),
-    Listed("ALTER_CONFIGS", r"\S*error_code 40 -> (42|3)", GROUPS),
-    Listed("INCREMENTAL_ALTER_CONFIGS", r"\S*error_code 40 -> 42", GROUPS),
-    Listed("DESCRIBE_CONFIGS", r"\S*error_code 0 -> 42", GROUPS),
+    Listed("JOIN_GROUP", r".*protocols = 'twice'.*: fails -> 0", SAME_PROTOCOL),
+    Listed("CREATE_TOPICS", r".*timeout_ms = (0|-1).*: timed out -> [\d, ]+", CONTROLLER),
+    Listed("DELETE_TOPICS", r".*timeout_ms = (0|-1).*: timed out -> [\d, ]+", CONTROLLER),
+    Listed("CREATE_PARTITIONS", r".*timeout_ms = (0|-1).*: timed out -> [\d, ]+", CONTROLLER),
+    Listed("ADD_PARTITIONS_TO_TXN", r".*transactions = \[\]: fails -> 0", NOTHING),
+    Listed("WRITE_TXN_MARKERS", r"\S*error_code 0 -> 42", NOBODY),
+    Listed("WRITE_TXN_MARKERS", r".*producer_(id|epoch) = -1: fails -> (42|47)", NO_PRODUCER),
+    Listed("WRITE_TXN_MARKERS", r".*topics.*'twice'.*: fails -> (0|47)", MARKED_TWICE),
+    Listed("ALTER_CONFIGS", r".*resources = 'twice'.*: fails -> 42", SAME_RESOURCE),
+    Listed(
+        "INCREMENTAL_ALTER_CONFIGS", r".*config_operation = .*: fails -> (3|17|42)", NO_OPERATION
+    ),
     Listed("DESCRIBE_TOPIC_PARTITIONS", r'\S*next_cursor \{.*"partition_index": -.*', OVERFLOW),
-    Listed("DESCRIBE_TOPIC_PARTITIONS", r"\S*topic_authorized_operations 3576 -> .*", TWICE),
 )
 _OF_CONTROLLERS = {"CREATE_TOPICS", "DELETE_TOPICS", "CREATE_PARTITIONS"}
-_TIMED_OUT = 7
+_TIMED_OUT = "7"
+_FAILED = "-1"
 
 
-def why_other(api: str, kafka: Any) -> str | None:
-    """Return why a whole answer of Kafka's is none that kgw could give; None where it is one."""
-    text = json.dumps(kafka)
-    if isinstance(kafka, str) or '"error_code": -1' in text:
-        return FAILS
-    if api in _OF_CONTROLLERS and f'"error_code": {_TIMED_OUT}' in text:
-        return CONTROLLER
-    return None
+def judge(api: str, name: str, kafka: Any, kgw: Any) -> Iterator[tuple[str, Listed | None]]:
+    """Yield how the answers to a request differ, each with its row; None where it is not listed."""
+    for line in _lines(api, name, kafka, kgw):
+        yield line, row_of(api, line)
+
+
+def _lines(api: str, name: str, kafka: Any, kgw: Any) -> Iterator[str]:
+    """Yield how two answers differ. Where Kafka gives none that kgw could give that is one line."""
+    codes = _codes(kafka)
+    if kafka == SILENT or _FAILED in codes:
+        yield f"{name}: fails -> {_summary(kgw)}"
+    elif api in _OF_CONTROLLERS and _TIMED_OUT in codes:
+        yield f"{name}: timed out -> {_summary(kgw)}"
+    else:
+        yield from differences(kafka, kgw)
+
+
+def _summary(answer: Any) -> str:
+    return answer if isinstance(answer, str) else ", ".join(_codes(answer)) or "nothing"
+
+
+def _codes(answer: Any) -> list[str]:
+    """Return the error codes in an answer, each once."""
+    return sorted(set(re.findall(r'error_code": (-?\d+)', json.dumps(answer))))
 
 
 def differences(kafka: Any, kgw: Any, place: str = "answer") -> Iterator[str]:

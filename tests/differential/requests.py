@@ -37,9 +37,15 @@ class Plan(NamedTuple):
     fields: Callable[[str], dict[str, Any]]
     """For a tag, the fields of every version."""
     needs: frozenset[str] = frozenset()
-    """Of `topic`, `commit`, `member`, `transaction`, `open`: see `servers.prepare`."""
+    """Of `topic`, `commit`, `nameless`, `member`, `transaction`, `open`: see `servers.prepare`."""
     is_fresh: bool = False
     """Whether each request needs a tag of its own: it changes what the next one would find."""
+    is_fresh_twice: bool = False
+    """Whether that is so of requests that name something twice."""
+    besides: tuple[dict[Path, Any], ...] = ()
+    """Further requests, each by what it changes."""
+    is_last: bool = False
+    """Whether its names come behind those of all others, in the order of a list of all topics."""
 
 
 class Case(NamedTuple):
@@ -61,10 +67,11 @@ def cases(api: ApiKey, versions: range) -> Iterator[Case]:
     plan = PLANS[api]
     for version in versions:
         random = Random(f"{SEED} {api} {version}")
-        tag = f"d{int(api)}-{version}"
+        tag = f"{'z' * plan.is_last}d{int(api)}-{version}"
         changes = list(_changes(request_class(api), plan, version, random))
         for number, (change, apply) in enumerate(changes):
-            mine = f"{tag}-{number}" if plan.is_fresh else tag
+            is_fresh = plan.is_fresh or (plan.is_fresh_twice and "twice" in change)
+            mine = f"{tag}-{number}" if is_fresh else tag
             fields = _pruned(request_class(api), plan.fields(mine), version)
             apply(mine, fields)
             yield Case(mine, api, version, change, fields)
@@ -83,6 +90,9 @@ def _changes(
         # The innermost first: an array that is emptied has no elements to change afterwards.
         chosen.sort(key=lambda one: -len(one[0]))
         settings = [(path, random.choice(choices)) for path, choices in chosen if choices]
+        yield " and ".join(_name(*one) for one in settings), _setter(settings)
+    for changed in plan.besides:
+        settings = [*changed.items()]
         yield " and ".join(_name(*one) for one in settings), _setter(settings)
 
 
@@ -404,17 +414,56 @@ def _describe_topic_partitions(tag: str) -> dict[str, Any]:
     return {"topics": [{"name": f"{tag}-a"}], "response_partition_limit": 10, "cursor": cursor}
 
 
+_RESOURCE = ("resources", 0)
+_OF_CONFIGS: tuple[dict[Path, Any], ...] = (
+    {(*_RESOURCE, "configs", 0, "name"): "", (*_RESOURCE, "resource_name"): "nothing"},
+    {(*_RESOURCE, "resource_type"): 32, (*_RESOURCE, "configs"): []},
+    {(*_RESOURCE, "resource_type"): 32, (*_RESOURCE, "resource_name"): ""},
+)
+_PLACE = ("topics", 0, "partitions", 0)
+_UNKNOWN: dict[Path, Any] = {
+    ("topics", 0, "name"): "nothing",
+    ("topics", 0, "topic_id"): bytes(range(16)),
+}
+_UNKNOWN_TOPICS: tuple[dict[Path, Any], ...] = (
+    {**_UNKNOWN, ("topics", 0, "partitions"): []},
+    {**_UNKNOWN, ("topics",): "twice"},
+    {**_UNKNOWN, ("topics", 0, "partitions"): [], ("topics",): "twice"},
+)
+_BATCH = ("topic_data", 0, "partition_data", 0)
 _TOPIC = frozenset({"topic"})
 _COMMIT = frozenset({"topic", "commit"})
 _MEMBER = frozenset({"member"})
+_NAMELESS = frozenset({"topic", "nameless"})
 _OPEN = frozenset({"topic", "commit", "transaction", "open"})
 
 PLANS: dict[ApiKey, Plan] = {
-    ApiKey.PRODUCE: Plan(_produce, _TOPIC),
-    ApiKey.FETCH: Plan(_fetch, _TOPIC),
+    ApiKey.PRODUCE: Plan(
+        _produce,
+        _TOPIC,
+        is_fresh_twice=True,
+        besides=(
+            *({(*_BATCH, "records"): records, ("acks",): 0} for records in values.records()),
+            {(*_BATCH, "index"): 2, ("acks",): 0},
+            {("topic_data",): [], ("acks",): 0},
+            {_BATCH[:-1]: "twice", (*_BATCH, "records"): b"rubbish"},
+            {_BATCH[:-1]: "twice", ("acks",): 0},
+        ),
+    ),
+    ApiKey.FETCH: Plan(
+        _fetch,
+        _TOPIC,
+        besides=(
+            {_PLACE[:-1]: "twice", (*_PLACE, "fetch_offset"): 2},
+            {_PLACE[:-1]: "twice", (*_PLACE, "partition"): 1},
+            {("topics",): "twice", (*_PLACE, "partition"): 1},
+            {("topics",): "twice", (*_PLACE, "partition"): 1, ("session_epoch",): 0},
+            {_PLACE[:-1]: "twice", (*_PLACE, "fetch_offset"): 2, ("session_epoch",): 0},
+        ),
+    ),
     ApiKey.LIST_OFFSETS: Plan(_list_offsets, _TOPIC),
     ApiKey.METADATA: Plan(_metadata, _TOPIC),
-    ApiKey.OFFSET_COMMIT: Plan(_offset_commit, _COMMIT),
+    ApiKey.OFFSET_COMMIT: Plan(_offset_commit, _COMMIT, besides=_UNKNOWN_TOPICS),
     ApiKey.OFFSET_FETCH: Plan(_offset_fetch, _COMMIT),
     ApiKey.FIND_COORDINATOR: Plan(_find_coordinator),
     ApiKey.JOIN_GROUP: Plan(_join_group, is_fresh=True),
@@ -422,7 +471,8 @@ PLANS: dict[ApiKey, Plan] = {
     ApiKey.LEAVE_GROUP: Plan(_leave_group, _MEMBER, is_fresh=True),
     ApiKey.SYNC_GROUP: Plan(_sync_group, _MEMBER),
     ApiKey.DESCRIBE_GROUPS: Plan(
-        lambda tag: {"groups": [f"{tag}-m"], "include_authorized_operations": False}, _MEMBER
+        lambda tag: {"groups": [f"{tag}-m"], "include_authorized_operations": False},
+        _MEMBER | _NAMELESS,
     ),
     ApiKey.LIST_GROUPS: Plan(
         lambda _: {"states_filter": ["Stable"], "types_filter": ["classic"]}, _MEMBER
@@ -437,7 +487,14 @@ PLANS: dict[ApiKey, Plan] = {
     ),
     ApiKey.CREATE_TOPICS: Plan(_create_topics, is_fresh=True),
     ApiKey.DELETE_TOPICS: Plan(_delete_topics, _TOPIC, is_fresh=True),
-    ApiKey.DELETE_RECORDS: Plan(_delete_records, _TOPIC, is_fresh=True),
+    ApiKey.DELETE_RECORDS: Plan(
+        _delete_records,
+        _TOPIC,
+        is_fresh=True,
+        besides=tuple(
+            {_PLACE[:-1]: "twice", (*_PLACE, "offset"): offset} for offset in (1, 3, 4, -1)
+        ),
+    ),
     ApiKey.INIT_PRODUCER_ID: Plan(_init_producer_id, is_fresh=True),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Plan(_offset_for_leader_epoch, _TOPIC),
     ApiKey.ADD_PARTITIONS_TO_TXN: Plan(
@@ -446,12 +503,20 @@ PLANS: dict[ApiKey, Plan] = {
     ApiKey.ADD_OFFSETS_TO_TXN: Plan(_add_offsets, frozenset({"transaction"}), is_fresh=True),
     ApiKey.END_TXN: Plan(_end_txn, _OPEN, is_fresh=True),
     ApiKey.WRITE_TXN_MARKERS: Plan(_write_txn_markers, _TOPIC),
-    ApiKey.TXN_OFFSET_COMMIT: Plan(_txn_offset_commit, _OPEN, is_fresh=True),
-    ApiKey.DESCRIBE_CONFIGS: Plan(_describe_configs, _TOPIC),
-    ApiKey.ALTER_CONFIGS: Plan(_alter_configs, _TOPIC),
+    ApiKey.TXN_OFFSET_COMMIT: Plan(
+        _txn_offset_commit, _OPEN, is_fresh=True, besides=_UNKNOWN_TOPICS
+    ),
+    ApiKey.DESCRIBE_CONFIGS: Plan(
+        _describe_configs,
+        _TOPIC,
+        besides=({(*_RESOURCE, "resource_type"): 16, (*_RESOURCE, "resource_name"): ""},),
+    ),
+    ApiKey.ALTER_CONFIGS: Plan(_alter_configs, _TOPIC, besides=_OF_CONFIGS),
     ApiKey.CREATE_PARTITIONS: Plan(_create_partitions, _TOPIC, is_fresh=True),
-    ApiKey.DELETE_GROUPS: Plan(lambda tag: {"groups_names": [f"{tag}-g"]}, _COMMIT, is_fresh=True),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: Plan(_alter_configs, _TOPIC),
+    ApiKey.DELETE_GROUPS: Plan(
+        lambda tag: {"groups_names": [f"{tag}-g"]}, _COMMIT | _NAMELESS, is_fresh=True
+    ),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: Plan(_alter_configs, _TOPIC, besides=_OF_CONFIGS),
     ApiKey.OFFSET_DELETE: Plan(_offset_delete, _COMMIT, is_fresh=True),
     ApiKey.DESCRIBE_CLUSTER: Plan(
         lambda _: {
@@ -471,6 +536,12 @@ PLANS: dict[ApiKey, Plan] = {
         },
         _OPEN,
     ),
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: Plan(_describe_topic_partitions, _TOPIC),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: Plan(
+        _describe_topic_partitions,
+        _TOPIC,
+        # All topics: the first ten partitions are those of __consumer_offsets, everywhere.
+        besides=({("topics",): [], ("cursor",): None},),
+        is_last=True,
+    ),
 }
 """Every API that is served, by its key."""

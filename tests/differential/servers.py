@@ -21,10 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kgw.testing.gateway import InProcessGateway
+    from kgw.types import Buffer
     from tests.differential.requests import Case
 
 CLOSED = "closed"
 SILENT = "silent"
+UNANSWERED = "unanswered"
+"""No answer is due, and the next request has its own."""
 _RETRIED = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -41,6 +44,8 @@ _CHANGES_TOPICS = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS,
 }
 _METADATA_VERSION = 12
+_NEXT = 2
+"""The correlation id of what is sent behind a request without an answer."""
 
 
 class Transport(Protocol):
@@ -48,6 +53,9 @@ class Transport(Protocol):
 
     async def exchange(self, frame: bytes, api: ApiKey, version: int) -> bytes | str:
         """Return the answer's frame without its length; CLOSED or SILENT where there is none."""
+
+    async def send(self, frame: bytes) -> str:
+        """Send what has no answer. Return UNANSWERED, or CLOSED where that ends the connection."""
 
     async def settle(self) -> None:
         """Wait until what a request has changed of topics is to be seen everywhere."""
@@ -68,6 +76,8 @@ class Server:
         message = request_of(api, **self._resolved(fields))
         for _ in range(200):
             frame = b"".join(request_frame(message, version, 1, "differential"))
+            if api is ApiKey.PRODUCE and fields["acks"] == 0:
+                return await self._transport.send(frame)
             answer = await self._transport.exchange(frame, api, version)
             if isinstance(answer, str):
                 return answer
@@ -139,13 +149,15 @@ class Server:
         """Make what requests of a tag find.
 
         `topic`: one of two partitions with three records in the first; `commit`: a group with an
-        offset and no member; `member`: a group with one; `transaction`: a transactional id;
-        `open`: a transaction with a partition and a group in it.
+        offset and no member; `nameless`: one whose name is empty; `member`: a group with one;
+        `transaction`: a transactional id; `open`: a transaction with a partition and a group in it.
         """
         if "topic" in needs:
             await self._make_topic(f"{tag}-a")
         if "commit" in needs:
             await self._commit(f"{tag}-g", f"{tag}-a")
+        if "nameless" in needs:
+            await self._commit("", f"{tag}-a")
         if "member" in needs:
             await self._join(f"{tag}-m")
         if "transaction" in needs:
@@ -154,10 +166,14 @@ class Server:
             await self._open_transaction(f"{tag}-t", f"{tag}-a", f"{tag}-g")
 
     async def meet(self) -> None:
-        """Learn what the cluster is called, and have it make what coordinators keep."""
+        """Learn what the cluster is called, and have it make what coordinators keep.
+
+        Kafka makes it when a coordinator is asked for, kgw when a topic of it is.
+        """
         for key_type in (0, 1):
             await self.ask(ApiKey.FIND_COORDINATOR, 3, key="first", key_type=key_type)
-        answer = await self.ask(ApiKey.METADATA, _METADATA_VERSION, topics=[])
+        internal = [{"name": "__consumer_offsets"}, {"name": "__transaction_state"}]
+        answer = await self.ask(ApiKey.METADATA, _METADATA_VERSION, topics=internal)
         self.know("cluster", "", answer.cluster_id)
 
     async def _make_topic(self, name: str) -> None:
@@ -250,7 +266,7 @@ _LEFT_OUT = {
 
 _OF_MANY = {"topics", "groups", "transaction_states"}
 _NAMES = ("name", "topic", "group_id", "transactional_id")
-_TAG = re.compile(r"d\d+-\d+(-\d+)?-")
+_TAG = re.compile(r"z?d\d+-\d+(-\d+)?-")
 _MADE_OF_A_NAME = re.compile(r".*-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.DOTALL)
 
 
@@ -327,15 +343,25 @@ class InProcess:
 
     async def exchange(self, frame: bytes, api: ApiKey, version: int) -> bytes | str:
         try:
-            answer = self._gateway.dispatcher.start(
-                memoryview(bytearray(frame))[4:], self._gateway.session
-            )
-            if isinstance(answer, Later):
-                await until_done(answer.due)
-                answer = self._gateway.dispatcher.encode(answer)
+            answer = await self._answer(frame)
         except ProtocolError:
             return CLOSED
         return SILENT if answer is None else b"".join(answer)[4:]
+
+    async def send(self, frame: bytes) -> str:
+        try:
+            assert await self._answer(frame) is None
+        except ProtocolError:
+            return CLOSED
+        return UNANSWERED
+
+    async def _answer(self, frame: bytes) -> list[Buffer] | None:
+        dispatcher = self._gateway.dispatcher
+        answer = dispatcher.start(memoryview(bytearray(frame))[4:], self._gateway.session)
+        if isinstance(answer, Later):
+            await until_done(answer.due)
+            return dispatcher.encode(answer)
+        return answer
 
     async def settle(self) -> None:
         """Nothing has to be waited for."""
@@ -365,6 +391,15 @@ class Tcp:
             answer = CLOSED
         await self.aclose()
         return answer
+
+    async def send(self, frame: bytes) -> str:
+        # What comes first is the answer to what comes second.
+        next_one = b"".join(request_frame(request_of(ApiKey.API_VERSIONS), 0, _NEXT, ""))
+        answer = await self.exchange(frame + next_one, ApiKey.API_VERSIONS, 0)
+        if isinstance(answer, str):
+            return answer
+        assert int.from_bytes(answer[:4], "big") == _NEXT
+        return UNANSWERED
 
     async def settle(self) -> None:
         # Kafka tells its brokers of topics behind the answer, and nobody when they know.

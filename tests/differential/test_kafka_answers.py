@@ -15,7 +15,7 @@ from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import codec, response_class
 from kgw.testing.gateway import InProcessGateway
 from tests.differential.asking import answers, kept
-from tests.differential.listed import LISTED, differences, row_of, why_other
+from tests.differential.listed import LISTED, differences, judge, row_of
 from tests.differential.requests import PLANS
 from tests.differential.servers import InProcess, Server
 
@@ -48,10 +48,7 @@ async def test_answers_as_kafka_does(gateway: InProcessGateway, api: ApiKey) -> 
     unlisted = []
     met = set()
     for (name, kafka), (_, kgw) in zip(expected, found, strict=True):
-        if why_other(api.name, kafka) is not None:
-            continue
-        for line in differences(kafka, kgw):
-            row = row_of(api.name, line)
+        for line, row in judge(api.name, name, kafka, kgw):
             if row is None:
                 unlisted.append(f"{name}: {line}")
             met.add(row)
@@ -91,6 +88,10 @@ async def test_a_wrong_answer_is_found(gateway: InProcessGateway) -> None:
 def test_every_api_is_asked() -> None:
     """So many requests as were promised, and none of what is served is left out."""
     from kgw.handlers.table import HANDLERS
+    from tests.handlers.features_off import REQUESTS
 
-    assert set(HANDLERS) == set(PLANS)
+    # What is off, and what tells of disks and settings, is compared by test_features_off.py.
+    assert set(HANDLERS) == set(PLANS) | set(REQUESTS)
+    assert set() == set(PLANS) & set(REQUESTS)
+    assert {row.api for row in LISTED} <= {api.name for api in PLANS}
     assert sum(len(kept(api)) for api in PLANS) >= FEWEST

@@ -250,9 +250,7 @@ class GroupModel:
             GroupSettings(
                 groups_max=10,
                 offsets_retention_s=RETENTION_S,
-                limits=GroupLimits(
-                    MAX_SIZE, self.delay_s, max_session_timeout_ms=BYSTANDER_SESSION_MS
-                ),
+                limits=GroupLimits(MAX_SIZE, self.delay_s),
             ),
             self.metrics,
             self.bugs.append,

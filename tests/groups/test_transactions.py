@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from kgw.errors import ErrorCode
-from kgw.groups.requests import DeleteRequest, LeavingMember
+from kgw.groups.requests import NO_MEMBER_ID, DeleteRequest, LeavingMember, TxnCommitRequest
 from kgw.offsets.committed import DAMAGED_OFFSET
+from kgw.offsets.pending import PendingCommit
 from kgw.state.base import Change
 from kgw.state.kinds import GROUP_OFFSETS, OFFSET_BLOCK, PENDING_OFFSETS
 from kgw.types import TopicId
@@ -50,6 +51,31 @@ async def test_offsets_of_an_aborted_transaction_are_gone(driver: GroupDriver) -
     assert NONE is await driver.end(is_commit=False)
     assert ["group"] == driver.groups.ids()
     assert {} == await driver.store.load(PENDING_OFFSETS)
+
+
+@pytest.mark.parametrize(
+    ("member_id", "generation", "code", "without_group"),
+    [
+        (NO_MEMBER_ID, -1, NONE, NONE),
+        (NO_MEMBER_ID, 1, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION),
+        ("stranger", 1, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION),
+    ],
+)
+async def test_who_commits_nothing_is_looked_at_all_the_same(
+    driver: GroupDriver,
+    member_id: str,
+    generation: int,
+    code: ErrorCode,
+    without_group: ErrorCode,
+) -> None:
+    """At once, as nothing is stored; a group is not made for it."""
+    request = TxnCommitRequest(member_id, None, generation, PendingCommit(7, 0, {}))
+    reply = driver.groups.commit_in_transaction(driver.group, request)
+    assert (True, without_group) == (reply.is_done, reply.result)
+    assert [] == driver.groups.ids()
+    assert NONE is await driver.commit(1)
+    reply = driver.groups.commit_in_transaction(driver.group, request)
+    assert (True, code) == (reply.is_done, reply.result)
 
 
 @pytest.mark.parametrize("is_commit", [True, False])

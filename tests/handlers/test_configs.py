@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 TOPIC = ResourceType.TOPIC
 BROKER = ResourceType.BROKER
 LOGGERS = ResourceType.BROKER_LOGGER
+GROUP = ResourceType.GROUP
 
 
 async def describe(
@@ -296,7 +297,7 @@ async def test_synonyms_and_documentation_only_when_asked(gateway: InProcessGate
         (LOGGERS, "", ErrorCode.INVALID_REQUEST),
         (LOGGERS, "1", ErrorCode.INVALID_REQUEST),
         (16, "", ErrorCode.INVALID_REQUEST),
-        (16, "client", ErrorCode.INVALID_REQUEST),
+        (GROUP, "", ErrorCode.INVALID_REQUEST),
         (0, "", ErrorCode.INVALID_REQUEST),
     ],
 )
@@ -317,6 +318,30 @@ async def test_other_resources_are_refused(
     assert code == await change(
         gateway, ("segment.bytes", Operation.SET, "4096"), resource_type=resource_type, name=name
     )
+
+
+async def test_subscriptions_and_groups_have_no_settings(gateway: InProcessGateway) -> None:
+    """A subscription to clients' metrics is described so, as in Kafka; groups take no setting."""
+    wanted = resource(16, "client", configuration_keys=None)
+    (result,) = (await call(gateway, ApiKey.DESCRIBE_CONFIGS, 4, resources=[wanted])).results
+    assert (ErrorCode.NONE, []) == (result.error_code, list(result.configs))
+    assert ErrorCode.INVALID_REQUEST == await alter(gateway, {"interval.ms": "1000"}, 16, "client")
+    assert ErrorCode.NONE == await alter(gateway, {}, GROUP, "group")
+    settings: dict[str, str | None] = {"consumer.session.timeout.ms": "50000"}
+    assert ErrorCode.INVALID_CONFIG == await alter(gateway, settings, GROUP, "group")
+    assert ErrorCode.INVALID_CONFIG == await change(
+        gateway,
+        ("consumer.session.timeout.ms", Operation.SET, "50000"),
+        resource_type=GROUP,
+        name="group",
+    )
+
+
+async def test_a_setting_without_a_name_is_told_before_a_topic_that_is_not_there(
+    gateway: InProcessGateway,
+) -> None:
+    """Two things are wrong; the first is Kafka's."""
+    assert ErrorCode.INVALID_CONFIG == await alter(gateway, {"": "1"}, TOPIC, "missing")
 
 
 # --- loggers --------------------------------------------------------------------------------------
