@@ -160,7 +160,7 @@ def test_each_mistake_is_named_alone(expected: str) -> None:
 
 def test_each_sentence_of_the_doctor_is_planted() -> None:
     """Who adds a kind of problem adds an examination that has it here."""
-    assert 8 == len(findings_of(find_problems))
+    assert 9 == len(findings_of(find_problems))
     assert [] == unplanted([find_problems], WRONG)
 
 
