@@ -92,7 +92,8 @@ def get(address: Address | tuple[str, int], path: str, **parameters: object) -> 
         response = connection.getresponse()
         value = loads(response.read())
     except OSError as error:
-        raise CommandError(f"cannot ask {where}: {error}", ExitCode.CANNOT_CONNECT) from None
+        reason = error.strerror or str(error)
+        raise CommandError(f"cannot ask {where}: {reason}", ExitCode.CANNOT_CONNECT) from None
     except (HTTPException, ValueError):
         raise CommandError(f"{where} is no admin listener of kgw") from None
     finally:

@@ -390,7 +390,8 @@ def _say_validation(validation: Validation) -> str:
     )
     said += f" ({_VALIDATION}={validation.default})"
     if validation.default == "headers":
-        said += ". Readers stop at a batch whose records are not what it says; --read finds them"
+        said += ". Readers stop at a batch whose records are not what it says; "
+        said += "--read TOPIC finds them"
     if validation.topics:
         others = sorted(f"{topic}={value}" for topic, value in validation.topics.items())
         said += f". Other topics: {', '.join(others[:_TOPICS_NAMED])}"

@@ -235,8 +235,31 @@ def _exit_code(error: KgwError) -> ExitCode:
     return ExitCode.FAILED
 
 
+_KAFKAS = {"--config": "--set", "--from-beginning": "--from earliest"}
+"""What options of Kafka's own tools are called here."""
+
+
+def _meant_by(error: click.NoSuchOption, ctx: click.Context) -> str | None:
+    """Return what somebody meant who wrote a command or an argument as Kafka's tools have it."""
+    command, word = ctx.command, error.option_name.removeprefix("--")
+    if isinstance(command, click.Group):
+        return f"{ctx.command_path} {word}" if word in command.list_commands(ctx) else None
+    for param in command.params:
+        if isinstance(param, click.Argument) and word == param.name:
+            return f"{ctx.command_path} {word.upper()}"
+        kafkas = _KAFKAS.get(error.option_name, "")
+        if kafkas.partition(" ")[0] in param.opts:
+            return kafkas
+    return None
+
+
 def _report(error: click.ClickException, *, is_json: bool, color: bool | None) -> int:
     """Print a failure in one line and return its exit code."""
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        meant = _meant_by(error, error.ctx)
+        if meant is not None:
+            said = f"No such option {error.option_name!r}. Did you mean {meant!r}?"
+            error = click.NoSuchOption(error.option_name, said, ctx=error.ctx)
     # A server's words may be in it, and a terminal obeys control characters.
     message = printable(" ".join(error.format_message().split()))
     code = error.code if isinstance(error, CommandError) else error.exit_code

@@ -256,7 +256,7 @@ class _Run:
         if count or self.unknown:
             text += f"; {_counted(count)} stored before"
         if self.unknown:
-            text += f", {_counted(self.unknown)} may be"
+            text += f", {_counted(self.unknown)} more may be stored"
         return CommandError(text, code, kafka_error=kafka_error)
 
     @property

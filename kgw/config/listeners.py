@@ -70,6 +70,9 @@ def parse_address(text: str, *, default_port: int | None = None) -> tuple[str, i
     if any(character.isspace() or character in "/@?#" for character in host):
         raise ValueError(f"{host!r} is not a host name in {text!r}")
     if not colon:
+        if host.isascii() and host.isdigit():
+            # A resolver would take it for the number of an address, as 0.0.35.132 for 9092.
+            raise ValueError(f"{text!r} has no host; expected HOST:PORT, as '127.0.0.1:{host}'")
         if default_port is None:
             raise ValueError(f"{text!r} has no port; expected HOST:PORT")
         return host, default_port

@@ -19,6 +19,13 @@ PREFIX = "KGW_"
 _OTHER_VARIABLES = frozenset({"KGW_ADMIN", "KGW_BOOTSTRAP", "KGW_CONFIG"})
 # Kubernetes sets KGW_PORT, KGW_SERVICE_HOST and more in every pod beside a service called kgw.
 _SERVICE_LINKS = ("KGW_PORT", "KGW_SERVICE_")
+# What somebody expects who knows the flags of `kgw serve`: these settings have Kafka's names.
+_NAMED_LIKE_FLAGS = {
+    "KGW_ADVERTISE": "KGW_ADVERTISED_LISTENERS",
+    "KGW_DATADIR": "KGW_LOG_DIRS",
+    "KGW_DATA_DIR": "KGW_LOG_DIRS",
+    "KGW_LISTEN": "KGW_LISTENERS",
+}
 
 
 def load_config(
@@ -100,7 +107,8 @@ def _read_environment(environ: Mapping[str, str], given: dict[str, Given]) -> It
             name = variable.removeprefix(PREFIX).lower().replace("_", ".")
             for known_name in filter(_is_refused, (name, f"kgw.{name}")):
                 _take(given, known_name, environ[variable], f"environment variable {variable}")
-            near = suggest(variable, known, cutoff=0.9)
+            meant = _NAMED_LIKE_FLAGS.get(variable)
+            near = f"; did you mean {meant}?" if meant else suggest(variable, known, cutoff=0.9)
             if near:
                 raise ConfigError(f"environment variable {variable} is no setting{near}")
             # The prefix may serve other programs, and other versions of this one.

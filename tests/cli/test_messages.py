@@ -153,3 +153,20 @@ def test_hints_are_not_said_twice(offline: Commands) -> None:
         "no such command 'topix'. Did you mean one of: 'top', 'topics'? (see kgw --help)" == message
     )
     assert 1 == offline.fail(ExitCode.USAGE, "topics", "list", "--boot").count("--help)")
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("topics --list", "kgw topics list"),
+        ("consume --topic orders", "kgw consume TOPIC"),
+        ("produce --topic orders", "kgw produce TOPIC"),
+        ("consume orders --from-beginning", "--from earliest"),
+        ("topics create orders --config retention.ms=1", "--set"),
+        ("topics create orders --partition 1", "--partitions"),
+    ],
+)
+def test_options_of_kafkas_tools_lead_to_ours(offline: Commands, words: str, meant: str) -> None:
+    """Who writes what Kafka's own tools take is told what it is called here."""
+    error = offline.fail(ExitCode.USAGE, *words.split())
+    assert f"Did you mean {meant!r}? (see kgw" in error

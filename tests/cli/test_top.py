@@ -87,7 +87,7 @@ def test_json(gateway: GatewayProcess, offline: Commands) -> None:
 def test_no_admin_side(offline: Commands) -> None:
     """Without one it says how there would be one."""
     error = offline.fail(ExitCode.CANNOT_CONNECT, "top", "--admin", "127.0.0.1:1")
-    assert "cannot ask http://127.0.0.1:1" in error
+    assert "cannot ask http://127.0.0.1:1: Connection refused; start the server" in error
     assert "kgw serve --set kgw.admin.listeners=127.0.0.1:9644" in error
 
 

@@ -37,6 +37,13 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         parse_address(text)
 
 
+@pytest.mark.parametrize("default_port", [None, 9092])
+def test_a_port_alone_is_no_host(default_port: int | None) -> None:
+    """A number alone is a port whose host is missing, also where a port may be left out."""
+    with pytest.raises(ValueError, match=r"'9093' has no host; .* as '127\.0\.0\.1:9093'"):
+        parse_address("9093", default_port=default_port)
+
+
 def test_a_missing_port_may_have_a_default() -> None:
     """Commands let the port of a server be left out."""
     assert ("localhost", 9092) == parse_address("localhost", default_port=9092)

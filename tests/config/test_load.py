@@ -101,9 +101,17 @@ def test_variables_of_others_are_left_alone() -> None:
 
 
 def test_variables_that_mean_nothing_are_told() -> None:
-    """A variable that is nearly a setting is a mistake, another one a warning."""
+    """A variable called nearly like a setting, or like a flag, is refused; others are warned of."""
     with pytest.raises(ConfigError, match="did you mean KGW_NUM_PARTITIONS"):
         load_config(environ={"KGW_NUM_PARTITION": "3"})
+    for variable, meant in (
+        ("KGW_DATA_DIR", "KGW_LOG_DIRS"),
+        ("KGW_DATADIR", "KGW_LOG_DIRS"),
+        ("KGW_LISTEN", "KGW_LISTENERS"),
+        ("KGW_ADVERTISE", "KGW_ADVERTISED_LISTENERS"),
+    ):
+        with pytest.raises(ConfigError, match=f"did you mean {meant}"):
+            load_config(environ={variable: "x"})
     config = load_config(environ={"KGW_SOMETHING_ELSE": "3"})
     assert ("environment variable KGW_SOMETHING_ELSE is no setting",) == config.warnings
 

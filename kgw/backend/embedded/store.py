@@ -107,7 +107,8 @@ class Store:
         try:
             self._open()
         except (OSError, SyncFailedError) as error:
-            raise DataDirectoryError(f"{self.directory.root}: {error}") from error
+            reason = (isinstance(error, OSError) and error.strerror) or error
+            raise DataDirectoryError(f"{self.directory.root}: {reason}") from error
 
     def _open(self) -> None:
         fs, root = self.fs, self.directory.root

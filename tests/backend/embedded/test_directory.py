@@ -13,7 +13,7 @@ from kgw.errors import DataDirectoryError
 from kgw.state.memory import MemoryStateStore
 from tests.backend.embedded.driver import JOURNALED
 from tests.simulated_disk import CrashMode
-from tests.simulated_fs import SimulatedFs
+from tests.simulated_fs import Fault, FaultKind, SimulatedFs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,6 +54,15 @@ async def test_a_directory_that_is_in_use_is_not_looked_for() -> None:
     fs.on_operation = lambda name, path, *_: synced.append(path) if "sync" in name else None
     await start(fs, "/srv/data")
     assert not {"/", "/srv"} & set(synced)
+
+
+@pytest.mark.parametrize("nth", range(1, 5))
+async def test_a_disk_that_is_full_is_named_without_a_number(nth: int) -> None:
+    """A first start without room says so in words, with the directory."""
+    fs = SimulatedFs()
+    fs.inject(Fault(FaultKind.ENOSPC, nth, persistent=True))
+    with pytest.raises(DataDirectoryError, match=r"^/data[a-z./]*: no space left$"):
+        await start(fs, "/data")
 
 
 class GuardedFs(SimulatedFs):

@@ -26,7 +26,7 @@ class DirectoryLock:
         try:
             file = self._fs.open(path, create=True)
         except OSError as error:
-            raise DataDirectoryError(f"{path}: {error}") from error
+            raise DataDirectoryError(f"{path}: {error.strerror or error}") from error
         fileno = getattr(file, "fileno", None)  # a simulated file has no descriptor to lock
         if fileno is not None:
             try:
