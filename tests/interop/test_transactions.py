@@ -10,6 +10,7 @@ from tests.interop.client import DriverError
 from tests.interop.libraries import NAMES, ON_BOTH
 from tests.interop.scenario import limits_by_name
 from tests.interop.transactions import COMMITTED, FENCED, Story, Transformation
+from tests.patience import seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,7 +108,8 @@ def test_a_transaction_that_takes_too_long_is_aborted(
 ) -> None:
     """Readers of committed records go on behind it, and its commit is refused."""
     story = Story(client, own_gateway, "late", kill)
-    story.open("late", timeout_ms=2_000)
+    # Long enough that a slow machine finds it open.
+    story.open("late", timeout_ms=round(seconds(4) * 1000))
     story.begin("late")
     story.write()
     for place in story.places:
