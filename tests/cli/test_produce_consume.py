@@ -161,6 +161,20 @@ def test_what_cannot_be_stored_says_why(kgw: Commands) -> None:
     assert "No such file" in kgw.fail(ExitCode.USAGE, "produce", "strict", "-f", "/missing")
 
 
+def says_what_is_stored(kgw: Commands, topic: str, reason: str, message: str) -> None:
+    """Compare a failed command's last words with the topic; `reason` is a pattern."""
+    stored = len(records(kgw, topic))
+    found = re.fullmatch(
+        rf"{reason}; ([0-9]+) records? stored before"
+        r"(?:, ([0-9]+) records? more may be stored)?",
+        message,
+    )
+    assert found is not None, message
+    told, unknown = int(found[1]), int(found[2] or 0)
+    assert told <= stored <= told + unknown
+    assert told >= 1
+
+
 def test_a_refused_batch_says_what_is_stored_all_the_same(kgw: Commands) -> None:
     """In other partitions, too; nothing else is printed, however many batches were under way."""
     kgw.succeed("topics", "create", "partly", "-p", "2", "--set", "max.message.bytes=1000")
@@ -170,16 +184,7 @@ def test_a_refused_batch_says_what_is_stored_all_the_same(kgw: Commands) -> None
         ExitCode.FAILED, "produce", "partly", "--format", "json", "--batch-records", "1",
         data="\n".join(map(json.dumps, lines)),
     )  # fmt: skip
-    stored = len(records(kgw, "partly"))
-    found = re.fullmatch(
-        r".*MESSAGE_TOO_LARGE.*; ([0-9]+) records? stored before"
-        r"(?:, ([0-9]+) records? more may be stored)?",
-        message,
-    )
-    assert found is not None, message
-    told, unknown = int(found[1]), int(found[2] or 0)
-    assert told <= stored <= told + unknown
-    assert told >= 1
+    says_what_is_stored(kgw, "partly", ".*MESSAGE_TOO_LARGE.*", message)
 
 
 def test_input_that_cannot_be_read_is_told(kgw: Commands) -> None:
@@ -205,16 +210,8 @@ def test_a_journal_that_cannot_be_written_hides_nothing(kgw: Commands) -> None:
         ExitCode.FAILED, "produce", "unwritten", "--batch-records", "1",
         "--ack-journal", "/dev/full", data="a\nb\nc\nd\n",
     )  # fmt: skip
-    stored = len(records(kgw, "unwritten"))
-    found = re.fullmatch(
-        r"the journal cannot be written: .*No space left on device; "
-        r"([0-9]+) records? stored before(?:, ([0-9]+) records? may be)?",
-        message,
-    )
-    assert found is not None, message
-    told, unknown = int(found[1]), int(found[2] or 0)
-    assert told <= stored <= told + unknown
-    assert told >= 1
+    reason = "the journal cannot be written: .*No space left on device"
+    says_what_is_stored(kgw, "unwritten", reason, message)
 
 
 @pytest.mark.slow
