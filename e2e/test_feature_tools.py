@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(400)]
 
-VERSIONS = ("3.9.1", "4.3.0")
+VERSIONS = ("3.9.1", "4.4.0")
 SCRIPT = Path(__file__).with_name("kafka-tool.sh")
 TOPIC = "tools.orders"
 REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 ELECT = "org.apache.kafka.tools.LeaderElectionCommand"
 LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
-CONFIGS = "kafka.admin.ConfigCommand"
+CONFIGS = {"3.9.1": "kafka.admin.ConfigCommand", "4.4.0": "org.apache.kafka.tools.ConfigCommand"}
 
 
 def run(
@@ -82,23 +82,51 @@ def test_kafka_leader_election_and_reassign_partitions(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.usefixtures("stored")
+def test_kafka_reassign_partitions_verifies_cancels_and_executes(
+    own_gateway: GatewayProcess, version: str, tmp_path: Path
+) -> None:
+    """Where nothing is to be moved all is complete; nothing is under way; there is no other node.
+
+    To verify a move to a broker that is not there, the tool waits for that broker.
+    """
+    plan = tmp_path / "plan.json"
+
+    def reassign(action: str, replica: int) -> tuple[int, str]:
+        moved = {"topic": TOPIC, "partition": 1, "replicas": [replica]}
+        plan.write_text(json.dumps({"version": 1, "partitions": [moved]}))
+        done = run(version, own_gateway, REASSIGN, action, "--reassignment-json-file", str(plan))
+        return done.returncode, done.stdout + done.stderr
+
+    def expect(expected: str, code: int, action: str, replica: int) -> None:
+        returned, said = reassign(action, replica)
+        assert (code, True) == (returned, expected in said), said
+
+    expect(f"Reassignment of partition {TOPIC}-1 is completed.", 0, "--verify", 0)
+    expect("None of the specified partition reassignments are active.", 0, "--cancel", 0)
+    expect(f"Successfully started partition reassignment for {TOPIC}-1", 0, "--execute", 0)
+    expect(f"Reassignment of partition {TOPIC}-1 is completed.", 0, "--verify", 0)
+    expect("Unknown broker id 1", 1, "--execute", 1)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_kafka_configs_of_users_clients_and_ips(own_gateway: GatewayProcess, version: str) -> None:
     """There are none, and one that is set is refused with the reason."""
     for kind in ("users", "clients", "ips"):
-        done = run(version, own_gateway, CONFIGS, "--describe", "--entity-type", kind)
+        done = run(version, own_gateway, CONFIGS[version], "--describe", "--entity-type", kind)
         assert (0, "") == (done.returncode, done.stdout), done.stdout + done.stderr
     of_alice = ("--alter", "--entity-type", "users", "--entity-name", "alice", "--add-config")
     for setting, reason in (
         ("producer_byte_rate=1000", "kgw keeps no client quotas"),
         ("SCRAM-SHA-256=[password=secret]", "kgw keeps no SCRAM credentials"),
     ):
-        refused = run(version, own_gateway, CONFIGS, *of_alice, setting)
+        refused = run(version, own_gateway, CONFIGS[version], *of_alice, setting)
         assert (1, True) == (refused.returncode, reason in refused.stdout + refused.stderr)
 
 
 @pytest.mark.parametrize(
     ("version", "tool"),
-    [("3.9.1", "kafka.admin.AclCommand"), ("4.3.0", "org.apache.kafka.tools.AclCommand")],
+    [("3.9.1", "kafka.admin.AclCommand"), ("4.4.0", "org.apache.kafka.tools.AclCommand")],
 )
 def test_kafka_acls(own_gateway: GatewayProcess, version: str, tool: str) -> None:
     """It says that security is disabled, as it does of a Kafka without an authoriser."""
@@ -124,7 +152,7 @@ def test_a_consumer_of_the_new_protocol_ends(own_gateway: GatewayProcess) -> Non
         ("classic", "Processed a total of 2 messages"),
     ):
         done = run(
-            "4.3.0",
+            "4.4.0",
             own_gateway,
             console,
             *arguments,

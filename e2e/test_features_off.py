@@ -82,22 +82,16 @@ def test_both_answer_alike(kafka: KafkaServer, one_node: GatewayProcess, api_key
         assert expected == comparable(our, api_key, one.version), one.name
 
 
-UNLISTED = {
-    # kgw has limits of its own for this, kgw.decompressed.bytes.max and .ratio.max.
-    "max.decompressed.message.bytes",
-}
-"""Topic settings that Kafka lists, and kgw does not."""
-
 OTHER_DEFAULTS = {"retention.ms"}
 """kgw keeps records until somebody says otherwise."""
 
 
 def test_topics_list_kafkas_settings(kafka: KafkaServer, one_node: GatewayProcess) -> None:
-    """With Kafka's defaults, where the feature is off as well."""
+    """With Kafka's defaults and sources, where the feature is off as well."""
     resource = {"resource_type": 2, "resource_name": TOPIC, "configuration_keys": None}
     theirs, ours = (
         {
-            one.name: (one.value, one.config_type)
+            one.name: (one.value, one.config_type, one.config_source)
             for one in ask(server.bootstrap, ApiKey.DESCRIBE_CONFIGS, 4, resources=[resource])
             .results[0]
             .configs
@@ -105,6 +99,4 @@ def test_topics_list_kafkas_settings(kafka: KafkaServer, one_node: GatewayProces
         }
         for server in (kafka, one_node)
     )
-    for name in UNLISTED:
-        theirs.pop(name)
     assert theirs == ours

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 
-from kgw.interrupts import EndedByInterrupts
+from kgw.interrupts import TELLING, EndedByInterrupts, hold
 
 START_GARBAGE_THRESHOLD = 50_000
 
@@ -19,6 +19,10 @@ def run() -> None:
         # In a container. Until the server listens for signals, which it does before it opens
         # anything, the kernel would drop those that process 1 has no handler for.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    if "serve" in sys.argv:
+        # Until the server says what becomes of them: a stand-by that is only starting may be told
+        # to take over, and the kernel would end it.
+        hold(TELLING)
     with EndedByInterrupts():
         from kgw.cli.main import main
 

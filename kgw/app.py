@@ -6,28 +6,33 @@ import asyncio
 import gc
 import os
 import signal
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kgw import logs
 from kgw.backend.base import Leadership
 from kgw.clock import SystemClock
-from kgw.errors import DataDirectoryError, KgwError, ListenError, ReplacedError, StorageError
-from kgw.problems import CONNECTIONS
+from kgw.errors import DataDirectoryError, KgwError, ListenError, StorageError
+from kgw.interrupts import TELLING, release
+from kgw.problems import CONNECTIONS, DESCRIPTORS
 from kgw.system import HAS_THREAD_CLOCKS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from socket import socket
 
     from kgw.admin.server import AdminServer
     from kgw.agent.server import AgentServer
-    from kgw.backend.base import Backend
-    from kgw.clock import Clock, Timer
+    from kgw.clock import Clock
     from kgw.config import Config, Listener
     from kgw.gateway import Gateway
+    from kgw.handlers.dispatch import Dispatcher
+    from kgw.metrics import Metrics
     from kgw.otel.exporter import Exporter
+    from kgw.problems import Reason
+    from kgw.server.loop_lag import LoopLag
     from kgw.server.offenders import Offenders
     from kgw.server.server import Server
     from kgw.server.service_manager import Instructions, ServiceManager
@@ -63,6 +68,15 @@ IMPORTED_AFTER_S = 0.2
 STARTS_WITHIN_S = 0.5
 """A start that lasts longer has much to recover: the admin side does not wait for its end."""
 
+NAMES_LEADER_S = 1.0
+"""A server that stops answers for so long with the name of the one that has taken over."""
+
+LEADER_KNOWN_S = 5.0
+"""A server that has been replaced waits so long to hear by whom before it sends clients away."""
+
+RETRY_S = 1.0
+"""After so long a server that could not stand by again tries once more."""
+
 EXIT_SECOND_SIGNAL = 130
 _TOLD_BY_A_SERVICE_MANAGER = ("NOTIFY_SOCKET", "LISTEN_FDS")
 
@@ -70,13 +84,12 @@ _TOLD_BY_A_SERVICE_MANAGER = ("NOTIFY_SOCKET", "LISTEN_FDS")
 def run(config: Config, *, is_json: bool = False, takes_over: bool = False) -> None:
     """Serve until SIGTERM or SIGINT, and finish what is in flight.
 
-    Where several servers share a backend it stands by until the one that leads has let go; with
-    `takes_over` it leads at once.
+    Where several servers share a backend it stands by until the one that leads has let go, and
+    again when another one has taken over; with `takes_over` it leads at once.
 
     Raises DataDirectoryError when the data directory cannot be used, ListenError when a listener
-    cannot be bound, ReplacedError when another server has taken over, ConfigError when nobody can
-    be taken over from, or a service manager tells what cannot be understood, StorageError when
-    something else of the system's fails.
+    cannot be bound, ConfigError when nobody can be taken over from, or a service manager tells what
+    cannot be understood, StorageError when something else of the system's fails.
     """
     logs.configure(config.log_format, config.log_level)
     # Before gRPC is imported, where it is: of processes that are started for compaction, some end
@@ -93,8 +106,10 @@ def run(config: Config, *, is_json: bool = False, takes_over: bool = False) -> N
         told = take_instructions(os.environ, os.getpid())
     try:
         with asyncio.Runner(loop_factory=_loop_factory(offenders)) as runner:
+            from kgw.metrics import Metrics
+
             process = _Process(
-                config, clock, offenders, told, is_json=is_json, takes_over=takes_over
+                config, clock, offenders, told, Metrics(), is_json=is_json, takes_over=takes_over
             )
             runner.run(process.serve())
     except OSError as error:
@@ -152,6 +167,7 @@ class _Process:
         clock: Clock,
         offenders: Offenders | None,
         told: Instructions | None,
+        metrics: Metrics,
         *,
         is_json: bool,
         takes_over: bool,
@@ -163,64 +179,132 @@ class _Process:
         self._manager: ServiceManager | None = None
         self._given: Mapping[Listener, list[socket]] = {}
         """What the service manager has opened, by listener."""
-        self._bound: list[Listener] = []
+        # Looked at before the loop runs, and without pathlib, for which a start does not wait.
+        is_there = os.path.exists(config.data_dir)  # noqa: PTH110
+        self._makes_directory = config.backend == "embedded" and not is_there
+        self._bound: Sequence[Listener] = ()
         self._is_json = is_json
         self._takes_over = takes_over
+        self._metrics = metrics
         self._stop = asyncio.Event()
-        self._standby = asyncio.Event()
-        self._handover: Timer | None = None
         self._admin: AdminServer | None = None
         self._admin_listeners: list[Listener] = []
         self._agent: Listener | None = None
         self._exporter: Exporter | None = None
+        self._server: Server | None = None
+        self._dispatcher: Dispatcher | None = None
+        self._loop_lag: LoopLag | None = None
+        self._terms = 0
+        """How often another server has taken over."""
+        self._closing: set[asyncio.Task[None]] = set()
+        """Gateways that have been replaced, and complete what they have begun."""
+        # Of the gateway that serves or stands by now.
+        self._gateway: Gateway | None = None
+        self._standby = asyncio.Event()
+        self._lost = asyncio.Event()
+        self._replaced = asyncio.Event()
 
     async def serve(self) -> None:
-        """Open, serve until a signal comes or another server has taken over, drain, close.
+        """Open, serve until a signal comes, drain, close.
 
-        Raises ReplacedError for the latter.
+        A server that another one has replaced stands by again, with the same listeners.
         """
-        from kgw.backend.registry import open_backend
-        from kgw.gateway import Gateway
-        from kgw.metrics import Metrics
-
         if self._told is not None:
             await self._take_sockets(self._told)
-        metrics = Metrics()
-        backend = open_backend(self._config, self._clock, metrics)
-        if self._takes_over:
-            backend.take_over()
-        self._catch_signals(backend)
-        gateway = Gateway(self._config, backend, self._clock, metrics=metrics)
-        gateway.on_leadership = partial(self._leadership_changed, gateway)
-        if self._config.otel_endpoint:
-            from kgw.otel.exporter import Exporter
-
-            self._exporter = Exporter(gateway)
-            await asyncio.to_thread(self._exporter.read_headers)
-        if self._told is not None:
-            self._manager = self._tell_manager(self._told, gateway)
+        if self._makes_directory:
+            await self._check_addresses()
+        self._catch_signals()
         try:
-            if await self._start(gateway):
-                await self._serve(gateway)
-        except KgwError as error:
-            if backend.leadership is Leadership.LOST:
-                raise _replaced(backend) from error
-            raise
+            while not await self._serve_once():
+                self._terms += 1
         finally:
+            if self._server is not None:
+                await self._server.aclose()
+            if self._dispatcher is not None:
+                await self._dispatcher.end_standby()
+            if self._closing:
+                await asyncio.wait(self._closing)
+            if self._loop_lag is not None:
+                self._loop_lag.close()
             if self._admin is not None:
                 await self._admin.aclose()
             if self._exporter is not None:
                 await self._exporter.aclose()
             if self._manager is not None:
                 self._manager.close()
-        if backend.leadership is Leadership.LOST:
-            raise _replaced(backend)
         _log.info("stopped")
+
+    async def _make_gateway(self) -> Gateway:
+        """Return what serves from now on; nothing of it is open."""
+        from kgw.backend.registry import open_backend
+        from kgw.gateway import Gateway
+
+        backend = open_backend(self._config, self._clock, self._metrics)
+        if self._takes_over:
+            # Once: two that were told so would replace each other for ever.
+            self._takes_over = False
+            backend.take_over()
+        self._metrics.when_read.clear()
+        self._gateway = gateway = Gateway(self._config, backend, self._clock, metrics=self._metrics)
+        self._standby, self._lost, self._replaced = (asyncio.Event() for _ in range(3))
+        gateway.on_leadership = partial(
+            self._leadership_changed, gateway, self._standby, self._lost, self._replaced
+        )
+        gateway.when_configured.append(self._configured)
+        if self._config.otel_endpoint and self._exporter is None:
+            from kgw.otel.exporter import Exporter
+
+            self._exporter = Exporter(gateway)
+            await asyncio.to_thread(self._exporter.read_headers)
+        if self._told is not None and self._manager is None:
+            self._manager = self._tell_manager(self._told)
+        if self._admin is not None:
+            self._admin.serve(gateway)
+        if self._exporter is not None:
+            self._exporter.serve(gateway)
+        return gateway
+
+    async def _serve_once(self) -> bool:
+        """Stand by if another server leads, then lead; whether the process is to end.
+
+        It is not where another server has taken over.
+        """
+        gateway = await self._make_gateway()
+        try:
+            if not await self._start(gateway):
+                return True
+            await self._serve(gateway)
+        except KgwError as error:
+            if self._stop.is_set():
+                raise
+            if gateway.backend.leadership is not Leadership.LOST:
+                if not self._terms:
+                    raise
+                _log.warning("this server cannot stand by: it tries again", why=str(error))
+                await self._wait_for_stop(RETRY_S)
+        return self._stop.is_set()
+
+    async def _check_addresses(self) -> None:
+        """Raise ListenError where somebody listens already at an address that this start needs.
+
+        So a start at a port that is in use leaves no new data directory behind.
+        """
+        from kgw.server.listeners import bind
+
+        config = self._config
+        listeners = [*config.bound_listeners, *config.bound_admin_listeners]
+        if config.bound_agent_listener is not None:
+            listeners.append(config.bound_agent_listener)
+        for listener in listeners:
+            if listener not in self._given:
+                for one in await bind(listener, asyncio.get_running_loop()):
+                    one.close()
 
     async def _start(self, gateway: Gateway) -> bool:
         """Open what is kept, standing by for as long as another server leads.
 
-        Returns False when a signal has come meanwhile: nothing is open then.
+        Returns False when a signal has come meanwhile: nothing is open then. A start that goes on
+        for longer than a stop may take ends the process.
         """
         starting = asyncio.ensure_future(gateway.start())
         standby = asyncio.ensure_future(self._standby.wait())
@@ -239,41 +323,106 @@ class _Process:
                 data=self._config.backend_url,
                 admin=",".join(map(str, self._admin_listeners)),
             )
-            await asyncio.wait((starting, standby), return_when=asyncio.FIRST_COMPLETED)
+            await self._until_stop_or(starting, standby)
         if not standby.done():
             standby.cancel()
         elif not starting.done():
+            try:
+                bound = await self._listen(gateway)
+            except BaseException:
+                starting.cancel()
+                await asyncio.wait((starting,))
+                raise
             _log.info(
                 "standing by: another server leads, or has not said that it does not",
                 data=self._config.backend_url,
                 leader=gateway.backend.leader,
+                listeners=",".join(map(str, bound)),
                 admin=",".join(map(str, self._admin_listeners)),
             )
-            if self._given:
-                _log.warning(
-                    "clients wait at the service manager's sockets until this server leads: they "
-                    "would look for another one if it did not listen there"
-                )
             if self._manager is not None:
                 # Whoever waits for the start of a stand-by, as the system's start may, has it here.
                 self._manager.ready()
-            stop = asyncio.ensure_future(self._stop.wait())
-            await asyncio.wait((starting, stop), return_when=asyncio.FIRST_COMPLETED)
-            stop.cancel()
+            await self._until_stop_or(starting)
+        if self._stop.is_set() and not starting.done():
             # Once it leads, a start is not broken off: what follows ends it in order.
-            if not starting.done() and gateway.backend.leadership is Leadership.STANDBY:
+            if gateway.backend.leadership is Leadership.STANDBY:
                 starting.cancel()
                 await asyncio.wait((starting,))
                 return False
+            await self._end_with_start(starting)
         await starting
         return True
 
+    async def _listen(self, gateway: Gateway) -> Sequence[Listener]:
+        """Accept clients, if that has not begun, and say where. Raises ListenError."""
+        if self._server is None:
+            from kgw.handlers.dispatch import Dispatcher
+            from kgw.server.limits import limits_from
+            from kgw.server.loop_lag import LoopLag
+            from kgw.server.server import Server
+
+            dispatcher = Dispatcher(gateway)
+            if self._offenders is not None:
+                from kgw.server.offenders import StackWatch, WatchedDispatcher
+
+                dispatcher = WatchedDispatcher(gateway, self._offenders)
+                if HAS_THREAD_CLOCKS:
+                    StackWatch(self._offenders).start()
+                gc.callbacks.append(self._offenders.collected)
+            self._dispatcher = dispatcher
+            server = Server(dispatcher, limits_from(gateway.config), self._clock, self._metrics)
+            server.when_refused = partial(self._note_refused, CONNECTIONS)
+            server.when_out_of_descriptors = partial(self._note_refused, DESCRIPTORS)
+            asyncio.get_running_loop().set_exception_handler(server.take_loop_error)
+            self._bound = await server.open(self._config.bound_listeners, self._given)
+            self._server = server
+            self._loop_lag = LoopLag(self._clock, self._metrics)
+            self._loop_lag.start()
+        from kgw.server.announcement import advertised
+
+        gateway.advertise(advertised(self._config, self._bound))
+        return self._bound
+
+    def _note_refused(self, reason: Reason, text: str) -> None:
+        if self._gateway is not None:
+            self._gateway.refusals.note(reason, text)
+
+    def _configured(self, config: Config) -> None:
+        if self._server is not None:
+            self._server.configure(config)
+
+    async def _answer_with(self, gateway: Gateway) -> None:
+        """Have another gateway answer the clients that are connected, if it does not yet."""
+        if (
+            self._dispatcher is not None
+            and self._server is not None
+            and self._dispatcher.gateway is not gateway
+        ):
+            await self._dispatcher.serve(gateway)
+            for connection in self._server.connections:
+                # What it polls is the partition of a gateway that is closed.
+                connection.session.forget_poll()
+
+    async def _end_with_start(self, starting: asyncio.Future[None]) -> None:
+        """Give a start that is to stop the time that a stop has, and end the process after that.
+
+        It is not cancelled: threads may be in the middle of a recovery. Whatever it was at, what
+        was acknowledged is as durable as after a kill.
+        """
+        timeout_s = self._config.shutdown_timeout_ms / 1000
+        done, _ = await asyncio.wait((starting,), timeout=timeout_s)
+        if not done:
+            _log.warning(
+                "stopped in the middle of a start: the next one begins it anew",
+                data=self._config.backend_url,
+                timeout_s=timeout_s,
+            )
+            os._exit(0)
+
     async def _serve(self, gateway: Gateway) -> None:
-        from kgw.handlers.dispatch import Dispatcher
-        from kgw.server.announcement import advertised, announce
-        from kgw.server.limits import limits_from
-        from kgw.server.loop_lag import LoopLag
-        from kgw.server.server import Server
+        """Lead until a signal comes, or another server has taken over."""
+        from kgw.server.announcement import announce
 
         config = self._config
         clock = self._clock
@@ -285,19 +434,12 @@ class _Process:
                 partitions=unclaimed,
                 data=config.backend_url,
             )
+        closes = True
         try:
-            dispatcher = Dispatcher(gateway)
-            if self._offenders is not None:
-                from kgw.server.offenders import StackWatch, WatchedDispatcher
-
-                dispatcher = WatchedDispatcher(gateway, self._offenders)
-                if HAS_THREAD_CLOCKS:
-                    StackWatch(self._offenders).start()
-                gc.callbacks.append(self._offenders.collected)
-            server = Server(dispatcher, limits_from(config), clock, gateway.metrics)
-            server.when_refused = partial(gateway.refusals.note, CONNECTIONS)
-            bound = self._bound = await server.open(config.bound_listeners, self._given)
-            gateway.advertise(advertised(config, bound))
+            bound = await self._listen(gateway)
+            await self._answer_with(gateway)
+            if self._dispatcher is not None:
+                await self._dispatcher.end_standby()
             await self._open_admin(gateway)
             agent = await self._open_agent(gateway)
             announce(gateway, bound, self._admin_listeners, self._agent, is_json=self._is_json)
@@ -316,21 +458,32 @@ class _Process:
             # 10,000 objects that the cache has taken in, and 4 to 9 after 30,000.
             gc.set_threshold(5_000, 1, 500)
             clock.call_at(clock.monotonic_s() + IMPORTED_AFTER_S, _import_soon)
-            loop_lag = LoopLag(clock, gateway.metrics)
-            loop_lag.start()
-            await self._stop.wait()
-            gateway.begin_to_stop()
-            ends_s = clock.monotonic_s() + config.shutdown_timeout_ms / 1000
-            if self._manager is not None:
-                self._manager.stopping()
-            await asyncio.gather(self._drain(server), self._drain_agent(agent))
-            if self._admin is not None:
-                await self._admin.aclose()
-            if self._exporter is not None:
-                await self._exporter.aclose(flush_s=ends_s - clock.monotonic_s())
-            loop_lag.close()
+            lost = asyncio.ensure_future(self._lost.wait())
+            try:
+                await self._until_stop_or(lost)
+            finally:
+                lost.cancel()
+            if self._stop.is_set():
+                await self._hand_over(gateway)
+                await self._end(gateway, agent)
+            else:
+                closes = False
+                self._leave(gateway, agent)
         finally:
-            await gateway.aclose()
+            if closes:
+                await gateway.aclose()
+
+    async def _end(self, gateway: Gateway, agent: AgentServer | None) -> None:
+        """Let clients finish what is in flight, and let them go."""
+        gateway.begin_to_stop()
+        ends_s = self._clock.monotonic_s() + self._config.shutdown_timeout_ms / 1000
+        if self._manager is not None:
+            self._manager.stopping()
+        await asyncio.gather(self._drain(), self._drain_agent(agent))
+        if self._admin is not None:
+            await self._admin.aclose()
+        if self._exporter is not None:
+            await self._exporter.aclose(flush_s=ends_s - self._clock.monotonic_s())
 
     async def _open_admin(self, gateway: Gateway) -> None:
         """Bind the admin listeners, if there are any, once. Raises ListenError."""
@@ -356,38 +509,82 @@ class _Process:
         passed = adopt(told.socket_names)
         self._given = await assign(passed, listeners, asyncio.get_running_loop())
 
-    def _tell_manager(self, told: Instructions, gateway: Gateway) -> ServiceManager:
+    def _tell_manager(self, told: Instructions) -> ServiceManager:
         from kgw.server.service_manager import ServiceManager
         from kgw.server.standing import standing
 
-        manager = ServiceManager(told, self._clock, lambda: standing(gateway, self._bound))
+        def status() -> str:
+            return "starting" if self._gateway is None else standing(self._gateway, self._bound)
+
+        manager = ServiceManager(told, self._clock, status)
         manager.starting()
         return manager
 
     # --- several servers of one backend -----------------------------------------------------------
 
-    def _leadership_changed(self, gateway: Gateway) -> None:
-        backend = gateway.backend
-        if backend.leadership is Leadership.STANDBY:
-            self._standby.set()
-        elif backend.leadership is Leadership.LOST:
-            self._hand_over(backend)
+    def _leadership_changed(
+        self, gateway: Gateway, standby: asyncio.Event, lost: asyncio.Event, replaced: asyncio.Event
+    ) -> None:
+        if gateway.backend.leadership is Leadership.STANDBY:
+            standby.set()
+        elif gateway.backend.leadership is Leadership.LOST:
+            gateway.is_handing_over = True
+            lost.set()
+        if gateway.is_replaced:
+            replaced.set()
 
-    def _hand_over(self, backend: Backend) -> None:
-        """Stop in a while, counted anew once clients can be told where to go."""
-        handover_s = self._config.handover_ms / 1000
-        if self._handover is None:
-            _log.error(
-                "another server has taken over: this one sends clients there, and stops",
-                data=self._config.backend_url,
-                leader=backend.leader,
-                stops_in_s=handover_s,
-            )
-        else:
-            self._handover.cancel()
-            _log.info("clients are sent to the server that has taken over", leader=backend.leader)
-        due_s = self._clock.monotonic_s() + handover_s
-        self._handover = self._clock.call_at(due_s, self._stop.set)
+    async def _hand_over(self, gateway: Gateway) -> None:
+        """Have a server that stands by take over, and name it in answers for a moment."""
+        backend, standbys = gateway.backend, gateway.backend.standbys
+        limit_s = self._config.handover_ms / 1000
+        if not (standbys and limit_s) or backend.leadership is not Leadership.LEADING:
+            return
+        _log.info(
+            "stopping: a server that stands by is to take over first",
+            standbys=", ".join(map(str, standbys)),
+            timeout_s=limit_s,
+        )
+        gateway.hand_over()
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._replaced.wait()
+        except TimeoutError:
+            _log.warning("no server that stands by has taken over in time", timeout_s=limit_s)
+            return
+        _log.info("clients are sent to the server that has taken over", leader=backend.leader)
+        # Those that send and ask all the time are told by an answer; the rest find out.
+        await asyncio.sleep(min(NAMES_LEADER_S, limit_s))
+
+    def _leave(self, gateway: Gateway, agent: AgentServer | None) -> None:
+        """Have clients sent to the server that has taken over, beside standing by for it."""
+        _log.error(
+            "another server has taken over: this one sends clients there, and stands by",
+            data=self._config.backend_url,
+            leader=gateway.backend.leader,
+        )
+        # It holds what the collector was told to leave alone.
+        gc.unfreeze()
+        self._closing = {task for task in self._closing if not task.done()}
+        self._closing.add(asyncio.ensure_future(self._close(gateway, agent, self._replaced)))
+
+    async def _close(
+        self, gateway: Gateway, agent: AgentServer | None, replaced: asyncio.Event
+    ) -> None:
+        """Name the server that has taken over for a moment; then close what was served here."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LEADER_KNOWN_S):
+                await replaced.wait()
+                await self._wait_for_stop(NAMES_LEADER_S)
+        gateway.leave()
+        if self._gateway is not None:
+            await self._answer_with(self._gateway)
+        try:
+            await self._drain_agent(agent)
+            await gateway.aclose()
+        except KgwError as error:
+            _log.warning("what was served here was not left in order", why=str(error))
+        if self._gateway is not None and not self._gateway.is_started:
+            self._metrics.forget_gateway()
 
     async def _open_agent(self, gateway: Gateway) -> AgentServer | None:
         """Serve the agent's API of SeaweedMQ, if that is asked for. Raises ListenError."""
@@ -411,7 +608,10 @@ class _Process:
         if agent is not None:
             await agent.aclose(self._config.shutdown_timeout_ms / 1000)
 
-    async def _drain(self, server: Server) -> None:
+    async def _drain(self) -> None:
+        server = self._server
+        if server is None:
+            return
         timeout_s = self._config.shutdown_timeout_ms / 1000
         _log.info("stopping", connections=len(server.connections), timeout_s=timeout_s)
         cut = await server.drain(timeout_s)
@@ -420,12 +620,16 @@ class _Process:
 
     # --- signals ----------------------------------------------------------------------------------
 
-    def _catch_signals(self, backend: Backend) -> None:
+    def _catch_signals(self) -> None:
         loop = asyncio.get_running_loop()
         for one in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(one, self._on_signal)
-        if backend.is_shared:
-            loop.add_signal_handler(signal.SIGUSR1, backend.take_over)
+        # Its terminal is gone, as Kafka's broker takes it; `nohup` has it ignored.
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            loop.add_signal_handler(signal.SIGHUP, self._on_signal)
+        for one in TELLING:
+            loop.add_signal_handler(one, self._on_telling, one)
+        release(TELLING)
 
     def _on_signal(self) -> None:
         if self._stop.is_set():
@@ -433,7 +637,27 @@ class _Process:
             os._exit(EXIT_SECOND_SIGNAL)
         self._stop.set()
 
+    def _on_telling(self, number: signal.Signals) -> None:
+        backend = None if self._gateway is None else self._gateway.backend
+        if number is not signal.SIGUSR1 or backend is None or not backend.is_shared:
+            _log.warning("a signal that asks for nothing here", signal=number.name)
+            return
+        _log.info("told to take over", signal=number.name)
+        if backend.leadership is Leadership.LOST:
+            # What stands by after it does so.
+            self._takes_over = True
+        else:
+            backend.take_over()
 
-def _replaced(backend: Backend) -> ReplacedError:
-    leader = "another server" if backend.leader is None else str(backend.leader)
-    return ReplacedError(f"{leader} has taken over; start this server again to have it stand by")
+    async def _until_stop_or(self, *others: asyncio.Future[Any]) -> None:
+        """Wait until the process is to stop, or one of the others is done."""
+        stop = asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait((stop, *others), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stop.cancel()
+
+    async def _wait_for_stop(self, limit_s: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self._stop.wait()

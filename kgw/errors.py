@@ -284,9 +284,5 @@ class DataDirectoryError(StorageError):
     """A data directory that cannot be opened: locked, unreadable, or of a newer version."""
 
 
-class ReplacedError(KgwError):
-    """Another server leads what this one served: this one has sent its clients there and ended."""
-
-
 class ListenError(KgwError):
     """A listener that cannot be bound: an address in use, a port not allowed, an unknown host."""

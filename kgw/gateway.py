@@ -21,15 +21,17 @@ from kgw.lag.positions import ClientPositions
 from kgw.metrics import Metrics
 from kgw.partitions.answer_room import AnswerRoom
 from kgw.partitions.catalog import TopicCatalog
+from kgw.partitions.cold_reads import ColdReads
 from kgw.partitions.fetch_sessions import FetchSessionCache
 from kgw.partitions.log_manager import LogManager
 from kgw.partitions.producer_ids import ProducerIds
-from kgw.partitions.waits import FetchDeadlines
+from kgw.partitions.waits import RequestDeadlines
 from kgw.placement import CoordinatorKey, CoordinatorType, OneProcess, load_cluster_row
 from kgw.problem_watch import ProblemWatch
 from kgw.problems import (
     BUG,
     NOT_LEADING,
+    STANDBYS,
     STARTING,
     STOPPING,
     TRANSACTIONS,
@@ -96,9 +98,17 @@ class Gateway:
         self.metrics = metrics or Metrics()
         self.placement = OneProcess() if placement is None else placement
         self.leadership = Leadership.LEADING
-        """Whether requests may be answered; LOST once it is known, too, who leads instead."""
+        """Whether requests may be answered; LOST once it is known, too, who leads instead.
+        STANDBY from when it stands by until everything is open."""
         self.on_leadership: Callable[[], None] | None = None
         """Called when that of the backend has changed. One owner: the process."""
+        self.when_leadership: list[Callable[[], None]] = []
+        """Called before it: by requests that wait for it to change."""
+        self.is_handing_over = False
+        """Whether another process is about to lead, or does: requests that would be refused because
+        it is not known which wait for that."""
+        self.when_configured: list[Callable[[Config], object]] = []
+        """Called with the configuration that holds from now on: at the start, at each change."""
         backend.on_leadership = self._leadership_changed
         self.catalog = TopicCatalog(backend, config, clock, self.placement.owns)
         self.catalog.committed = self._committed
@@ -110,7 +120,14 @@ class Gateway:
             lambda: self.config,
             lambda error: self.report_internal_error("log manager", error),
         )
-        self.fetch_deadlines = FetchDeadlines(clock)
+        self.fetch_deadlines = RequestDeadlines(clock)
+        self.request_deadlines = RequestDeadlines(clock)
+        """Of the requests that wait for the storage."""
+        self.late_append_bytes = 0
+        """Of the Produce requests whose time is over, and whose appends are not settled."""
+        self.cold_reads = ColdReads(
+            clock, lambda error: self.report_internal_error("a read from the storage", error)
+        )
         self.answer_turns = asyncio.Lock()
         """Large answers are made one after the other, in `kgw.turns`."""
         self.answer_room = AnswerRoom(self.metrics)
@@ -200,6 +217,7 @@ class Gateway:
             await self._transactions.aclose()
         if self._groups is not None:
             await self._groups.aclose()
+        await self.cold_reads.aclose()
         try:
             await self.catalog.aclose()
             await self.catalog.save_snapshots()
@@ -216,7 +234,11 @@ class Gateway:
     def _leadership_changed(self) -> None:
         """Do what follows from it for those who are served."""
         backend = self.backend
-        if self.is_started and self.leadership is not Leadership.LOST:
+        if not self.is_started:
+            if backend.leadership is Leadership.STANDBY:
+                self.leadership = Leadership.STANDBY
+                self.placement.wait_for(backend.leader, self.config.node_id)
+        elif self.leadership is not Leadership.LOST:
             leadership = backend.leadership
             if leadership is Leadership.UNCONFIRMED and self.leadership is Leadership.LEADING:
                 self.metrics.leadership_doubts += 1
@@ -228,10 +250,41 @@ class Gateway:
             else:
                 self.leadership = leadership
                 self._let_go(backend.leader)
+            self.placement.doubt(is_doubted=self.leadership is Leadership.UNCONFIRMED)
+            self.placement.stand_by(backend.standbys)
+        for tell in list(self.when_leadership):
+            tell()
         if self.on_leadership is not None:
             self.on_leadership()
 
-    def _let_go(self, leader: Node) -> None:
+    def hand_over(self) -> None:
+        """Have another process lead, if one stands by: this one leads until that has begun."""
+        self.is_handing_over = True
+        self.backend.offer_leadership()
+
+    async def until_led(self, limit_s: float) -> None:
+        """Wait until it is known which process leads, for so long at most."""
+        changed = asyncio.Event()
+        self.when_leadership.append(changed.set)
+        timer = self.clock.call_at(self.clock.monotonic_s() + limit_s, changed.set)
+        ends_s = self.clock.monotonic_s() + limit_s
+        try:
+            while self.leadership is Leadership.UNCONFIRMED and self.clock.monotonic_s() < ends_s:
+                await changed.wait()
+                changed.clear()
+        finally:
+            timer.cancel()
+            self.when_leadership.remove(changed.set)
+
+    def leave(self) -> None:
+        """Serve nothing any more: another process leads, whether it is known which or not."""
+        if self.leadership is not Leadership.LOST:
+            self.leadership = Leadership.LOST
+            self._let_go(self.backend.leader)
+            for tell in list(self.when_leadership):
+                tell()
+
+    def _let_go(self, leader: Node | None) -> None:
         """Send everybody to the node that leads now: what was served here is there."""
         self.placement.replaced_by(leader)
         if self._checkpoints is not None:
@@ -299,6 +352,8 @@ class Gateway:
 
     async def _take_config(self, config: Config) -> None:
         self.config = config
+        for take in self.when_configured:
+            take(config)
         await self.catalog.reconfigure(config)
 
     @property
@@ -530,6 +585,7 @@ class Gateway:
             found.append(Problem(NOT_LEADING, self.backend.why_not_leading))
         elif not self.is_started:
             found.append(Problem(STARTING, "the process is starting"))
+        found += [Problem(STANDBYS, text) for text in self.backend.standby_problems]
         if not self.is_started:
             return found
         late = self.metrics.transaction_ends_late
@@ -539,6 +595,7 @@ class Gateway:
         return [
             *found,
             *self.backend.health.found,
+            *self.cold_reads.problems,
             *opening,
             *self.refusals.problems,
             *self.log_manager.found,
@@ -554,6 +611,7 @@ class Gateway:
         metrics.appended_batches = appended.batches
         metrics.appended_records = appended.records
         metrics.appended_bytes = appended.size_bytes
+        metrics.standbys = len(self.backend.standbys)
         metrics.leading = int(self.backend.leadership is Leadership.LEADING)
         metrics.unsynced_bytes, metrics.unsynced_age_s = self.backend.unsynced
         metrics.quarantine_bytes = self.backend.quarantined_bytes

@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from kgw.problems import REASONS
 
@@ -126,7 +126,7 @@ class Metrics:
         "kgw_connections_dropped_total",
         "Connections that the server closed, by reason.",
         "reason",
-        values=("bug", "idle", "protocol", "slow_frame", "unsent"),
+        values=("bug", "idle", "limit", "protocol", "slow_frame", "unsent"),
     )
     bytes_received: int = _counter("kgw_received_bytes_total", "Bytes read from clients.")
     unsent_bytes: int = _gauge(
@@ -681,6 +681,10 @@ class Metrics:
         "1 while this server leads what its backend keeps, else 0: it stands by, waits to be "
         "confirmed, or has been replaced.",
     )
+    standbys: int = _gauge(
+        "kgw_standbys",
+        "Servers that stand by for this one, as far as clients are told of them.",
+    )
     leadership_doubts: int = _counter(
         "kgw_leadership_doubts_total",
         "Times that the leadership was not confirmed in time. Requests are refused until it is.",
@@ -707,6 +711,16 @@ class Metrics:
         for refresh in self.when_read:
             refresh()
 
+    def forget_gateway(self) -> None:
+        """Forget how things stand: the gateway that has said so is replaced by another.
+
+        What has been counted stays, and so does what the process itself has.
+        """
+        for metric in METRICS:
+            if metric.kind == "gauge" and metric.attribute not in _OF_THE_PROCESS:
+                setattr(self, metric.attribute, {} if metric.labels else 0)
+        self.disk_free_bytes = self.disk_reserve_bytes = self.log_bytes = None
+
     def forget_lag(self) -> None:
         """Take out what looks at lag have found: nobody looks any more."""
         self.group_lag, self.group_time_lag_s, self.offset_anomalies_open = {}, {}, {}
@@ -715,6 +729,11 @@ class Metrics:
         self.group_partition_lag, self.group_partition_time_lag_s = {}, {}
         self.group_partition_committed_offset = {}
 
+
+_OF_THE_PROCESS: Final = frozenset(
+    {"connections_open", "unsent_bytes", "request_memory_bytes", "build_info", "loop_lag_max_s"}
+)
+"""Gauges that are none of a gateway's."""
 
 METRICS: tuple[Metric, ...] = tuple(
     one for one in vars(Metrics).values() if isinstance(one, Metric)

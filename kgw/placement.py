@@ -32,6 +32,9 @@ _log = logging.getLogger(__name__)
 _NO_NODE_ID: Final = -1
 """Until the state store has been read."""
 
+NOBODY: Final = Node(_NO_NODE_ID, {})
+"""The owner of what no node is known to own."""
+
 
 class CoordinatorType(IntEnum):
     """What has a coordinator, by the numbers of FindCoordinator."""
@@ -65,13 +68,16 @@ class Owner(NamedTuple):
 class Placement(ABC):
     """The nodes of a cluster, and what each of them owns."""
 
+    is_settled = True
+    """Whether the cluster's id and this node's are known: they are not while it stands by."""
+
     cluster_id: str = ""
     """Made at the first start of a cluster and kept for ever."""
 
     @property
     @abstractmethod
     def version(self) -> int:
-        """A number that grows when an owner changes: what was made of owners is outdated then."""
+        """A number for who owns what: what was made of owners under another one is outdated."""
 
     @abstractmethod
     async def open(self, state: StateStore, config: Config) -> Config:
@@ -90,16 +96,33 @@ class Placement(ABC):
         """Take where this node's clients are told to connect to, before the first request."""
 
     @abstractmethod
-    def replaced_by(self, node: Node) -> None:
+    def replaced_by(self, node: Node | None) -> None:
         """Learn that another node owns from now on whatever this process did.
 
-        It may have this node's id, and another address.
+        It may have this node's id, and another address. None: another one does, nobody knows which.
         """
+
+    def wait_for(self, node: Node | None, node_id: int) -> None:  # noqa: B027 - most are alone
+        """Learn that another node owns everything while this one, of that id, stands by.
+
+        `open` ends that. None: it is not known which node owns everything.
+        """
+
+    def doubt(self, *, is_doubted: bool) -> None:  # noqa: B027 - most are alone
+        """Name this node as the owner of nothing while it cannot know whether it is one."""
+
+    def stand_by(self, nodes: Sequence[Node]) -> None:  # noqa: B027 - most are alone
+        """Learn which nodes own nothing and are ready to."""
 
     @property
     @abstractmethod
     def nodes(self) -> Sequence[Node]:
         """Every node, this one among them."""
+
+    @property
+    def owners(self) -> Sequence[Node]:
+        """Those of the nodes that own something, or may."""
+        return self.nodes
 
     @property
     @abstractmethod
@@ -116,11 +139,14 @@ class Placement(ABC):
 
 
 class OneProcess(Placement):
-    """A cluster of one node, which owns everything, until it is replaced by another."""
+    """A cluster in which one node owns everything: this one, until it is replaced by another."""
 
     def __init__(self) -> None:
         self._here = Node(_NO_NODE_ID, {})
         self._replacements = 0
+        self._is_replaced = False
+        self._is_doubted = False
+        self._standbys: tuple[Node, ...] = ()
         self._take(self._here)
 
     def __repr__(self) -> str:
@@ -128,7 +154,14 @@ class OneProcess(Placement):
 
     @property
     def version(self) -> int:
-        return self._replacements
+        return self._replacements * 2 + self._is_doubted
+
+    def wait_for(self, node: Node | None, node_id: int) -> None:
+        self.is_settled = False
+        self._is_replaced = True
+        self._here = self.here._replace(node_id=node_id)
+        self._own(NOBODY if node is None else node)
+        self._standbys = (self._here,) if self._here.listeners else ()
 
     async def open(self, state: StateStore, config: Config) -> Config:
         # A node id that is given wins over the stored one, which wins over the default.
@@ -142,6 +175,7 @@ class OneProcess(Placement):
             if not config.is_given("node.id") and stored["node_id"] != node_id:
                 node_id = stored["node_id"]
                 config = config.with_kept("node.id", node_id)
+        self.is_settled, self._is_replaced, self._standbys = True, False, ()
         self._take(self.here._replace(node_id=node_id))
         if stored is not None and stored["node_id"] != node_id:
             _log.warning("this node was %d and is %d now", stored["node_id"], node_id)
@@ -156,18 +190,41 @@ class OneProcess(Placement):
 
     def advertise(self, listeners: Mapping[str, Listener]) -> None:
         self._take(self.here._replace(listeners=listeners))
+        if not self.is_settled:
+            self._standbys = (self._here,)
 
-    def replaced_by(self, node: Node) -> None:
+    def replaced_by(self, node: Node | None) -> None:
+        self._is_replaced = True
         self._replacements += 1
-        self._owner = Owner(node, NO_LEADER_EPOCH)
+        self._own(NOBODY if node is None else node)
+
+    def doubt(self, *, is_doubted: bool) -> None:
+        if is_doubted is not self._is_doubted:
+            self._is_doubted = is_doubted
+            self._take(self._here)
+
+    def stand_by(self, nodes: Sequence[Node]) -> None:
+        self._standbys = tuple(nodes)
 
     def _take(self, node: Node) -> None:
         self._here = node
-        if not self._replacements:
-            self._owner = Owner(node, NO_LEADER_EPOCH)
+        if not self._is_replaced:
+            self._own(NOBODY if self._is_doubted else node)
+
+    def _own(self, node: Node) -> None:
+        self._owner = Owner(node, NO_LEADER_EPOCH)
 
     @property
     def nodes(self) -> Sequence[Node]:
+        owner = self._owner.node
+        others = [node for node in self._standbys if node.node_id != owner.node_id]
+        if owner is not NOBODY:
+            return (owner, *others)
+        # Clients look elsewhere: this node is named only where there is nowhere else.
+        return others or [self._here]
+
+    @property
+    def owners(self) -> Sequence[Node]:
         return (self._owner.node,)
 
     @property
@@ -178,7 +235,7 @@ class OneProcess(Placement):
         return self._owner
 
     def owns(self, _: Owned) -> bool:
-        return not self._replacements
+        return not self._is_replaced
 
 
 async def load_cluster_row(state: StateStore, kind: str, without: str) -> Row | None:

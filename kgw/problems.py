@@ -30,8 +30,8 @@ class Reason(NamedTuple):
     stops: bool
     """Whether nobody's records are taken meanwhile: the server is not ready."""
     refuses: bool
-    """Whether somebody's records are refused or not served meanwhile. Otherwise it does no harm
-    yet."""
+    """Whether somebody's records are refused or not served meanwhile, or will be lost. Otherwise it
+    does no harm yet."""
     meaning: str
     ends: str
     """When it is over, and what to do for that."""
@@ -102,7 +102,8 @@ DESCRIPTORS: Final = Reason(
     "descriptors",
     False,
     True,
-    "A file could not be opened because the process, or the system, has too many open.",
+    "A file could not be opened, or no connection can be accepted, because the process, or the "
+    "system, has too many open.",
     "Five minutes after the last refusal. Raise the limit of open files (`ulimit -Hn`), or lower "
     "`max.connections`.",
 )
@@ -178,6 +179,15 @@ NO_PARTITION: Final = Reason(
     "by now.",
     "When SeaweedFS takes them again. A partition that another gateway writes stays with it.",
 )
+STOPPED: Final = Reason(
+    "stopped-partition",
+    False,
+    True,
+    "A partition takes no more writes: in SeaweedFS its files are not as its writer left them, or "
+    "another gateway writes it. What it has is read as far as it is there.",
+    "With a start that finds them in order, or without the partition's topic. `kgw log check` says "
+    "what is wrong with them; bring back from a backup what is gone.",
+)
 SEAWEEDFS: Final = Reason(
     "seaweedfs",
     False,
@@ -185,12 +195,68 @@ SEAWEEDFS: Final = Reason(
     "Appends have waited for SeaweedFS for more than ten seconds, or are refused.",
     "When SeaweedFS takes them. `kgw doctor --backend ...` says what is wrong there.",
 )
+NO_VOLUME: Final = Reason(
+    "no-volume",
+    True,
+    True,
+    "SeaweedFS has no volume that can be written: every append waits, and is refused in the end.",
+    "When the master gives one: it is asked every few seconds. Make room on the volume servers, or "
+    "start more of them; see whether volumes are read-only (`volume.list` in `weed shell`).",
+)
+VOLUME_SERVER: Final = Reason(
+    "volume-server",
+    False,
+    True,
+    "A volume server of SeaweedFS does not answer reads or uploads: chunks that no other one has "
+    "are not served meanwhile. Reads try it last.",
+    "When it answers, or a minute after it was asked last. Look at that server; "
+    "`volume.fix.replication` makes copies elsewhere of what it had.",
+)
+READS: Final = Reason(
+    "reads",
+    False,
+    True,
+    "Reads wait for the storage, or have failed: what clients ask for is not served, or is late.",
+    "When the storage answers; of a read that has failed five minutes after the last one. "
+    "Look at the disk; of a SeaweedFS at the volume server that is named.",
+)
 WAITING: Final = Reason(
     "waiting",
     False,
     True,
     "An append was refused because `kgw.seaweedmq.waiting.bytes` wait for SeaweedFS already.",
     "Five minutes after the last refusal. See why SeaweedFS is slow.",
+)
+FILERS: Final = Reason(
+    "filers",
+    True,
+    True,
+    "The SeaweedFS has more than one filer: they give each other older states of entries, so that "
+    "acknowledged records could be lost. Every write is refused, reads go on. Do not restart kgw "
+    "meanwhile: it alone knows what is to be put back.",
+    "When one filer has been the only one for eight seconds: writes go on by themselves. Stop the "
+    "others, or put kgw's filer into a group of its own (`weed filer -filerGroup=NAME`).",
+    is_told_at_once=True,
+)
+RULES: Final = Reason(
+    "rules",
+    True,
+    True,
+    "A rule of the filer (`fs.configure`) for the namespace's directories would delete what is "
+    "stored, or lets nothing be stored. Every write is refused, reads go on.",
+    "Within seconds when the rule is taken away: writes go on by themselves.",
+    is_told_at_once=True,
+)
+EXPIRING: Final = Reason(
+    "expiring",
+    False,
+    True,
+    "A rule of the filer (`fs.configure`) had a TTL for the namespace's directories while kgw "
+    "wrote: SeaweedFS will delete what was stored in the time that is named, and what is named of "
+    "each partition, though the rule is gone.",
+    "When retention has removed all that will be deleted, and what names a time with the next "
+    "start. Copy the records before: see [SeaweedMQ](../seaweedmq.md#when-something-is-wrong).",
+    is_told_at_once=True,
 )
 FILES: Final = Reason(
     "files",
@@ -207,6 +273,23 @@ STRANGERS: Final = Reason(
     "When what they have written is gone. See "
     "[SeaweedMQ](../seaweedmq.md#when-something-is-wrong).",
     is_told_at_once=True,
+)
+STANDBYS: Final = Reason(
+    "standbys",
+    False,
+    False,
+    "Clients are not told of a gateway that stands by: it has the node id of another one, or an "
+    "address without a host. Those that know no other address do not find it when it takes over.",
+    "When each gateway has a `node.id` of its own, and an address that clients can reach: see "
+    "[two gateways](../two-gateways.md#what-each-gateway-needs).",
+)
+UNWATCHED: Final = Reason(
+    "unwatched",
+    False,
+    False,
+    "SeaweedFS does not say whether a second filer has joined, or which rules and options the "
+    "filer has: what would stop writes is not seen.",
+    "When it answers. Let kgw reach the masters and the filer; install what the problem names.",
 )
 TRANSACTIONS: Final = Reason(
     "transactions",
@@ -270,7 +353,14 @@ REASONS: Final = (
     UNOPENED,
     UNCLAIMED,
     NO_PARTITION,
+    STOPPED,
+    NO_VOLUME,
     SEAWEEDFS,
+    VOLUME_SERVER,
+    READS,
+    FILERS,
+    RULES,
+    EXPIRING,
     WAITING,
     FILES,
     TRANSACTIONS,
@@ -278,6 +368,8 @@ REASONS: Final = (
     BUG,
     STORAGE,
     STRANGERS,
+    STANDBYS,
+    UNWATCHED,
     CLOCK_HELD,
     HELD,
     REWRITING,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 pytest_plugins = [
     "tests.hung",
+    "tests.loop_threads",
     "tests.lost_workers",
     "tests.seaweedfs.fixtures",
     "tests.storage_check",
@@ -36,9 +37,12 @@ settings.register_profile(
 settings.register_profile("full", parent=settings.get_profile("default"), max_examples=5_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
-# A shell's background job ignores SIGINT, and so would the processes that tests mean to interrupt.
+# A shell's background job ignores SIGINT, and what nohup starts SIGHUP. So would the processes that
+# tests mean to end by them.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -20,7 +20,7 @@ import errno
 from contextlib import suppress
 from copy import deepcopy
 from enum import Enum
-from threading import RLock
+from threading import Event, RLock
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from kgw.backend.embedded.files.fs import DIRECT_BLOCK_BYTES, File, FileSystem
@@ -106,6 +106,7 @@ class SimulatedFile(File):
         return len(data)
 
     def _read(self, call: str, size: int, position: int) -> bytes:
+        self._fs.hang(self.path)
         with self._fs.lock:
             self._check_open()
             if self._fs.strike(call, self.path) is FaultKind.SHORT:
@@ -135,6 +136,7 @@ class SimulatedFile(File):
         if position % DIRECT_BLOCK_BYTES or len(buffer) % DIRECT_BLOCK_BYTES:
             raise OSError(errno.EINVAL, "not aligned", self.path)
         done = 0
+        self._fs.hang(self.path)
         with self._fs.lock, suppress(OSError):
             self._fs.direct_reads += 1
             # As with a real file, what is wrong shows in the plain read.
@@ -211,6 +213,7 @@ class SimulatedFs(FileSystem):
         "capacity_bytes",
         "direct_reads",
         "fault",
+        "hanging",
         "lock",
         "on_operation",
         "power_lost",
@@ -233,6 +236,8 @@ class SimulatedFs(FileSystem):
         """Every call that was made to fail, with its path."""
         self.direct_reads = 0
         """Reads past the page cache so far."""
+        self.hanging: dict[str, Event] = {}
+        """What is in the paths of files whose reads hang, until the event is set."""
         self.lock = RLock()
         self.power_lost = False
         """Whether this is what a power loss has left, directly or by way of copies. Settable."""
@@ -290,6 +295,12 @@ class SimulatedFs(FileSystem):
             if not isinstance(inode, Inode):
                 raise IsADirectoryError(errno.EISDIR, "is a directory", path)
             inode.fail_sync(errno.EIO)
+
+    def hang(self, path: str) -> None:
+        """Wait as long as reads of a file do. In a thread, which holds no lock."""
+        for part, may_go_on in list(self.hanging.items()):
+            if part in path:
+                may_go_on.wait()
 
     def drop_page_cache(self) -> None:
         """Let no byte of a file be in the page cache that does not have to be."""

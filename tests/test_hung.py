@@ -122,6 +122,14 @@ def pytest_runtest_makereport(item, call):
 """
 
 
+STEADY = """
+from tests import patience
+
+patience.measured_beside = lambda: 1.0
+"""
+"""The machine is taken for an idle one: what hangs anyway needs no patience."""
+
+
 def start(folder: Path, content: str, grace_s: int, **env: str) -> subprocess.Popen[str]:
     """Start pytest on a file, with the settings of this project but less patience."""
     root = Path(__file__).parents[1]
@@ -131,12 +139,13 @@ def start(folder: Path, content: str, grace_s: int, **env: str) -> subprocess.Po
     return subprocess.Popen(
         [
             *(sys.executable, "-m", "pytest", "-c", root / "pyproject.toml"),
-            *("-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:hypothesispytest"),
+            *("-p", "asyncio", "-p", "timeout", "-p", "no:cacheprovider"),
             *("--rootdir", folder, "-v", test),
-            *("-o", "timeout=0.5", "-o", f"hung_test_grace={grace_s}", "-o", "asyncio_debug=false"),
+            *("-o", "timeout=0.5", "-o", f"hung_test_grace={grace_s}"),
         ],
         cwd=root,
-        env={**os.environ, **env},
+        # Other plug-ins that are installed would be loaded for nothing.
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **env},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -148,7 +157,7 @@ def start(folder: Path, content: str, grace_s: int, **env: str) -> subprocess.Po
 def test_a_test_that_can_be_interrupted_fails_and_the_others_run(tmp_path: Path) -> None:
     """A spin in a callback, an exception swallowed once, a wait for a lock, a property."""
     # On a busy machine a test that is being interrupted must not be cut.
-    process = start(tmp_path, INTERRUPTED, grace_s=6)
+    process = start(tmp_path, STEADY + INTERRUPTED, grace_s=12, **{patience.FACTOR: "1"})
     output, _ = process.communicate()
     assert 1 == process.returncode, output
     assert "4 failed, 1 passed" in output
@@ -164,7 +173,8 @@ def test_a_test_that_cannot_be_interrupted_ends_the_run(tmp_path: Path) -> None:
     for name, body in ENDLESS.items():
         folder = tmp_path / name
         folder.mkdir()
-        processes[name] = start(folder, f"{body}\ndef test_of_later():\n    pass\n", grace_s=2)
+        content = f"{STEADY}{body}\ndef test_of_later():\n    pass\n"
+        processes[name] = start(folder, content, grace_s=3, **{patience.FACTOR: "1"})
     for name, process in processes.items():
         output, _ = process.communicate()
         assert 1 == process.returncode, output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -41,9 +42,11 @@ def run(folder: Path, content: str, *options: str) -> tuple[int, str]:
     # In a folder of its own: neither options nor fixtures of this one hold there.
     command = [sys.executable, "-m", "pytest", "-p", "tests.lost_workers", "-q"]
     command += ["--rootdir", str(folder), "-c", "/dev/null", "-p", "no:cacheprovider"]
-    command += ["-p", "no:randomly", "--numprocesses", "2", "--dist", "worksteal"]
+    command += ["-p", "xdist", "--numprocesses", "2", "--dist", "worksteal"]
     command += [*options, f"--junitxml={folder / 'report.xml'}", str(folder / "test_some.py")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    # Without what else is installed: each process would load that.
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     return done.returncode, done.stdout
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -43,8 +44,10 @@ def test_what_has_passed_is_left_out(tmp_path: Path) -> None:
         # In a folder of its own: neither options nor fixtures of this one hold there.
         command = [sys.executable, "-m", "pytest", "-p", "tests.run_before", "-q"]
         command += ["--rootdir", str(tmp_path), "-c", "/dev/null", "-p", "no:cacheprovider"]
-        command += ["--numprocesses", "2", *options, str(tmp_path / "test_some.py")]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        command += ["-p", "xdist", "--numprocesses", "2", *options, str(tmp_path / "test_some.py")]
+        # Without what else is installed: each process would load that.
+        environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         return done.stdout.splitlines()[-1].partition(" in ")[0]
 
     passed = tmp_path / "passed.txt"

@@ -431,7 +431,6 @@ async def test_a_process_works_with_all_settings_at_an_edge(tmp_path: Path, edge
     """Records and commits get through it, over two starts, as far as it takes any at all."""
     shut = {
         "log.message.timestamp.before.max.ms",
-        "max.connections.per.ip",
         "message.max.bytes",
         "socket.request.max.bytes",
     }

@@ -191,7 +191,7 @@ async def in_process(
         topic = gateway.catalog.get(TOPIC)
         if topic is None:
             raise RuntimeError("the topic is gone after the restart")
-        reader = PartitionReader(topic, gateway.fetch_deadlines)
+        reader = PartitionReader(topic, gateway.fetch_deadlines, gateway.cold_reads)
         seeker = OffsetSeeker(reader)
         result: dict[str, object] = {}
         for name, start in (("log", 0), ("cut_log", len(times_ms) // 3)):

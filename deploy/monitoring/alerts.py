@@ -17,6 +17,7 @@ from kgw.problems import (
     TRANSACTIONS,
     UNCLAIMED,
     UNOPENED,
+    UNWATCHED,
 )
 
 # What must never be: docs/lag.md says what each is.
@@ -35,7 +36,9 @@ _REFUSING = "|".join(
     for reason in REASONS
     if reason.refuses and not reason.stops and reason not in _TOLD_ELSEWHERE
 )
-_LEFT_OVER = "|".join(reason.name for reason in (UNOPENED, UNCLAIMED, STORAGE, STRANGERS))
+_LEFT_OVER = "|".join(
+    reason.name for reason in (UNOPENED, UNCLAIMED, STORAGE, STRANGERS, UNWATCHED)
+)
 
 
 class Alert(NamedTuple):
@@ -189,7 +192,7 @@ ALERTS = (
         "critical",
         f'kgw_problem{{reason=~"{_REFUSING}"}} > 0',
         "1m",
-        "kgw on {{ $labels.instance }} refuses records, or does not serve some",
+        "kgw on {{ $labels.instance }} refuses records, does not serve some or will lose some",
         "It does for the reason `{{ $labels.reason }}`, of which /health/ready lists {{ $value }}.",
         "Some records are refused or not served, while others are: were it all of them, it would "
         "be KgwNotReady.",

@@ -139,7 +139,12 @@ def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
         "datasource": _SOURCE,
         "gridPos": place,
         "fieldConfig": {
-            "defaults": {"unit": panel.unit, "min": 0, "custom": custom},
+            "defaults": {
+                "unit": panel.unit,
+                "min": 0,
+                "custom": custom,
+                **({"noValue": panel.when_empty} if panel.when_empty else {}),
+            },
             "overrides": [],
         },
         "options": options,

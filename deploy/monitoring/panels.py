@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from kgw.metrics import METRICS
-
 
 class Query(NamedTuple):
     """One expression and what its series are called."""
@@ -27,6 +25,8 @@ class Panel(NamedTuple):
     queries: tuple[Query, ...]
     help: str = ""
     kind: Literal["timeseries", "stat"] = "timeseries"
+    when_empty: str = ""
+    """What it says instead of Grafana's "No data"."""
 
 
 class Row(NamedTuple):
@@ -38,18 +38,8 @@ class Row(NamedTuple):
     """Whether it is unfolded at first."""
 
 
-_BY_LABELS = "none without kgw.metrics.labels, and perhaps thousands with it"
-
 NOT_SHOWN = {
     "kgw_compaction_last_failure_timestamp_seconds": "the rate of failures by reason is shown",
-    "kgw_metrics_labels_left_out": "only with kgw.metrics.labels",
-    **{
-        metric.name: _BY_LABELS
-        for metric in METRICS
-        if metric.name.startswith(
-            ("kgw_topic_", "kgw_partition_", "kgw_group_topic_", "kgw_group_partition_")
-        )
-    },
 }
 
 _RANGE = "[$__rate_interval]"
@@ -85,12 +75,43 @@ def _stat(title: str, expr: str, unit: str = "short", text: str = "") -> Panel:
     return Panel(title, unit, (Query(expr),), text, "stat")
 
 
+_MOST = 20
+_BY_TOPIC, _BY_PARTITION = ("topic",), ("topic", "partition")
+_BY_GROUP, _BY_GROUP_PARTITION = ("group", "topic"), ("group", "topic", "partition")
+
+
+def _most(title: str, unit: str, by: tuple[str, ...], queries: dict[str, str]) -> Panel:
+    """The highest of the series that kgw.metrics.labels brings: there may be thousands."""
+    needed = ",".join(one for one in by if one != "topic") or "topic"
+    names = " ".join(f"{{{{{one}}}}}" for one in ("instance", *by))
+    return Panel(
+        title,
+        unit,
+        tuple(
+            Query(f"topk({_MOST}, {expr})", f"{names} {what}".rstrip())
+            for what, expr in queries.items()
+        ),
+        f"The {_MOST} highest.",
+        when_empty=f"Needs kgw.metrics.labels={needed}",
+    )
+
+
+def _both_ways(title: str, unit: str, by: tuple[str, ...], what: str) -> Panel:
+    return _most(
+        title,
+        unit,
+        by,
+        {way: _rate(f"kgw_{by[-1]}_{way}_{what}_total", *by) for way in ("appended", "fetched")},
+    )
+
+
 ROWS = (
     Row(
         "Overview",
         (
             _stat("Ready", "kgw_ready@", text="1 while clients are served in full."),
             _stat("Leads", "kgw_leading@", text="0 for a server that stands by."),
+            _stat("Stand-bys", "kgw_standbys@", text="Servers that stand by for this one."),
             _stat("Problems", "kgw_problems@", text="/health/ready lists them."),
             _stat("Bugs", "kgw_internal_errors_total@", text="Since start. Report each."),
             _stat("Up for", "time() - process_start_time_seconds@", "s"),
@@ -498,6 +519,71 @@ ROWS = (
                         "{{instance}} {{error}}",
                     ),
                 ),
+            ),
+        ),
+        is_open=False,
+    ),
+    Row(
+        "By topic, partition and group: empty without kgw.metrics.labels",
+        (
+            _both_ways("Records by topic", "ops", _BY_TOPIC, "records"),
+            _both_ways("Bytes by topic", "Bps", _BY_TOPIC, "bytes"),
+            _most("Size of a topic", "bytes", _BY_TOPIC, {"": "kgw_topic_log_bytes@"}),
+            _both_ways("Records by partition", "ops", _BY_PARTITION, "records"),
+            _both_ways("Bytes by partition", "Bps", _BY_PARTITION, "bytes"),
+            _most("Size of a partition", "bytes", _BY_PARTITION, {"": "kgw_partition_log_bytes@"}),
+            _most(
+                "Offsets that a partition holds",
+                "short",
+                _BY_PARTITION,
+                {"": "kgw_partition_end_offset@ - kgw_partition_log_start_offset@"},
+            ),
+            _most(
+                "Offsets that consumers are not shown yet",
+                "short",
+                _BY_PARTITION,
+                {
+                    "not stored yet": "kgw_partition_end_offset@ - kgw_partition_high_watermark@",
+                    "behind an open transaction": "kgw_partition_high_watermark@ - "
+                    "kgw_partition_last_stable_offset@",
+                },
+            ),
+            _most(
+                "Lag by group and topic",
+                "short",
+                _BY_GROUP,
+                {"": "kgw_group_topic_lag_records@"},
+            ),
+            _most(
+                "... its age",
+                "s",
+                _BY_GROUP,
+                {"": "kgw_group_topic_lag_seconds@"},
+            ),
+            _most(
+                "Lag by group and partition",
+                "short",
+                _BY_GROUP_PARTITION,
+                {"": "kgw_group_partition_lag_records@"},
+            ),
+            _most(
+                "... its age by partition",
+                "s",
+                _BY_GROUP_PARTITION,
+                {"": "kgw_group_partition_lag_seconds@"},
+            ),
+            _most(
+                "Offsets that a group commits",
+                "ops",
+                _BY_GROUP_PARTITION,
+                {"": f"deriv(kgw_group_partition_committed_offset@{_RANGE})"},
+            ),
+            Panel(
+                "Without series of their own",
+                "short",
+                (Query("kgw_metrics_labels_left_out@", "{{instance}} {{label}}"),),
+                "Above 0, kgw.metrics.labels.series.max is reached: these are (other) together.",
+                when_empty="Needs kgw.metrics.labels",
             ),
         ),
         is_open=False,

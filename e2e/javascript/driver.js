@@ -18,7 +18,7 @@ const bytes = (text) => (text === null ? null : Buffer.from(text, "base64"));
 
 const clientOf = (operation) =>
   new Kafka({
-    brokers: [operation.bootstrap],
+    brokers: operation.bootstrap.split(","),
     logLevel: logLevel.WARN,
     // Standard output is for answers.
     logCreator: () => ({ log }) => console.error(JSON.stringify(log)),

@@ -65,6 +65,22 @@ def application(gateway: Gateway, token: TokenFile | None = None) -> ASGIApp:
     return OnlyThisMachine(app) if token is None else OnlyWithToken(app, token, gateway)
 
 
+class Switch:
+    """The application of the gateway that serves, or stands by, now."""
+
+    def __init__(self, gateway: Gateway, token: TokenFile | None) -> None:
+        self._token = token
+        self.serve(gateway)
+
+    def serve(self, gateway: Gateway) -> None:
+        """Answer for another gateway from now on."""
+        self._app = application(gateway, self._token)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Have the application answer a request."""
+        await self._app(scope, receive, send)
+
+
 class OnlyThisMachine:
     """Refuses requests whose Host header names another machine than this one, before routing."""
 

@@ -39,7 +39,7 @@ async def seek(gateway: Gateway, query: Query) -> Answer:
         wanted = parse_seek(text)
     except ValueError as error:
         raise ParameterError(str(error)) from None
-    reader = PartitionReader(topic, gateway.fetch_deadlines)
+    reader = PartitionReader(topic, gateway.fetch_deadlines, gateway.cold_reads)
     positions = None
     if group_id is not None:
         positions = CommittedPositions(gateway.groups, group_id, topic.topic_id)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     import uvicorn
 
+    from kgw.admin.http import Switch
     from kgw.admin.token import TokenFile
     from kgw.config import Listener
     from kgw.gateway import Gateway
@@ -35,6 +36,13 @@ class AdminServer:
         self._sockets: list[socket] = []
         self._http: uvicorn.Server | None = None
         self._serving: asyncio.Task[None] | None = None
+        self._switch: Switch | None = None
+
+    def serve(self, gateway: Gateway) -> None:
+        """Answer for another gateway from now on, over the same sockets."""
+        self._gateway = gateway
+        if self._switch is not None:
+            self._switch.serve(gateway)
 
     async def bind(
         self, listeners: Sequence[Listener], given: Mapping[Listener, list[socket]] = _NONE
@@ -72,9 +80,11 @@ class AdminServer:
             return
         for name in ("kgw.admin.serving", "prometheus_client"):
             await asyncio.to_thread(import_module, name)
+        from kgw.admin.http import Switch
         from kgw.admin.serving import make_server
 
-        self._http = make_server(self._gateway, self._token, self._connections_max, self._request_s)
+        self._switch = Switch(self._gateway, self._token)
+        self._http = make_server(self._switch, self._connections_max, self._request_s)
         self._serving = asyncio.ensure_future(self._http.serve(sockets=list(self._sockets)))
 
     async def aclose(self) -> None:

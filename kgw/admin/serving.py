@@ -14,28 +14,22 @@ from typing import TYPE_CHECKING, cast
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from kgw.admin.http import application
-
 if TYPE_CHECKING:
     import asyncio
     from contextlib import AbstractContextManager
 
+    from starlette.types import ASGIApp
     from uvicorn.protocols.http.h11_impl import RequestResponseCycle
-
-    from kgw.admin.token import TokenFile
-    from kgw.gateway import Gateway
 
 HEAD_BYTES_MAX = 16_384
 IDLE_S = 5
 GRACE_S = 2
 
 
-def make_server(
-    gateway: Gateway, token: TokenFile | None, connections_max: int, request_s: float
-) -> uvicorn.Server:
-    """Return a server that serves a gateway over sockets which are listening already."""
+def make_server(app: ASGIApp, connections_max: int, request_s: float) -> uvicorn.Server:
+    """Return a server of an application over sockets which are listening already."""
     config = uvicorn.Config(
-        application(gateway, token),
+        app,
         # Of h11 alone is known what it does with each byte; speed is no matter here.
         http=_limited(connections_max, request_s),
         ws="none",

@@ -175,7 +175,10 @@ class Subscription:
         if not is_first:
             seek = later_seek(wanted, partition, is_committed=committed is not None)
         reader = PartitionReader(
-            topic, self._gateway.fetch_deadlines, isolation=Isolation.READ_COMMITTED
+            topic,
+            self._gateway.fetch_deadlines,
+            self._gateway.cold_reads,
+            isolation=Isolation.READ_COMMITTED,
         )
         read_bytes = max(_LEAST_READ_BYTES, _READ_BYTES // topic.partition_count)
         subscriber = OffsetSubscriber(

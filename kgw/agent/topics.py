@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import TYPE_CHECKING, Final
 
+from kgw.backend.seaweedmq.topic_conf import RECORD_TYPE
 from kgw.errors import ErrorCode, KafkaError
 from kgw.logs import EventLogger
 
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
 _log = EventLogger(__name__)
 
-RECORD_TYPE: Final = "kgw.smq.record.type"
-"""The topic setting that keeps a RecordType."""
 _DEFAULT_NAMESPACE: Final = "kafka"
 
 

@@ -527,7 +527,8 @@ class Backend(ABC):
     state: StateStore
 
     on_leadership: Callable[[], None] | None = None
-    """Called in the loop when `leadership` or `leader` has changed. One owner: the gateway."""
+    """Called in the loop when `leadership`, `leader`, `leader_renewed_s` or `standbys` has changed.
+    One owner: the gateway."""
 
     on_foreign_topics: Callable[[], None] | None = None
     """Called in the loop when `foreign_topics` has changed. One owner: the gateway."""
@@ -568,6 +569,24 @@ class Backend(ABC):
         return None
 
     @property
+    def leader_renewed_s(self) -> float:
+        """When another process has shown last that it leads, in monotonic time."""
+        return float("-inf")
+
+    @property
+    def standbys(self) -> Sequence[Node]:
+        """Processes that are ready to lead, as far as clients are told of them."""
+        return ()
+
+    @property
+    def standby_problems(self) -> Sequence[str]:
+        """Why clients are not told of others that are ready to lead, or of this one."""
+        return ()
+
+    def offer_leadership(self) -> None:  # noqa: B027 - most are alone
+        """Have another process lead: this one leads until that has begun, and no longer."""
+
+    @property
     def why_not_leading(self) -> str:
         """Why a server whose backend does not lead answers no requests."""
         leader = "another server" if self.leader is None else str(self.leader)
@@ -585,7 +604,10 @@ class Backend(ABC):
         raise ConfigError("no other server can lead what this backend keeps: nothing to take over")
 
     def advertise(self, node: Node) -> None:  # noqa: B027 - most are alone
-        """Learn how clients reach this process: those whom another one sends here, too."""
+        """Learn how clients reach this process: those whom another one sends here, too.
+
+        Also while it stands by: clients are told of it by the one that leads.
+        """
 
     def prepare(self) -> None:  # noqa: B027 - most have nothing to prepare
         """Begin what appends are better for and no start should wait for. More than once is once.

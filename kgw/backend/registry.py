@@ -81,6 +81,7 @@ def _embedded(config: Config, clock: Clock) -> Backend:
         cache_bytes=config.cache_bytes,
         min_free_bytes=config.min_free_bytes,
         checkpoint_bytes=config.checkpoint_bytes,
+        may_share_directory=config.data_dir_shared,
         **file_limits()._asdict(),
     )
     return EmbeddedBackend(

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
 from kgw.cli.errors import CommandError, ExitCode
-from kgw.cli.settings import FunctionT, parsed
+from kgw.cli.settings import FunctionT, parsed, with_variables_checked
 from kgw.config import ConfigError, parse_peer
 from kgw.config.listeners import format_address
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 TIMEOUT_S = 10.0
+SLOW_S = 1.0
 _TOKEN_FILE = f"{__name__}.token_file"
 
 
@@ -63,7 +68,7 @@ def admin_option(function: FunctionT) -> FunctionT:
     )(function)
     return click.option(
         "--admin",
-        callback=_with_token,
+        callback=with_variables_checked(_with_token),
         envvar="KGW_ADMIN",
         show_envvar=True,
         metavar="HOST:PORT",
@@ -88,9 +93,10 @@ def get(address: Address | tuple[str, int], path: str, **parameters: object) -> 
     where = f"http://{format_address(host, port)}"
     connection = HTTPConnection(host, port, timeout=TIMEOUT_S)
     try:
-        connection.request("GET", f"{path}?{query}" if query else path, headers=headers)
-        response = connection.getresponse()
-        value = loads(response.read())
+        with _telling(where):
+            connection.request("GET", f"{path}?{query}" if query else path, headers=headers)
+            response = connection.getresponse()
+            value = loads(response.read())
     except OSError as error:
         reason = error.strerror or str(error)
         raise CommandError(f"cannot ask {where}: {reason}", ExitCode.CANNOT_CONNECT) from None
@@ -107,6 +113,31 @@ def get(address: Address | tuple[str, int], path: str, **parameters: object) -> 
         kind = AdminRefusedError if response.status in {400, 404} else CommandError
         raise kind(f"{where}: {value.get('error', response.status)}")
     return value
+
+
+@contextmanager
+def _telling(where: str) -> Iterator[None]:
+    """Have whoever runs the command told after a second that an answer is waited for.
+
+    An address that swallows what is sent there is silent for as long as the limit. Nobody is told
+    from a thread that has no command, such as the one behind the screen of `kgw top`.
+    """
+    if click.get_current_context(silent=True) is None:
+        yield
+        return
+    from threading import Timer
+
+    from kgw.cli.client import delay_teller
+    from kgw.client.delays import Delay
+
+    delay = Delay(f"{where} does not answer", "waiting", TIMEOUT_S - SLOW_S)
+    timer = Timer(SLOW_S, delay_teller(), (delay,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def get_all(

@@ -11,7 +11,7 @@ import click
 
 from kgw.cli.errors import CommandError
 from kgw.cli.output import note
-from kgw.cli.settings import FunctionT, json_option, parsed
+from kgw.cli.settings import FunctionT, json_option, parsed, with_variables_checked
 from kgw.client import AsyncClient, Delay, Delays, ServerRefusedError
 from kgw.config import parse_peer
 from kgw.errors import KafkaError
@@ -37,7 +37,7 @@ BOOTSTRAP = parsed(parse_bootstrap)
 bootstrap_option = click.option(
     "-b",
     "--bootstrap",
-    callback=BOOTSTRAP,
+    callback=with_variables_checked(BOOTSTRAP),
     default=f"127.0.0.1:{DEFAULT_PORT}",
     envvar="KGW_BOOTSTRAP",
     show_envvar=True,

@@ -17,6 +17,7 @@ from kgw.cli.settings import (
     json_option,
     load,
     parsed,
+    with_variables_checked,
 )
 from kgw.client import AsyncClient, ClientError, Connection, Delays
 from kgw.config.listeners import format_address
@@ -88,7 +89,7 @@ class Examination(NamedTuple):
     envvar="KGW_BOOTSTRAP",
     default=f"127.0.0.1:{DEFAULT_PORT}",
     # The first, where the environment names several.
-    callback=parsed(lambda text: parse_bootstrap(text)[0]),
+    callback=with_variables_checked(parsed(lambda text: parse_bootstrap(text)[0])),
 )
 @click.option(
     "--read",

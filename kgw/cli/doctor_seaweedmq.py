@@ -14,7 +14,7 @@ from kgw.backend.seaweedmq.from_config import filer_channel
 from kgw.backend.seaweedmq.offline.examine import (
     Setup,
     examine,
-    judge_version,
+    version_finding,
 )
 from kgw.backend.seaweedmq.offline.findings import Finding, Severity
 from kgw.cli.findings import print_findings
@@ -45,7 +45,7 @@ async def _examine(config: Config) -> list[Finding]:
     filer = filer_channel(config, clock, Metrics())
     await filer.open()
     async with aclosing(filer):
-        findings = [judge_version(filer.configuration.version)]
+        findings = [version_finding(filer.version)]
         default_replication = ""
         try:
             default_replication = await filer.default_replication()

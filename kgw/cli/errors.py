@@ -20,7 +20,6 @@ class ExitCode(IntEnum):
     DATA_DIRECTORY = 4, "the data directory cannot be used"
     CANNOT_LISTEN = 5, "an address cannot be listened on"
     DAMAGED = 6, "done, but for damaged records that were skipped"
-    REPLACED = 7, "another server took over"
     INTERRUPTED = 130, "interrupted by Ctrl-C"
     CLOSED_PIPE = 141, "the reader of the output went away"
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from kgw.cli.client import confirm, yes_option
 from kgw.cli.errors import CommandError, ExitCode
 from kgw.cli.formats import format_time, record_as_json
 from kgw.cli.output import (
@@ -20,11 +20,12 @@ from kgw.cli.output import (
     progress_bar,
     text_of,
 )
+from kgw.cli.places import is_namespace, usable
 from kgw.cli.settings import assignments_option, config_file_option, json_option, load
 from kgw.types import format_uuid, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from kgw.backend.adopting import Adoption
     from kgw.backend.embedded.offline.dump import DumpedBatch, DumpedDamage
@@ -39,7 +40,6 @@ _OF_THE_DUMP = frozenset({"position", "crc_matches", "header_matches"})
 # Below this a bar would flash by.
 _BAR_BYTES = 64 << 20
 
-_NAMESPACE = "seaweedmq:"
 
 data_dir_argument = click.argument("data_dir", metavar="DATA_DIR", type=click.Path())
 place_argument = click.argument("data_dir", metavar="DATA_DIR|URL", type=click.Path())
@@ -72,14 +72,14 @@ def check(ctx: click.Context, data_dir: str, has_records: bool, is_json: bool) -
     leaves behind, and the next start mends by itself, is no problem.
     """
     problems: list[Any]
-    if _is_namespace(data_dir):
+    if is_namespace(data_dir):
         from kgw.cli.namespaces import check_namespace
 
         problems = check_namespace(data_dir, reads_records=has_records)
     else:
         from kgw.backend.embedded.offline.check import check_data_dir
 
-        with _readable(data_dir):
+        with usable(data_dir):
             problems = asyncio.run(check_data_dir(data_dir, reads_records=has_records))
     if is_json:
         print_json(
@@ -130,14 +130,14 @@ def dump(
     are counted at the end. A segment ends where no batch begins, unless --skip-damaged is given.
     """
     run = Dump(has_records=has_records, is_skipping=skip_damaged, is_json=is_json)
-    if _is_namespace(path):
+    if is_namespace(path):
         from kgw.cli.namespaces import dump_namespace
 
         dump_namespace(path, topics, run)
         ctx.exit(run.tell())
     if topics:
         raise click.UsageError("--topic is for a namespace; give the directory of a partition")
-    with _readable(path):
+    with usable(path):
         segments = _segments(path)
         sizes = [Path(segment).stat().st_size for segment in segments]
         total_bytes = sum(sizes)
@@ -173,12 +173,12 @@ def copy(ctx: click.Context, source: str, target: str, is_json: bool) -> None:
     """
     from kgw.cli.namespaces import copy_records
 
-    if _is_namespace(source) == _is_namespace(target):
+    if is_namespace(source) == is_namespace(target):
         raise click.BadParameter(
             "records are copied between a data directory and seaweedmq://FILER:PORT/NAMESPACE",
             param_hint="--to",
         )
-    with _readable(target if _is_namespace(source) else source):
+    with usable(target if is_namespace(source) else source):
         copied = copy_records(source, target)
     print_result(
         [
@@ -213,7 +213,7 @@ def adopt(ctx: click.Context, data_dir: str, dry_run: bool, is_json: bool) -> No
     removed: the cluster's id, which is made anew, settings that were changed live, and notes of
     creations and deletions under way. Exits with 1 when a topic cannot be brought back as it is.
     """
-    with _readable(data_dir):
+    with usable(data_dir):
         found, dropped = _adopt(data_dir, is_dry_run=dry_run)
     for kind, key in dropped:
         note(f"Removed the damaged {kind} row {printable(repr(key))}.")
@@ -238,6 +238,66 @@ def adopt(ctx: click.Context, data_dir: str, dry_run: bool, is_json: bool) -> No
     )
     has_obstacles = any(one.obstacle is not None for one in found)
     ctx.exit(ExitCode.FAILED if has_obstacles else ExitCode.OK)
+
+
+@log.command("accept-loss")
+@click.argument("url", metavar="URL")
+@click.option(
+    "-t",
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="NAME",
+    help="Of this topic; may be given several times.  [default: every topic]",
+)
+@click.option("--dry-run", is_flag=True, help="Say what is lost, and do nothing.")
+@yes_option
+@json_option()
+@click.pass_context
+def accept_loss(
+    ctx: click.Context,
+    *,
+    url: str,
+    topics: tuple[str, ...],
+    dry_run: bool,
+    yes: bool,
+    is_json: bool,
+) -> None:
+    """Have partitions go on whose logs in a SeaweedFS have lost their end, for good.
+
+    A gateway does not open a log that ends before the state says it did. It goes on behind what is
+    lost: no offset is given twice. A log of which nothing is left begins there, so that readers
+    are told that their offset is out of range; in any other they skip what is lost. What can be
+    brought back from a backup must be brought back before. Exits with 1 when one cannot go on.
+    """
+    from kgw.cli.namespaces import accept_losses
+
+    if not is_namespace(url):
+        raise click.BadParameter(
+            "seaweedmq://FILER:PORT/NAMESPACE is expected: a data directory goes on by itself",
+            param_hint="URL",
+        )
+    if not dry_run:
+        confirm("the records that are lost, for good", yes=yes, verb="Give up")
+    found = accept_losses(url, topics, is_dry_run=dry_run)
+    done = "would go on" if dry_run else "goes on"
+    print_result(
+        [
+            {
+                "topic": one.topic,
+                "partition": one.partition,
+                "end_offset": one.end_offset,
+                "goes_on_at": one.lost_end,
+                "obstacle": one.obstacle,
+            }
+            for one in found
+        ],
+        "topic partition end_offset goes_on_at result=obstacle",
+        is_json=is_json,
+        nothing="Nothing is lost: every log is as long as the state knows it to have been.",
+        obstacle=lambda obstacle: obstacle or done,
+    )
+    ctx.exit(ExitCode.FAILED if any(one.obstacle for one in found) else ExitCode.OK)
 
 
 @log.command()
@@ -277,7 +337,7 @@ def compact(
     from kgw.cli.offline_compaction import compact as compact_topics
 
     config = load(config_file, assignments, [("log.dirs", data_dir, "DATA_DIR")])
-    with _readable(data_dir):
+    with usable(data_dir):
         results = compact_topics(config, topics, is_dry_run=dry_run)
     print_result(
         [_compaction_as_json(one, is_done=not dry_run) for one in results],
@@ -293,14 +353,10 @@ def compact(
     ctx.exit(ExitCode.FAILED if any(one.failure is not None for one in results) else ExitCode.OK)
 
 
-def _is_namespace(place: str) -> bool:
-    return place.startswith(_NAMESPACE)
-
-
 def _adopt(place: str, *, is_dry_run: bool) -> Adoption:
     from kgw.backend.adopting import Adoption
 
-    if _is_namespace(place):
+    if is_namespace(place):
         from kgw.cli.namespaces import adopt_topics as adopt_in_namespace
 
         return adopt_in_namespace(place, is_dry_run=is_dry_run)
@@ -310,20 +366,6 @@ def _adopt(place: str, *, is_dry_run: bool) -> Adoption:
     if is_dry_run:
         return Adoption(asyncio.run(find_adoptable(place)), ())
     return asyncio.run(adopt_topics(place))
-
-
-@contextmanager
-def _readable(path: str) -> Iterator[None]:
-    """Turn what the system says about a path into one line with its own exit code."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise CommandError(
-            f"{error.filename or path}: {(error.strerror or str(error)).lower()}",
-            ExitCode.DATA_DIRECTORY,
-        ) from None
 
 
 def _segments(path: str) -> list[str]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kgw.cli.errors import CommandError, ExitCode
-from kgw.errors import DataDirectoryError, KgwError, ListenError, ReplacedError
-from kgw.interrupts import EndedByInterrupts
+from kgw.errors import DataDirectoryError, KgwError, ListenError
+from kgw.interrupts import EndedByInterrupts, InterruptedByTermination
 from kgw.terminals import has_colours
 from kgw.types import printable
 
@@ -33,6 +33,8 @@ COMMANDS = {
     "config": "kgw.cli.config:config",
     "log": "kgw.cli.log:log",
     "state": "kgw.cli.state:state",
+    "backup": "kgw.cli.backup:backup",
+    "restore": "kgw.cli.backup:restore",
     "pipeline": "kgw.cli.pipeline:pipeline",
     "doctor": "kgw.cli.doctor:doctor",
     "top": "kgw.cli.top:top",
@@ -42,7 +44,7 @@ COMMANDS = {
 
 EXTRAS = {
     **dict.fromkeys(("numpy", "pyarrow", "pyspark"), "spark"),
-    **dict.fromkeys(("grpc", "google", "aiohttp"), "seaweedmq"),
+    **dict.fromkeys(("grpc", "google", "aiohttp", "cryptography"), "seaweedmq"),
 }
 """The extra that brings a module which commands import, by the module."""
 
@@ -124,6 +126,10 @@ class RootGroup(LazyGroup):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; our own errors become click's, a closed pipe a quiet end."""
+        with InterruptedByTermination():
+            return self._invoke(ctx)
+
+    def _invoke(self, ctx: click.Context) -> Any:
         try:
             result = super().invoke(ctx)
             # What is still buffered must meet a closed pipe here, not at the interpreter's end.
@@ -224,8 +230,6 @@ def _exit_code(error: KgwError) -> ExitCode:
         return ExitCode.DATA_DIRECTORY
     if isinstance(error, ListenError):
         return ExitCode.CANNOT_LISTEN
-    if isinstance(error, ReplacedError):
-        return ExitCode.REPLACED
     # Only commands that imported the client can have failed in it.
     client_errors = sys.modules.get("kgw.client.errors")
     if client_errors is not None and isinstance(

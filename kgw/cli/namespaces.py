@@ -9,7 +9,7 @@ from kgw.backend.adopting import Adoption
 from kgw.backend.embedded.offline.dump import DumpedBatch, DumpedDamage
 from kgw.backend.embedded.offline.log_place import opened_source, opened_target
 from kgw.backend.log_copy import copy_logs
-from kgw.backend.seaweedmq.offline import adopt, check
+from kgw.backend.seaweedmq.offline import adopt, check, losses
 from kgw.backend.seaweedmq.offline.log_place import opened_logs
 from kgw.backend.seaweedmq.offline.opening import held, reached
 from kgw.backend.seaweedmq.offline.views import LogView
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kgw.backend.log_copy import CopiedLog, LogPlace
     from kgw.backend.seaweedmq.filer import Filer
     from kgw.backend.seaweedmq.offline.check import Problem
+    from kgw.backend.seaweedmq.offline.losses import Loss
     from kgw.backend.seaweedmq.offline.views import ReadChunk
 
 
@@ -44,7 +45,7 @@ def check_namespace(url: str, *, reads_records: bool) -> list[Problem]:
     """Return what is wrong with a namespace. Raises KgwError."""
 
     async def run() -> list[Problem]:
-        async with held(url) as namespace:
+        async with held(url, writes=False) as namespace:
             found = check.check_namespace(namespace, reads_records=reads_records)
             return [problem async for problem in found]
 
@@ -55,10 +56,23 @@ def adopt_topics(url: str, *, is_dry_run: bool) -> Adoption:
     """Bring lost topics of a namespace back, or find them. Raises KgwError."""
 
     async def run() -> Adoption:
-        async with held(url) as namespace:
+        async with held(url, writes=not is_dry_run) as namespace:
             if is_dry_run:
                 return Adoption(await adopt.find_in(namespace), ())
             return await adopt.adopt(namespace)
+
+    return asyncio.run(run())
+
+
+def accept_losses(url: str, topics: tuple[str, ...], *, is_dry_run: bool) -> list[Loss]:
+    """Have logs of a namespace go on behind what they lost, or find them. Raises KgwError."""
+
+    async def run() -> list[Loss]:
+        async with held(url, writes=not is_dry_run) as namespace:
+            found = await losses.find_losses(namespace, topics)
+            if not is_dry_run:
+                await losses.accept_losses(namespace, found)
+            return found
 
     return asyncio.run(run())
 
@@ -69,9 +83,9 @@ def copy_records(source_place: str, target_place: str) -> list[CopiedLog]:
     async def run() -> list[CopiedLog]:
         opened: tuple[AbstractAsyncContextManager[LogPlace], AbstractAsyncContextManager[LogPlace]]
         if source_place.startswith("seaweedmq:"):
-            opened = opened_logs(source_place), opened_target(target_place)
+            opened = opened_logs(source_place, writes=False), opened_target(target_place)
         else:
-            opened = opened_source(source_place), opened_logs(target_place)
+            opened = opened_source(source_place), opened_logs(target_place, writes=True)
         async with opened[0] as source, opened[1] as target:
             facts = await source.logs()
             with progress_bar(sum(one.size_bytes for one in facts), "Copied") as advance:

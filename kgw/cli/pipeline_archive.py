@@ -11,9 +11,9 @@ from kgw.cli.client import Bootstrap, client_options, delay_teller
 from kgw.cli.errors import CommandError
 from kgw.cli.group_offsets import parse_duration_ms
 from kgw.cli.output import note, print_json, print_json_line, print_rows, progress_bar
-from kgw.cli.pipeline_archives import chosen_tables, new_archive, size_bytes, table_options
+from kgw.cli.pipeline_archives import chosen_tables, new_archive, table_options
 from kgw.cli.pipeline_spark import SparkWhenNeeded, spark_options
-from kgw.cli.settings import parsed
+from kgw.cli.settings import parsed, size_bytes
 from kgw.pipeline.archive.entry import DataFile
 from kgw.pipeline.jobs.archive_plan import Due
 from kgw.pipeline.jobs.holding import DEFAULT_GROUP

@@ -151,10 +151,3 @@ def note_swept(swept: list[str], *, dry_run: bool) -> None:
         note(f"Would be removed: {path}")
     if swept and not dry_run:
         note(f"Files that were removed: {len(swept)}")
-
-
-def size_bytes(text: str) -> int:
-    """Return what a size like `256m` says. Raises ValueError."""
-    from kgw.pipeline.options import parse_size_bytes
-
-    return parse_size_bytes(text)

@@ -16,11 +16,10 @@ from kgw.cli.pipeline_archives import (
     chosen_lives,
     grace_option,
     note_swept,
-    size_bytes,
     swept_files,
 )
 from kgw.cli.pipeline_spark import SparkWhenNeeded, spark_options
-from kgw.cli.settings import NumberRange, json_option, parsed
+from kgw.cli.settings import NumberRange, json_option, parsed, size_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path

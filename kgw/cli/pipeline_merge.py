@@ -14,12 +14,11 @@ from kgw.cli.pipeline_archives import (
     chosen_lives,
     grace_option,
     note_swept,
-    size_bytes,
     swept_files,
     topics_option,
 )
 from kgw.cli.pipeline_spark import SparkWhenNeeded, spark_options
-from kgw.cli.settings import json_option, parsed
+from kgw.cli.settings import json_option, parsed, size_bytes
 from kgw.pipeline.archive.entry import DataFile
 
 if TYPE_CHECKING:

@@ -17,11 +17,10 @@ from kgw.cli.pipeline_archives import (
     chosen_life,
     grace_option,
     note_swept,
-    size_bytes,
     swept_files,
     topic_id_option,
 )
-from kgw.cli.settings import parsed
+from kgw.cli.settings import parsed, size_bytes
 from kgw.pipeline.archive.lives import Life
 
 if TYPE_CHECKING:

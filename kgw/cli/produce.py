@@ -153,8 +153,9 @@ def produce(
     """Store each line of the input as a record of TOPIC.
 
     Records are stored in the order of the lines, partition by partition. What was stored, and at
-    which offsets, is told at the end on standard error, or as JSON on standard output. After Ctrl-C
-    it is told, too, with how many records were sent and not acknowledged: they may be stored.
+    which offsets, is told at the end on standard error, or as JSON on standard output. It is told
+    after Ctrl-C and SIGTERM, too, with how many records were sent and not acknowledged: they may be
+    stored.
     """
     if key_separator == "":
         raise click.BadParameter("it cannot be empty", param_hint="--key-separator")

@@ -63,6 +63,34 @@ def parsed(parse: Callable[[Any], object]) -> Callable[[click.Context, click.Par
     return callback
 
 
+def size_bytes(text: str) -> int:
+    """Return what a size like `256m` says. Raises ValueError."""
+    from kgw.pipeline.options import parse_size_bytes
+
+    return parse_size_bytes(text)
+
+
+def with_variables_checked(
+    callback: Callable[[click.Context, click.Parameter, Any], Any],
+) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """Return a callback that refuses misspelt variables first: one may have meant this option."""
+
+    def checked(ctx: click.Context, param: click.Parameter, value: Any) -> object:
+        if not ctx.resilient_parsing:
+            _check_variables()
+        return callback(ctx, param, value)
+
+    return checked
+
+
+def _check_variables() -> None:
+    from os import environ
+
+    from kgw.config.load import check_client_variables
+
+    check_client_variables(environ)
+
+
 def json_option(help_text: str = "Print the result as JSON.") -> Callable[[FunctionT], FunctionT]:
     """Return the --json option, which every command has."""
     return click.option("--json", "is_json", is_flag=True, help=help_text)

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from kgw.client.errors import ServerRefusedError, refuse
-from kgw.client.values import REQUEST_TIMEOUT_MS, TopicSettingValue
+from kgw.client.values import DELETION_TIMEOUT_MS, REQUEST_TIMEOUT_MS, TopicSettingValue
 from kgw.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -68,7 +68,11 @@ _TOPICS_AT_ONCE = 1000
 
 
 class AdminClient:
-    """Administration through an AsyncClient. Every method raises ClientError."""
+    """Administration through an AsyncClient. Every method raises ClientError.
+
+    Refusals of a node that leads no more, or does not yet, are retried: nothing was done by it.
+    What may have been done is not, as an answer that was lost.
+    """
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
@@ -81,104 +85,102 @@ class AdminClient:
         replication_factor: int = -1,
         config: Mapping[str, str] | None = None,
     ) -> None:
-        """Create a topic; -1 leaves a number to the server. Durable when this returns.
-
-        Not retried: a lost answer and a second attempt would say that the topic exists.
-        """
-        connection = await self._client.controller_connection()
+        """Create a topic; -1 leaves a number to the server. Durable when this returns."""
         # Only version 4 and later leave the numbers to the server (KIP-464).
         minimum = 4 if -1 in {partitions, replication_factor} else 0
-        version = connection.spoken_version(CreateTopicsRequest, minimum)
-        answer = await connection.ask(
-            CreateTopicsRequest(
-                topics=[
-                    CreatableTopic(
-                        name=name,
-                        num_partitions=partitions,
-                        replication_factor=replication_factor,
-                        configs=[
-                            CreatableTopicConfig(name=key, value=value)
-                            for key, value in (config or {}).items()
-                        ],
-                    )
-                ],
-                timeout_ms=REQUEST_TIMEOUT_MS,
-            ),
-            CreateTopicsResponse,
-            version=version,
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            configs=[
+                CreatableTopicConfig(name=key, value=value) for key, value in (config or {}).items()
+            ],
         )
-        for result in answer.topics:
-            refuse(result.error_code, f"cannot create topic {name}", result.error_message)
+
+        async def create(connection: Connection) -> None:
+            answer = await connection.ask(
+                CreateTopicsRequest(topics=[topic], timeout_ms=REQUEST_TIMEOUT_MS),
+                CreateTopicsResponse,
+                version=connection.spoken_version(CreateTopicsRequest, minimum),
+            )
+            for result in answer.topics:
+                refuse(result.error_code, f"cannot create topic {name}", result.error_message)
+
+        await self._client.at_controller(create)
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic and its records."""
-        connection = await self._client.controller_connection()
-        answer = await connection.ask(
-            DeleteTopicsRequest(
-                topics=[DeleteTopicState(name=name)]
-                if connection.spoken_version(DeleteTopicsRequest) >= 6
-                else [],
-                topic_names=[name],
-                timeout_ms=REQUEST_TIMEOUT_MS,
-            ),
-            DeleteTopicsResponse,
-        )
-        for result in answer.responses:
-            refuse(result.error_code, f"cannot delete topic {name}", result.error_message)
+
+        async def delete(connection: Connection) -> None:
+            answer = await connection.ask(
+                DeleteTopicsRequest(
+                    topics=[DeleteTopicState(name=name)]
+                    if connection.spoken_version(DeleteTopicsRequest) >= 6
+                    else [],
+                    topic_names=[name],
+                    timeout_ms=DELETION_TIMEOUT_MS,
+                ),
+                DeleteTopicsResponse,
+            )
+            for result in answer.responses:
+                refuse(result.error_code, f"cannot delete topic {name}", result.error_message)
+
+        await self._client.at_controller(delete)
 
     async def create_partitions(self, name: str, count: int) -> None:
         """Raise a topic's number of partitions to `count`."""
-        connection = await self._client.controller_connection()
-        answer = await connection.ask(
-            CreatePartitionsRequest(
-                topics=[CreatePartitionsTopic(name=name, count=count, assignments=None)],
-                timeout_ms=REQUEST_TIMEOUT_MS,
-            ),
-            CreatePartitionsResponse,
-        )
-        for result in answer.results:
-            refuse(result.error_code, f"cannot add partitions to {name}", result.error_message)
+
+        async def create(connection: Connection) -> None:
+            answer = await connection.ask(
+                CreatePartitionsRequest(
+                    topics=[CreatePartitionsTopic(name=name, count=count, assignments=None)],
+                    timeout_ms=REQUEST_TIMEOUT_MS,
+                ),
+                CreatePartitionsResponse,
+            )
+            for result in answer.results:
+                refuse(result.error_code, f"cannot add partitions to {name}", result.error_message)
+
+        await self._client.at_controller(create)
 
     async def delete_records(
         self, name: str, offsets: Mapping[int, int]
     ) -> dict[int, int | ServerRefusedError]:
         """Let partitions begin at these offsets, -1 the high watermark; return where they do.
 
-        What one partition refuses stands in its answer: others may have been cut, for good. Not
-        retried: a high watermark that is asked for again may be another one.
+        What one partition refuses stands in its answer: others may have been cut, for good. Those
+        that were cut are not asked again: a high watermark may be another one by then.
         """
         found: dict[int, int | ServerRefusedError] = {}
-        for connection, part in (await self._client.by_leader(name, offsets)).items():
-            answer = await connection.ask(
-                DeleteRecordsRequest(
-                    topics=[
-                        DeleteRecordsTopic(
-                            name=name,
-                            partitions=[
-                                DeleteRecordsPartition(partition_index=index, offset=offset)
-                                for index, offset in part.items()
-                            ],
-                        )
-                    ],
-                    timeout_ms=REQUEST_TIMEOUT_MS,
-                ),
-                DeleteRecordsResponse,
-            )
-            for topic in answer.topics:
-                for result in topic.partitions:
-                    what = f"cannot delete records of {name}-{result.partition_index}"
-                    found[result.partition_index] = (
-                        ServerRefusedError(result.error_code, what)
-                        if result.error_code
-                        else result.low_watermark
-                    )
+
+        async def delete() -> None:
+            left = {
+                partition: offset
+                for partition, offset in offsets.items()
+                if partition not in found or _is_undone(found[partition])
+            }
+            for connection, part in (await self._client.by_leader(name, left)).items():
+                found.update(await _delete_records(connection, name, part))
+            for answer in found.values():
+                if isinstance(answer, ServerRefusedError) and answer.is_undone:
+                    raise answer
+
+        try:
+            await self._client.retrying(delete, is_undone=True)
+        except ServerRefusedError as error:
+            if error not in found.values():
+                raise
         return found
 
     async def describe_settings(self, resource_type: int, name: str) -> list[TopicSettingValue]:
         """Return the settings of a TOPIC, or of a BROKER by its id as text, by name."""
-        connection = await self._client.any_connection()
-        (result,) = await describe_configs(connection, resource_type, [name])
-        refuse(result.error_code, f"cannot describe {name}", result.error_message)
+
+        async def describe(connection: Connection) -> DescribeConfigsResult:
+            (result,) = await describe_configs(connection, resource_type, [name])
+            refuse(result.error_code, f"cannot describe {name}", result.error_message)
+            return result
+
+        result = await self._client.at_any_node(describe)
         return [
             TopicSettingValue(
                 row.name,
@@ -234,28 +236,58 @@ class AdminClient:
     async def _alter(
         self, resource_type: int, name: str, operations: Mapping[str, tuple[int, str | None]]
     ) -> None:
-        connection = await self._client.controller_connection()
-        answer = await connection.ask(
-            IncrementalAlterConfigsRequest(
-                resources=[
-                    AlterConfigsResource(
-                        resource_type=resource_type,
-                        resource_name=name,
-                        configs=[
-                            AlterableConfig(
-                                name=key,
-                                config_operation=operation,
-                                value=value,
-                            )
-                            for key, (operation, value) in operations.items()
-                        ],
-                    )
-                ]
-            ),
-            IncrementalAlterConfigsResponse,
+        resource = AlterConfigsResource(
+            resource_type=resource_type,
+            resource_name=name,
+            configs=[
+                AlterableConfig(name=key, config_operation=operation, value=value)
+                for key, (operation, value) in operations.items()
+            ],
         )
-        for result in answer.responses:
-            refuse(result.error_code, f"cannot change settings of {name}", result.error_message)
+
+        async def alter(connection: Connection) -> None:
+            answer = await connection.ask(
+                IncrementalAlterConfigsRequest(resources=[resource]),
+                IncrementalAlterConfigsResponse,
+            )
+            for result in answer.responses:
+                refuse(result.error_code, f"cannot change settings of {name}", result.error_message)
+
+        await self._client.at_controller(alter)
+
+
+def _is_undone(answer: int | ServerRefusedError) -> bool:
+    return isinstance(answer, ServerRefusedError) and answer.is_undone
+
+
+async def _delete_records(
+    connection: Connection, name: str, offsets: Mapping[int, int]
+) -> dict[int, int | ServerRefusedError]:
+    """Ask one leader; return where partitions begin, or what refuses that."""
+    answer = await connection.ask(
+        DeleteRecordsRequest(
+            topics=[
+                DeleteRecordsTopic(
+                    name=name,
+                    partitions=[
+                        DeleteRecordsPartition(partition_index=index, offset=offset)
+                        for index, offset in offsets.items()
+                    ],
+                )
+            ],
+            timeout_ms=REQUEST_TIMEOUT_MS,
+        ),
+        DeleteRecordsResponse,
+    )
+    return {
+        result.partition_index: ServerRefusedError(
+            result.error_code, f"cannot delete records of {name}-{result.partition_index}"
+        )
+        if result.error_code
+        else result.low_watermark
+        for topic in answer.topics
+        for result in topic.partitions
+    }
 
 
 async def describe_configs(

@@ -143,7 +143,9 @@ class AsyncClient:
         Raises ServerRefusedError with UNKNOWN_TOPIC_OR_PARTITION where it does not exist.
         """
         if not auto_create:
-            return await self._load_topic(name, auto_create=False)
+            return await self.retrying(
+                lambda: self._load_topic(name, auto_create=False), is_undone=True
+            )
         return await self.retrying(
             lambda: self._load_topic(name, auto_create=True),
             limit_s=_CREATION_S,
@@ -366,16 +368,44 @@ class AsyncClient:
             return await self.any_connection()
         return await self.node_connection(broker.node_id, broker.host, broker.port)
 
+    async def at_controller(self, ask: Callable[[Connection], Awaitable[ResultT]]) -> ResultT:
+        """Ask the node that changes topics, and another one when that has been replaced.
+
+        Repeated while nothing was done.
+        """
+
+        async def attempt() -> ResultT:
+            return await ask(await self.controller_connection())
+
+        return await self.retrying(attempt, is_undone=True)
+
+    async def at_any_node(self, ask: Callable[[Connection], Awaitable[ResultT]]) -> ResultT:
+        """Ask any node, and the controller once one has refused: it may have been replaced.
+
+        Repeated while nothing was done.
+        """
+        is_first = True
+
+        async def attempt() -> ResultT:
+            nonlocal is_first
+            find = self.any_connection if is_first else self.controller_connection
+            is_first = False
+            return await ask(await find())
+
+        return await self.retrying(attempt, is_undone=True)
+
     async def retrying(
         self,
         action: Callable[[], Awaitable[ResultT]],
         *,
         limit_s: float | None = None,
         expected: frozenset[ErrorCode] = frozenset(),
+        is_undone: bool = False,
     ) -> ResultT:
         """Return what the action returns, repeating it while its failure is retriable.
 
-        Refusals with the codes `expected` are retried and not told to `delays`.
+        Refusals with the codes `expected` are retried and not told to `delays`. With `is_undone`
+        only failures are retried after which nothing was done: for what must not be done twice.
         """
         patience_s = self._retry_s if limit_s is None else min(limit_s, self._retry_s)
         deadline_s = self._clock.monotonic_s() + patience_s
@@ -385,11 +415,14 @@ class AsyncClient:
                 return await action()
             except ClientError as error:
                 now_s = self._clock.monotonic_s()
-                if not error.retriable or now_s + backoff_s > deadline_s:
+                may_retry = error.is_undone if is_undone else error.retriable
+                if not may_retry or now_s + backoff_s > deadline_s:
                     raise
                 if not (isinstance(error, ServerRefusedError) and error.code in expected):
                     self._delays.take(Delay(str(error), "trying again", deadline_s - now_s))
                 self._topics.clear()
+                # Another node may lead by now: whoever looks for the controller asks anew.
+                self._cluster = self._cluster._replace(controller_id=-1)
                 await self._clock.sleep_until(now_s + backoff_s)
                 backoff_s = min(backoff_s * 2, _LAST_BACKOFF_S)
 

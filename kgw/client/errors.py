@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from kgw.errors import ErrorCode, KgwError
+
+_UNDONE: Final = frozenset(
+    {
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+"""Other retriable codes do not say whether something was done, as REQUEST_TIMED_OUT, or may last
+for ever, as UNKNOWN_TOPIC_OR_PARTITION."""
 
 
 class ClientError(KgwError):
@@ -14,11 +30,15 @@ class ClientError(KgwError):
     may_be_done = True
     """Whether what was asked may have been done, after as many attempts as there were."""
 
+    is_undone = False
+    """Whether this attempt has done nothing, and another one may: even a creation is repeated."""
+
 
 class CannotConnectError(ClientError):
     """No connection could be made: unknown host, refused, unreachable, no answer in time."""
 
     retriable = True
+    is_undone = True
 
 
 class ConnectionLostError(ClientError):
@@ -68,6 +88,11 @@ class ServerRefusedError(ClientError):
     def retriable(self) -> bool:  # type: ignore[override]
         """As Kafka's clients treat the code."""
         return self.code.retriable
+
+    @property
+    def is_undone(self) -> bool:  # type: ignore[override]
+        """Whether the code says that another node is to be asked, or this one later."""
+        return self.code in _UNDONE
 
     @property
     def may_be_done(self) -> bool:  # type: ignore[override]

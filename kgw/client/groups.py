@@ -15,7 +15,11 @@ from kgw.protocol.blobs import (
     decode_subscribed_topics,
 )
 from kgw.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from kgw.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from kgw.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
 from kgw.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from kgw.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -41,11 +45,13 @@ from kgw.protocol.messages.offset_fetch import (
 from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from kgw.client.client import AsyncClient
     from kgw.client.connection import Connection
+    from kgw.protocol.messages.describe_configs import DescribeConfigsResult
 
+ResultT = TypeVar("ResultT")
 PlacesT = TypeVar("PlacesT", OffsetFetchRequestTopic, OffsetFetchRequestTopics)
 
 GROUP = 32
@@ -103,16 +109,23 @@ class GroupOffset(NamedTuple):
 
 
 class GroupClient:
-    """Administration of groups through an AsyncClient. Every method raises ClientError."""
+    """Administration of groups through an AsyncClient. Every method raises ClientError.
+
+    Refusals of a node that coordinates no more, or does not yet, are retried: nothing was done.
+    """
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
 
     async def groups(self) -> list[GroupSummary]:
         """Return every group, by name."""
-        connection = await self._client.any_connection()
-        answer = await connection.ask(ListGroupsRequest(), ListGroupsResponse)
-        refuse(answer.error_code, "cannot list groups")
+
+        async def list_groups(connection: Connection) -> ListGroupsResponse:
+            answer = await connection.ask(ListGroupsRequest(), ListGroupsResponse)
+            refuse(answer.error_code, "cannot list groups")
+            return answer
+
+        answer = await self._client.at_any_node(list_groups)
         return sorted(
             GroupSummary(one.group_id, one.protocol_type, one.group_state, one.group_type)
             for one in answer.groups
@@ -120,13 +133,17 @@ class GroupClient:
 
     async def describe(self, group_id: str) -> GroupDetails:
         """Return a group. Raises ServerRefusedError GROUP_ID_NOT_FOUND where there is none."""
-        connection = await self._coordinator(group_id)
-        answer = await connection.ask(
-            DescribeGroupsRequest(groups=[group_id]), DescribeGroupsResponse
-        )
-        (found,) = answer.groups
         what = f"cannot describe group {group_id}"
-        refuse(found.error_code, what, found.error_message)
+
+        async def describe(connection: Connection) -> DescribedGroup:
+            answer = await connection.ask(
+                DescribeGroupsRequest(groups=[group_id]), DescribeGroupsResponse
+            )
+            (found,) = answer.groups
+            refuse(found.error_code, what, found.error_message)
+            return found
+
+        found = await self._at_coordinator(group_id, describe)
         if found.group_state == "Dead":  # how versions before 6 say that there is none
             raise ServerRefusedError(ErrorCode.GROUP_ID_NOT_FOUND, what)
         is_consumer = found.protocol_type == "consumer"
@@ -169,38 +186,11 @@ class GroupClient:
         Only the other errors of a partition are raised than that its offset is damaged. With
         `require_stable` UNSTABLE_OFFSET_COMMIT is one: an open transaction may change the offset.
         """
-        connection = await self._coordinator(group_id)
-        version = connection.spoken_version(
-            OffsetFetchRequest, _STABLE if require_stable else 2, _BY_NAME
-        )
-        request = OffsetFetchRequest(require_stable=require_stable)
-        if version >= _SEVERAL:
-            topics = _places(OffsetFetchRequestTopics, of)
-            request.groups = [OffsetFetchRequestGroup(group_id=group_id, topics=topics)]
-        else:
-            request.group_id = group_id
-            request.topics = _places(OffsetFetchRequestTopic, of)
-        answer = await connection.ask(request, OffsetFetchResponse, version=version)
-        what = f"cannot get the offsets of group {group_id}"
-        refuse(answer.error_code, what)
-        answers: Sequence[OffsetFetchResponseTopic | OffsetFetchResponseTopics] = answer.topics
-        if version >= _SEVERAL:
-            (group,) = answer.groups
-            refuse(group.error_code, what)
-            answers = group.topics
-        found: dict[tuple[str, int], GroupOffset] = {}
-        for topic in answers:
-            for one in topic.partitions:
-                place = (topic.name, one.partition_index)
-                if one.error_code == ErrorCode.CORRUPT_MESSAGE:
-                    found[place] = GroupOffset(NO_OFFSET, -1, "", is_damaged=True)
-                    continue
-                refuse(one.error_code, f"{what}, {topic.name} partition {one.partition_index}")
-                if one.committed_offset >= 0:
-                    found[place] = GroupOffset(
-                        one.committed_offset, one.committed_leader_epoch, one.metadata or ""
-                    )
-        return dict(sorted(found.items()))
+
+        async def fetch(connection: Connection) -> dict[tuple[str, int], GroupOffset]:
+            return await _offsets(connection, group_id, of, require_stable=require_stable)
+
+        return await self._at_coordinator(group_id, fetch)
 
     async def commit(
         self,
@@ -217,7 +207,6 @@ class GroupClient:
         """
         if not offsets:
             return
-        connection = await self._coordinator(group_id)
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
         for (topic, partition), offset in offsets.items():
             topics.setdefault(topic, []).append(
@@ -227,35 +216,51 @@ class GroupClient:
                     committed_metadata=(metadata or {}).get((topic, partition), ""),
                 )
             )
-        answer = await connection.ask(
-            OffsetCommitRequest(
-                group_id=group_id,
-                topics=[
-                    OffsetCommitRequestTopic(name=name, partitions=partitions)
-                    for name, partitions in topics.items()
-                ],
-            ),
-            OffsetCommitResponse,
-            version=connection.spoken_version(OffsetCommitRequest, 2, _BY_NAME),
-        )
-        for answered in answer.topics:
-            for one in answered.partitions:
-                refuse(
-                    one.error_code,
-                    f"cannot set the offset of {answered.name} partition {one.partition_index}",
-                    "the group has members; stop them first"
-                    if one.error_code == ErrorCode.UNKNOWN_MEMBER_ID
-                    else None,
-                )
+
+        async def commit(connection: Connection) -> None:
+            answer = await connection.ask(
+                OffsetCommitRequest(
+                    group_id=group_id,
+                    topics=[
+                        OffsetCommitRequestTopic(name=name, partitions=partitions)
+                        for name, partitions in topics.items()
+                    ],
+                ),
+                OffsetCommitResponse,
+                version=connection.spoken_version(OffsetCommitRequest, 2, _BY_NAME),
+            )
+            for answered in answer.topics:
+                for one in answered.partitions:
+                    refuse(
+                        one.error_code,
+                        f"cannot set the offset of {answered.name} partition {one.partition_index}",
+                        "the group has members; stop them first"
+                        if one.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+                        else None,
+                    )
+
+        await self._at_coordinator(group_id, commit)
 
     async def delete(self, group_id: str) -> None:
-        """Delete a group and its offsets."""
-        connection = await self._coordinator(group_id)
-        answer = await connection.ask(
-            DeleteGroupsRequest(groups_names=[group_id]), DeleteGroupsResponse
-        )
-        for one in answer.results:
-            refuse(one.error_code, f"cannot delete group {group_id}")
+        """Delete a group and its offsets.
+
+        Raises ServerRefusedError; not for a group that an attempt before may have deleted.
+        """
+        may_be_gone = False
+
+        async def delete(connection: Connection) -> None:
+            nonlocal may_be_gone
+            answer = await connection.ask(
+                DeleteGroupsRequest(groups_names=[group_id]), DeleteGroupsResponse
+            )
+            for one in answer.results:
+                if one.error_code == ErrorCode.GROUP_ID_NOT_FOUND and may_be_gone:
+                    continue
+                # A coordinator that could not store it says this, and may have stored it.
+                may_be_gone |= one.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+                refuse(one.error_code, f"cannot delete group {group_id}")
+
+        await self._at_coordinator(group_id, delete)
 
     async def delete_offsets(self, group_id: str, places: Iterable[tuple[str, int]]) -> None:
         """Delete committed offsets. Raises ServerRefusedError for the first that stays."""
@@ -266,24 +271,25 @@ class GroupClient:
             )
         if not topics:
             return
-        connection = await self._coordinator(group_id)
-        answer = await connection.ask(
-            OffsetDeleteRequest(
-                group_id=group_id,
-                topics=[
-                    OffsetDeleteRequestTopic(name=name, partitions=partitions)
-                    for name, partitions in topics.items()
-                ],
-            ),
-            OffsetDeleteResponse,
-        )
-        refuse(answer.error_code, f"cannot delete offsets of group {group_id}")
-        for answered in answer.topics:
-            for one in answered.partitions:
-                refuse(
-                    one.error_code,
-                    f"cannot delete the offset of {answered.name} partition {one.partition_index}",
-                )
+
+        async def delete(connection: Connection) -> None:
+            answer = await connection.ask(
+                OffsetDeleteRequest(
+                    group_id=group_id,
+                    topics=[
+                        OffsetDeleteRequestTopic(name=name, partitions=partitions)
+                        for name, partitions in topics.items()
+                    ],
+                ),
+                OffsetDeleteResponse,
+            )
+            refuse(answer.error_code, f"cannot delete offsets of group {group_id}")
+            for answered in answer.topics:
+                what = f"cannot delete the offset of {answered.name}"
+                for one in answered.partitions:
+                    refuse(one.error_code, f"{what} partition {one.partition_index}")
+
+        await self._at_coordinator(group_id, delete)
 
     async def set_offsets(
         self,
@@ -341,10 +347,14 @@ class GroupClient:
 
     async def _told(self, group_id: str, key: str, what: str) -> Any:
         """Return the JSON that only a kgw has. Raises ServerRefusedError for any other server."""
-        connection = await self._coordinator(group_id)
-        (result,) = await describe_configs(connection, GROUP, [group_id], [key], 4)
         what = f"{what} group {group_id}"
-        refuse(result.error_code, what, result.error_message)
+
+        async def describe(connection: Connection) -> DescribeConfigsResult:
+            (result,) = await describe_configs(connection, GROUP, [group_id], [key], 4)
+            refuse(result.error_code, what, result.error_message)
+            return result
+
+        result = await self._at_coordinator(group_id, describe)
         for row in result.configs:
             if row.name == key and row.value is not None:
                 return json.loads(row.value)
@@ -352,8 +362,57 @@ class GroupClient:
             ErrorCode.UNSUPPORTED_VERSION, what, f"the server has no {key} of groups"
         )
 
-    async def _coordinator(self, group_id: str) -> Connection:
-        return (await coordinator_connection(self._client, group_id))[1]
+    async def _at_coordinator(
+        self, group_id: str, ask: Callable[[Connection], Awaitable[ResultT]]
+    ) -> ResultT:
+        """Ask a group's coordinator, and another one when that has been replaced."""
+
+        async def attempt() -> ResultT:
+            _, connection = await coordinator_connection(self._client, group_id)
+            return await ask(connection)
+
+        return await self._client.retrying(attempt, is_undone=True)
+
+
+async def _offsets(
+    connection: Connection,
+    group_id: str,
+    of: Mapping[str, Sequence[int]] | None,
+    *,
+    require_stable: bool,
+) -> dict[tuple[str, int], GroupOffset]:
+    """Ask a coordinator what a group has committed."""
+    version = connection.spoken_version(
+        OffsetFetchRequest, _STABLE if require_stable else 2, _BY_NAME
+    )
+    request = OffsetFetchRequest(require_stable=require_stable)
+    if version >= _SEVERAL:
+        topics = _places(OffsetFetchRequestTopics, of)
+        request.groups = [OffsetFetchRequestGroup(group_id=group_id, topics=topics)]
+    else:
+        request.group_id = group_id
+        request.topics = _places(OffsetFetchRequestTopic, of)
+    answer = await connection.ask(request, OffsetFetchResponse, version=version)
+    what = f"cannot get the offsets of group {group_id}"
+    refuse(answer.error_code, what)
+    answers: Sequence[OffsetFetchResponseTopic | OffsetFetchResponseTopics] = answer.topics
+    if version >= _SEVERAL:
+        (group,) = answer.groups
+        refuse(group.error_code, what)
+        answers = group.topics
+    found: dict[tuple[str, int], GroupOffset] = {}
+    for topic in answers:
+        for one in topic.partitions:
+            place = (topic.name, one.partition_index)
+            if one.error_code == ErrorCode.CORRUPT_MESSAGE:
+                found[place] = GroupOffset(NO_OFFSET, -1, "", is_damaged=True)
+                continue
+            refuse(one.error_code, f"{what}, {topic.name} partition {one.partition_index}")
+            if one.committed_offset >= 0:
+                found[place] = GroupOffset(
+                    one.committed_offset, one.committed_leader_epoch, one.metadata or ""
+                )
+    return dict(sorted(found.items()))
 
 
 def _topics(metadata: bytes) -> tuple[str, ...] | None:

@@ -14,6 +14,7 @@ from kgw.protocol.messages.describe_producers import (
 from kgw.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+    TransactionState,
 )
 from kgw.protocol.messages.list_transactions import (
     ListTransactionsRequest,
@@ -96,45 +97,55 @@ class TransactionClient:
         expression (KIP-1152), and those are asked for.
         """
         minimum = _PATTERNS if pattern else _DURATIONS if longer_than_ms >= 0 else 0
-        found = []
-        for broker in (await self._client.cluster()).brokers:
-            connection = await self._client.connection_to(broker.host, broker.port)
-            answer = await connection.ask(
-                ListTransactionsRequest(
-                    state_filters=[*states],
-                    producer_id_filters=[*producer_ids],
-                    duration_filter=longer_than_ms,
-                    transactional_id_pattern=pattern,
-                ),
-                ListTransactionsResponse,
-                version=connection.spoken_version(ListTransactionsRequest, minimum),
-            )
-            refuse(answer.error_code, "cannot list transactions")
-            if answer.unknown_state_filters:
-                unknown = ", ".join(answer.unknown_state_filters)
-                raise ClientError(f"the server knows no transactions in state {unknown}")
-            found += [
-                TransactionSummary(
-                    one.transactional_id, broker.node_id, one.producer_id, one.transaction_state
+        request = ListTransactionsRequest(
+            state_filters=[*states],
+            producer_id_filters=[*producer_ids],
+            duration_filter=longer_than_ms,
+            transactional_id_pattern=pattern,
+        )
+
+        async def ask_all() -> list[TransactionSummary]:
+            found = []
+            for broker in (await self._client.cluster()).brokers:
+                connection = await self._client.connection_to(broker.host, broker.port)
+                answer = await connection.ask(
+                    request,
+                    ListTransactionsResponse,
+                    version=connection.spoken_version(ListTransactionsRequest, minimum),
                 )
-                for one in answer.transaction_states
-            ]
-        return sorted(found)
+                refuse(answer.error_code, "cannot list transactions")
+                if answer.unknown_state_filters:
+                    unknown = ", ".join(answer.unknown_state_filters)
+                    raise ClientError(f"the server knows no transactions in state {unknown}")
+                found += [
+                    TransactionSummary(
+                        one.transactional_id, broker.node_id, one.producer_id, one.transaction_state
+                    )
+                    for one in answer.transaction_states
+                ]
+            return found
+
+        return sorted(await self._client.retrying(ask_all, is_undone=True))
 
     async def describe(self, transactional_id: str) -> TransactionDetails:
         """Return what becomes of a transactional id.
 
         Raises ServerRefusedError TRANSACTIONAL_ID_NOT_FOUND where nobody has it.
         """
-        node_id, connection = await coordinator_connection(
-            self._client, transactional_id, TRANSACTION
-        )
-        answer = await connection.ask(
-            DescribeTransactionsRequest(transactional_ids=[transactional_id]),
-            DescribeTransactionsResponse,
-        )
-        (found,) = answer.transaction_states
-        refuse(found.error_code, f"cannot describe transactional id {transactional_id}")
+
+        async def describe() -> tuple[int, TransactionState]:
+            node_id, connection = await coordinator_connection(
+                self._client, transactional_id, TRANSACTION
+            )
+            answer = await connection.ask(
+                DescribeTransactionsRequest(transactional_ids=[transactional_id]),
+                DescribeTransactionsResponse,
+            )
+            (found,) = answer.transaction_states
+            refuse(found.error_code, f"cannot describe transactional id {transactional_id}")
+            return node_id, found
+
+        node_id, found = await self._client.retrying(describe, is_undone=True)
         return TransactionDetails(
             transactional_id,
             node_id,
@@ -164,7 +175,8 @@ class TransactionClient:
     async def abort(self, topic: str, partition: int, producer: PartitionProducer) -> None:
         """Write the marker into a partition that aborts what a producer has open there.
 
-        Durable when this returns; the coordinator of the producer is not asked. Not retried.
+        Durable when this returns; the coordinator of the producer is not asked. Retried only while
+        nothing was done.
         Raises ServerRefusedError: INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED say
         that the partition knows a newer producer, or marker.
         """
@@ -176,14 +188,18 @@ class TransactionClient:
             # Where no marker has come yet: no coordinator's epoch is below it.
             coordinator_epoch=max(0, producer.coordinator_epoch),
         )
-        for connection in await self._client.by_leader(topic, {partition: 0}):
-            answer = await connection.ask(
-                WriteTxnMarkersRequest(markers=[marker]), WriteTxnMarkersResponse
-            )
-            for one in answer.markers:
-                for told in one.topics:
-                    for result in told.partitions:
-                        refuse(result.error_code, f"cannot abort in {topic}-{partition}")
+
+        async def write() -> None:
+            for connection in await self._client.by_leader(topic, {partition: 0}):
+                answer = await connection.ask(
+                    WriteTxnMarkersRequest(markers=[marker]), WriteTxnMarkersResponse
+                )
+                for one in answer.markers:
+                    for told in one.topics:
+                        for result in told.partitions:
+                            refuse(result.error_code, f"cannot abort in {topic}-{partition}")
+
+        await self._client.retrying(write, is_undone=True)
 
 
 async def _producers(

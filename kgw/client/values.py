@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 REQUEST_TIMEOUT_S: Final = 30.0
 """How long an answer is waited for, and how long the server may take for it."""
 REQUEST_TIMEOUT_MS: Final = 30_000
+DELETION_TIMEOUT_MS: Final = 10_000
+"""How long the server may take to delete a topic: one row, and the files in the background."""
 
 LATEST = -1
 EARLIEST = -2

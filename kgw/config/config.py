@@ -44,6 +44,7 @@ class Config:
     listeners: tuple[str, ...]
     advertised_listeners: tuple[str, ...]
     log_dirs: str
+    data_dir_shared: bool
     backend: str
     state_url: str
     state_password: str

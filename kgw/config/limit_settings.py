@@ -61,13 +61,17 @@ LIMIT_SETTINGS = (
     Setting(
         "max.connections",
         INT_MAX,
-        "Connections in all. The limit of file descriptors, raised at start, holds as well.",
+        "Connections in all. The limit of file descriptors, raised at start, holds as well. "
+        "Lowered while the server runs, it ends those that were used least recently.",
         minimum=1,
+        dynamic=True,
     ),
     Setting(
         "max.connections.per.ip",
         INT_MAX,
-        "Connections from one address.",
+        "Connections from one address. Lowered while the server runs, it holds for further ones.",
+        minimum=1,
+        dynamic=True,
     ),
     Setting(
         "socket.listen.backlog.size",

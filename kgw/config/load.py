@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 PREFIX = "KGW_"
 # Read elsewhere: the command line's server addresses, the file's name.
-_OTHER_VARIABLES = frozenset({"KGW_ADMIN", "KGW_BOOTSTRAP", "KGW_CONFIG"})
+CLIENT_VARIABLES = frozenset({"KGW_ADMIN", "KGW_ADMIN_TOKEN_FILE", "KGW_BOOTSTRAP"})
+"""Variables of the commands that ask a server."""
+_OTHER_VARIABLES = CLIENT_VARIABLES | {"KGW_CONFIG"}
 # Kubernetes sets KGW_PORT, KGW_SERVICE_HOST and more in every pod beside a service called kgw.
 _SERVICE_LINKS = ("KGW_PORT", "KGW_SERVICE_")
 # What somebody expects who knows the flags of `kgw serve`: these settings have Kafka's names.
@@ -26,6 +28,11 @@ _NAMED_LIKE_FLAGS = {
     "KGW_DATA_DIR": "KGW_LOG_DIRS",
     "KGW_LISTEN": "KGW_LISTENERS",
 }
+# Names that Kafka's clients and tools have for `KGW_BOOTSTRAP`.
+_NAMED_LIKE_KAFKAS = dict.fromkeys(
+    ("KGW_BOOTSTRAP_SERVER", "KGW_BOOTSTRAP_SERVERS", "KGW_BROKER", "KGW_BROKERS"), "KGW_BOOTSTRAP"
+)
+_NEAR_A_CLIENT_VARIABLE = 0.8
 
 
 def load_config(
@@ -50,6 +57,32 @@ def load_config(
 def environment_name(name: str) -> str:
     """Return the environment variable of a setting: KGW_NUM_PARTITIONS, KGW_CACHE_BYTES."""
     return PREFIX + name.removeprefix("kgw.").replace(".", "_").upper()
+
+
+def check_client_variables(environ: Mapping[str, str]) -> None:
+    """Raise ConfigError for a variable whose name is near one of `CLIENT_VARIABLES`.
+
+    Commands would pass it over and ask the server of this machine. Other names are left alone:
+    other programs may have this prefix, too.
+    """
+    for variable in sorted(environ):
+        if variable.startswith(PREFIX) and variable not in CLIENT_VARIABLES:
+            near = _near_client_variable(variable)
+            if near and not variable.startswith(_SERVICE_LINKS) and variable not in _known():
+                raise ConfigError(f"environment variable {variable} is not known{near}")
+
+
+def _near_client_variable(variable: str) -> str:
+    meant = _NAMED_LIKE_KAFKAS.get(variable)
+    if meant is not None:
+        return f"; did you mean {meant}?"
+    return suggest(variable, _OTHER_VARIABLES, cutoff=_NEAR_A_CLIENT_VARIABLE)
+
+
+def _known() -> dict[str, str]:
+    """Return the settings by their variables, under their older names as well."""
+    known = {environment_name(name): name for name in SERVER_SETTINGS}
+    return known | {environment_name(alias): name for alias, name in SERVER_ALIASES.items()}
 
 
 def split_assignment(text: str) -> tuple[str, str]:
@@ -97,8 +130,7 @@ def _read_environment(environ: Mapping[str, str], given: dict[str, Given]) -> It
     ours = sorted(name for name in environ if name.startswith(PREFIX))
     if not ours:
         return
-    known = {environment_name(name): name for name in SERVER_SETTINGS}
-    known |= {environment_name(alias): name for alias, name in SERVER_ALIASES.items()}
+    known = _known()
     for variable in ours:
         if variable in known:
             _take(given, known[variable], environ[variable], f"environment variable {variable}")
@@ -112,7 +144,8 @@ def _read_environment(environ: Mapping[str, str], given: dict[str, Given]) -> It
             if near:
                 raise ConfigError(f"environment variable {variable} is no setting{near}")
             # The prefix may serve other programs, and other versions of this one.
-            yield f"environment variable {variable} is no setting"
+            near = _near_client_variable(variable)
+            yield f"environment variable {variable} is no setting{near}"
 
 
 def _is_refused(name: str) -> bool:

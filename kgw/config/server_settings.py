@@ -118,6 +118,12 @@ _STORAGE = (
         check=_check_directory,
     ),
     Setting(
+        "kgw.data.dir.shared",
+        False,
+        "Whether a new data directory may be made where other files are. Otherwise such a "
+        "directory is refused, as a path that was not meant.",
+    ),
+    Setting(
         "kgw.backend",
         "embedded",
         "Where records live: `embedded` (the data directory), `memory` (nothing survives), "
@@ -570,9 +576,9 @@ _PROCESS = (
     ),
     Setting(
         "kgw.handover.ms",
-        30_000,
-        "How long a server that another one has replaced goes on sending clients there before it "
-        "stops.",
+        10_000,
+        "How long a server that is told to stop waits for one that stands by to take over. 0: it "
+        "stops without.",
     ),
     Setting(
         "kgw.log.format",

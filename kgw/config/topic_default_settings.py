@@ -187,6 +187,13 @@ TOPIC_DEFAULT_SETTINGS = (
         dynamic=True,
     ),
     fixed(
+        "max.decompressed.message.bytes",
+        (1 << 31) - 9,
+        "Largest record that is read out of a compressed batch.",
+        "see kgw.decompressed.bytes.max and kgw.decompression.ratio.max",
+        dynamic=True,
+    ),
+    fixed(
         "min.insync.replicas",
         1,
         "Copies that acks=all waits for.",

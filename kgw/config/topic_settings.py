@@ -149,6 +149,7 @@ TOPIC_SETTINGS = table(
         type_=SettingType.LONG,
     ),
     _from_server("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
+    _from_server("max.decompressed.message.bytes", "max.decompressed.message.bytes"),
     _from_server("max.message.bytes", "message.max.bytes"),
     _from_server("message.timestamp.after.max.ms", "log.message.timestamp.after.max.ms"),
     _from_server("message.timestamp.before.max.ms", "log.message.timestamp.before.max.ms"),

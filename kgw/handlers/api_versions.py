@@ -78,9 +78,9 @@ def _node_problem(request: ApiVersionsRequest, context: RequestContext) -> Error
     placement = context.gateway.placement
     if (request.cluster_id is None) is not (request.node_id == _NO_NODE):
         return ErrorCode.INVALID_REQUEST
-    if request.cluster_id is None or (
-        request.cluster_id == placement.cluster_id and request.node_id == placement.here.node_id
-    ):
+    # A node that stands by does not know its cluster's id.
+    is_same = not placement.is_settled or request.cluster_id == placement.cluster_id
+    if request.cluster_id is None or (is_same and request.node_id == placement.here.node_id):
         return ErrorCode.NONE
     return ErrorCode.REBOOTSTRAP_REQUIRED
 

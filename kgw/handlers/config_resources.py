@@ -51,13 +51,26 @@ class ConfigSource(IntEnum):
     DYNAMIC_BROKER_LOGGER = 6
 
 
+# Formatting the storage of a Kafka of version 4.1 or newer sets it for all brokers (KIP-966), and
+# nothing takes it away again.
+_SET_FOR_ALL = frozenset({"min.insync.replicas"})
+
+
+def dynamic_source(name: str, config: Config) -> ConfigSource | None:
+    """Return as what a server setting was changed while running; None for one that was not."""
+    if name in _SET_FOR_ALL:
+        return ConfigSource.DYNAMIC_DEFAULT_BROKER
+    return ConfigSource.DYNAMIC_BROKER if name in config.dynamic else None
+
+
 def topic_source(setting: Setting, topic_config: TopicConfig, config: Config) -> ConfigSource:
     """Return where a topic setting's value comes from."""
     if setting.name in topic_config.own:
         return ConfigSource.DYNAMIC_TOPIC
     server_name = config.server_setting_behind(setting)
-    if server_name in config.dynamic:
-        return ConfigSource.DYNAMIC_BROKER
+    dynamic = dynamic_source(server_name, config)
+    if dynamic is not None:
+        return dynamic
     if config.is_given(server_name):
         return ConfigSource.STATIC_BROKER
     return ConfigSource.DEFAULT

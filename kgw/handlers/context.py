@@ -161,6 +161,13 @@ class Later:
         return self.make()
 
 
+async def made(answer: Answer) -> Response | EncodedBody | None:
+    """Return what an answer comes to."""
+    if answer is None or isinstance(answer, Response):
+        return answer
+    return await (answer.made() if isinstance(answer, Later) else answer)
+
+
 def advertised_address(node: Node, context: RequestContext) -> tuple[str, int]:
     """Return the host and port at which this client is told to reach a node.
 

@@ -8,7 +8,9 @@ Behaviour:
 - names, numbers, limits and settings are checked: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS,
   INVALID_PARTITIONS, POLICY_VIOLATION, INVALID_CONFIG; a name twice is INVALID_REQUEST;
 - a topic that is only validated is told with an id, which no topic gets;
-- the timeout is not used: nothing here waits for other brokers.
+- what the storage has not done when the timeout is over is REQUEST_TIMED_OUT, and goes on: whoever
+  asks again is told TOPIC_ALREADY_EXISTS then. A timeout of 0 or less is taken for 5 s, where Kafka
+  answers at once.
 
 v1: validate only (KIP-4). v4: defaults (KIP-464), taken in every version here. v5: flexible, and
 settings in the answer (KIP-482, KIP-525). v6: THROTTLING_QUOTA_EXCEEDED (KIP-599). v7: topic id
@@ -151,7 +153,7 @@ def check_assignment(broker_ids: list[int], context: RequestContext) -> None:
 
     Among several nodes the placement chooses.
     """
-    nodes = context.gateway.placement.nodes
+    nodes = context.gateway.placement.owners
     if [broker_ids] != [[node.node_id] for node in nodes]:
         why = (
             f"there is node {nodes[0].node_id} alone"

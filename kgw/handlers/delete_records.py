@@ -14,7 +14,8 @@ Behaviour:
   away first;
 - of a partition that is named twice the last offset counts, as in Kafka;
 - UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER for a partition of another node;
-- the timeout is not used: nothing here waits for other brokers.
+- what is not durable when the timeout is over, 5 s where it says none, is REQUEST_TIMED_OUT for all
+  partitions of the request, and goes on: to ask again is harmless.
 
 v0: KIP-107. v2: flexible (KIP-482).
 """

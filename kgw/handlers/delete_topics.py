@@ -3,6 +3,7 @@
 Behaviour:
 - durable before it is answered: once the deletion is recorded, a crash cannot bring the topic back;
 - Produce and Fetch that are under way are answered with UNKNOWN_TOPIC_OR_PARTITION;
+- REQUEST_TIMED_OUT when the timeout is over, 5 s where it says none: the deletion goes on;
 - UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID; a topic named twice, or by both name and id, is
   INVALID_REQUEST.
 

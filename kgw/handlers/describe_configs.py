@@ -6,6 +6,7 @@ Behaviour:
 - what a file, the environment or a flag has set is static, also where it equals the default, and
   so is the node id that is kept from an earlier start;
 - broker "" lists what was changed while running, with no values from the start of this one;
+- min.insync.replicas counts as set for all brokers while running, as formatting a Kafka sets it;
 - the loggers of this broker are listed with their levels, which a start alone sets;
 - a group has no settings. Asked by its name and from v4 on, `kgw.group.trace` is what the group
   decided lately and why, as JSON: what `kgw groups explain` shows; `kgw.group.members` is who its
@@ -34,6 +35,7 @@ from kgw.handlers.config_resources import (
     answer_resource,
     check_broker,
     check_logger_owner,
+    dynamic_source,
     find_topic,
     refuse_resources,
     unsupported_resource,
@@ -145,7 +147,7 @@ def _entries(
     elif resource.resource_type == ResourceType.BROKER:
         check_broker(gateway, name)
         for setting in SERVER_SETTINGS.values():
-            if name or setting.name in config.dynamic:
+            if name or dynamic_source(setting.name, config) is not None:
                 yield _broker_entry(setting, config, is_default_broker=not name)
         # As of a group's trace: no setting.
         if name and PROBLEMS in (resource.configuration_keys or ()):
@@ -294,10 +296,11 @@ def _server_synonyms(
     """
     name = setting.name
     if is_default_broker:
-        return [_synonym(setting, config.dynamic[name], ConfigSource.DYNAMIC_DEFAULT_BROKER)]
+        return [_synonym(setting, config.get(name), ConfigSource.DYNAMIC_DEFAULT_BROKER)]
     synonyms = []
-    if name in config.dynamic:
-        synonyms.append(_synonym(setting, config.dynamic[name], ConfigSource.DYNAMIC_BROKER))
+    dynamic = dynamic_source(name, config)
+    if dynamic is not None:
+        synonyms.append(_synonym(setting, config.get(name), dynamic))
     if config.is_given(name):
         synonyms.append(_synonym(setting, config.static_value(name), ConfigSource.STATIC_BROKER))
     synonyms.append(_synonym(setting, setting.default, ConfigSource.DEFAULT))

@@ -4,6 +4,7 @@ Behaviour:
 - topics in the order of their names; an empty list asks for all of them;
 - at most as many partitions as the request and `max.request.partition.size.limit` allow, and a
   cursor for the rest;
+- LEADER_NOT_AVAILABLE for each partition while nobody knows which node owns it, as in Metadata;
 - there is one replica of everything, so there are no eligible leaders beside it.
 """
 
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.authorized_operations import TOPIC_OPERATIONS
 from kgw.handlers.encoding_turns import encode_in_turns
-from kgw.handlers.leaders import leader
+from kgw.handlers.leaders import error_and_replicas, leader
 from kgw.partitions.topic import why_unknown
 from kgw.protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -142,12 +143,14 @@ def _describe(
     topic: Topic, index: int, context: RequestContext
 ) -> DescribeTopicPartitionsResponsePartition:
     node, leader_epoch = leader(topic, index, context)
+    code, replicas = error_and_replicas(node, context)
     return DescribeTopicPartitionsResponsePartition(
+        error_code=code,
         partition_index=index,
         leader_id=node.node_id,
         leader_epoch=leader_epoch,
-        replica_nodes=[node.node_id],
-        isr_nodes=[node.node_id],
+        replica_nodes=replicas,
+        isr_nodes=replicas,
         eligible_leader_replicas=[],
         last_known_elr=[],
     )

@@ -5,7 +5,8 @@
     authorise     nothing is today: in `_handle`, before the handler, with the decoded request
     lead          in `_handle`, too: what a process that does not lead answers with
     quota         none today: in `_handle`, where the client's id is known
-    handle        `_handle`: the API's own module, and what becomes of its errors
+    handle        `_handle`: the API's own module, and what becomes of its errors; where it waits,
+                  for as long as the request says (`_bound`)
     encode        `_encode`; of an answer that comes later (`Later`), `encode` has it made first.
                   The error codes in the answer are counted here
     send          `KafkaConnection`, in the order of the requests
@@ -18,6 +19,7 @@ throttle time would be set in `_encode` and in these two; an audit would be writ
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -25,10 +27,12 @@ from kgw.backend.base import Leadership
 from kgw.completion import Completion
 from kgw.errors import EncodeError, KafkaError, ProtocolError, StorageError
 from kgw.handlers.answer_errors import count_error_codes
-from kgw.handlers.context import LARGE_REQUEST_BYTES, EncodedBody, Later, RequestContext
+from kgw.handlers.context import LARGE_REQUEST_BYTES, EncodedBody, Later, RequestContext, made
 from kgw.handlers.refusal import refuse
 from kgw.handlers.table import HANDLERS
+from kgw.handlers.within import Within
 from kgw.metrics import Histogram
+from kgw.partitions.waits import storage_limit_s
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.framing import body_frame, peek_request_header, response_frame
 from kgw.protocol.schema import Response
@@ -37,8 +41,10 @@ from kgw.turns import Rest, in_turns
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
+    from kgw.errors import ErrorCode
     from kgw.gateway import Gateway
     from kgw.handlers.context import Answer, Session
+    from kgw.handlers.standby import Standby
     from kgw.handlers.table import Handler
     from kgw.protocol.schema import Request
     from kgw.types import Buffer
@@ -46,6 +52,10 @@ if TYPE_CHECKING:
 _FETCH = int(ApiKey.FETCH)
 # To look up an enum's attribute is slow.
 _LEADING = Leadership.LEADING
+
+MOST_LATE = 1_000
+"""So many requests of one API may go on behind their time: who is told of it sends another one, and
+what each has begun stays in memory until the storage answers."""
 
 
 class Dispatcher:
@@ -61,6 +71,33 @@ class Dispatcher:
         self._large_works: set[RequestContext] = set()
         # Those of `Metrics.request_times`, by what is at hand.
         self._times: dict[ApiKey, Histogram] = {}
+        self._standby: Standby | None = None
+        self.late_requests: Counter[ApiKey] = Counter()
+        """Those whose time is over and that still go on, but for Produce, which counts bytes."""
+
+    @property
+    def gateway(self) -> Gateway:
+        """What answers."""
+        return self._gateway
+
+    async def serve(self, gateway: Gateway) -> None:
+        """Answer with another gateway from now on, over the same connections."""
+        await self.end_standby()
+        self._gateway = gateway
+
+    async def end_standby(self) -> None:
+        """Let go of what answers while the process stands by: it does so no longer."""
+        standby, self._standby = self._standby, None
+        if standby is not None:
+            await standby.aclose()
+
+    def _stand_by(self) -> Standby:
+        """Return what answers while the process stands by."""
+        if self._standby is None:
+            from kgw.handlers.standby import Standby
+
+            self._standby = Standby(self._gateway)
+        return self._standby
 
     def may_overlap(self, frame: Buffer) -> bool:
         """Whether this request may start while earlier ones that overlap still wait.
@@ -159,20 +196,100 @@ class Dispatcher:
             time = self._times[api_key] = times.setdefault(api_key.name, Histogram())
         time.observe(gateway.clock.monotonic_s() - context.received_s)
 
-    def _handle(self, handler: Handler, context: RequestContext) -> Answer:
+    def _handle(
+        self, handler: Handler, context: RequestContext, *, was_held: bool = False
+    ) -> Answer:
         """Have the API's module answer a request; an error of it is an answer, too."""
         try:
-            leadership = self._gateway.leadership
+            leadership = context.gateway.leadership
             if leadership is not _LEADING:
                 # Not at the top: it hardly ever happens, and never where there is one server.
-                from kgw.handlers.leadership import check_leadership
+                if leadership is Leadership.STANDBY:
+                    return self._stand_by().answer(handler, context)
+                from kgw.handlers.leadership import check_leadership, is_held
 
+                if not was_held and is_held(context):
+                    return self._answer_held(handler, context)
                 check_leadership(context.api_key, leadership)
-            return handler.module.handle(context.request, context)
+            code = handler.late_code
+            if code is not None and self.late_requests[context.api_key] >= MOST_LATE:
+                text = f"{MOST_LATE} requests before it are not done, and their time is over"
+                return self._error(context, KafkaError(code, text))
+            answer = handler.module.handle(context.request, context)
+            if code is None or answer is None or isinstance(answer, Response | Rest):
+                return answer
+            return self._bound(answer, code, handler, context)
         except ProtocolError:
             raise
         except Exception as error:  # noqa: BLE001 - every error has an answer
             return self._error(context, error)
+
+    def _bound(
+        self,
+        answer: Later | Awaitable[Response | EncodedBody | None],
+        code: ErrorCode,
+        handler: Handler,
+        context: RequestContext,
+    ) -> Later:
+        """Have an answer come within the request's time, or an error in its place.
+
+        What the request has begun goes on.
+        """
+        later = answer if isinstance(answer, Later) else self._wait(answer, context)
+        gateway = context.gateway
+        limit = storage_limit_s(getattr(context.request, "timeout_ms", None))
+        within = Within(later.due, gateway.request_deadlines, context.received_s + limit)
+        within.when_done(partial(self._look_after, later, handler, context))
+
+        def make() -> Response | EncodedBody | None:
+            if not within.is_late:
+                return later.make()
+            text = f"not done within {limit:g} s; it goes on, and may be done later"
+            return self._error(context, KafkaError(code, text))
+
+        return Later(within, make, later.abandon)
+
+    def _look_after(
+        self, later: Later, handler: Handler, context: RequestContext, within: Within
+    ) -> None:
+        """Count a request that goes on though its time is over, and tell of a bug that ends it."""
+        if not within.is_late:
+            return
+        self.late_requests[context.api_key] += 1
+
+        def settled(_: object) -> None:
+            self.late_requests[context.api_key] -= 1
+            try:
+                later.make()
+            except (KafkaError, StorageError, ProtocolError, asyncio.CancelledError):
+                # Who sends the request again is told what has become of it.
+                return
+            except Exception as error:  # noqa: BLE001 - nobody else would be told
+                context.gateway.report_internal_error(handler.label, error)
+
+        later.due.when_done(settled)
+
+    def _answer_held(
+        self, handler: Handler, context: RequestContext
+    ) -> Awaitable[Response | EncodedBody | None]:
+        """Answer a request once it is known which server leads."""
+        if context.api_key is ApiKey.PRODUCE and context.submission is None:
+            # What comes behind it is appended behind it.
+            context.submission = Completion()
+        return self._held(handler, context)
+
+    async def _held(
+        self, handler: Handler, context: RequestContext
+    ) -> Response | EncodedBody | None:
+        from kgw.handlers.leadership import HELD_S
+
+        try:
+            await context.gateway.until_led(HELD_S)
+            answer = self._handle(handler, context, was_held=True)
+        finally:
+            if context.submission is not None and not context.submission.is_done:
+                context.submission.finish()
+        return await made(answer)
 
     async def _answer_large(
         self, decoding: Rest[Request], handler: Handler, context: RequestContext

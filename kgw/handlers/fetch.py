@@ -7,7 +7,10 @@ Behaviour:
   do, and less when clients leave answers untaken), and the first batch always comes, whatever its
   size (KIP-74); of small ones 4,000 do at most, 1,000 of a partition: the client asks again;
 - less than `min_bytes`: waits for more, woken by appends to these partitions alone; `max_wait_ms`
-  is one budget for everything that the request does;
+  is one budget for everything that the request does. What has to come from the storage is read a
+  few partitions at a time; what has not come when the time is over is answered without records and
+  read on, so that a later request finds it. With a `max_wait_ms` of 0 it is waited for up to 5 s,
+  and is KAFKA_STORAGE_ERROR then: "no records" would be wrong;
 - fetch sessions (KIP-227): requests name what has changed, and are answered with what has; where
   there is no room for one the answer says session 0, and the client goes on with complete requests;
 - NOT_LEADER_OR_FOLLOWER for a partition of another node, which is named from v16 on (KIP-951);
@@ -55,7 +58,7 @@ from kgw.metrics import count
 from kgw.partitions.answer_room import AnswerBudget
 from kgw.partitions.fetch_parts import PartitionRead, SessionParts
 from kgw.partitions.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Asked, Told
-from kgw.partitions.reading import PARTS_PER_TURN, FetchRead
+from kgw.partitions.reading import PARTS_PER_TURN, FetchRead, fetch_times
 from kgw.partitions.topic import why_missing
 from kgw.partitions.view import Isolation, check_isolation
 from kgw.protocol.codec import codec
@@ -78,6 +81,7 @@ if TYPE_CHECKING:
 
     from kgw.handlers.context import Answer, RequestContext, Session
     from kgw.partitions.fetch_sessions import FetchSession, TopicKey
+    from kgw.partitions.reading import FetchTimes
     from kgw.partitions.view import PartitionView
     from kgw.protocol.messages.fetch import FetchPartition, FetchRequest
     from kgw.turns import Turns
@@ -167,13 +171,13 @@ def error_response(
     )
 
 
-def _limits(request: FetchRequest, context: RequestContext) -> tuple[AnswerBudget, float]:
+def _limits(request: FetchRequest, context: RequestContext) -> tuple[AnswerBudget, FetchTimes]:
     """Return how large the answer may get, and when it is due."""
     gateway = context.gateway
     room = gateway.answer_room
     max_bytes = min(request.max_bytes, gateway.config.fetch_max_bytes, room.next_bytes)
     budget = AnswerBudget(max_bytes, request.min_bytes, room)
-    return budget, context.received_s + max(0, request.max_wait_ms) / 1000
+    return budget, fetch_times(context.received_s, request.max_wait_ms)
 
 
 # --- complete requests ----------------------------------------------------------------------------
@@ -210,7 +214,7 @@ def _complete(request: FetchRequest, context: RequestContext, *, makes_session: 
 async def _complete_in_turns(
     request: FetchRequest,
     context: RequestContext,
-    limits: tuple[AnswerBudget, float],
+    limits: tuple[AnswerBudget, FetchTimes],
     poll: _Poll | None,
     *,
     makes_session: bool,
@@ -237,7 +241,7 @@ async def _as_messages(request: FetchRequest, context: RequestContext) -> FetchR
     gateway = context.gateway
     count(gateway.metrics.converted_requests, "FETCH")
     turns = gateway.answer_turns
-    budget, deadline_s = _limits(request, context)
+    budget, times = _limits(request, context)
     parts = await take_turns(_parts(request, context), turns)
     if context.received_s >= context.session.note_due_s:
         await take_turns(_note_positions(parts, context), turns)
@@ -246,8 +250,9 @@ async def _as_messages(request: FetchRequest, context: RequestContext) -> FetchR
         OldFetch(
             magic=0 if context.api_version < _FORMAT_1 else 1,
             budget=budget,
-            deadline_s=deadline_s,
+            times=times,
             deadlines=gateway.fetch_deadlines,
+            cold_reads=gateway.cold_reads,
             thread=gateway.catalog.check_thread,
             limits=DecompressionLimits(
                 gateway.config.decompressed_bytes_max, gateway.config.decompression_ratio_max
@@ -258,11 +263,12 @@ async def _as_messages(request: FetchRequest, context: RequestContext) -> FetchR
 
 
 def _begin(
-    request: FetchRequest, context: RequestContext, limits: tuple[AnswerBudget, float]
+    request: FetchRequest, context: RequestContext, limits: tuple[AnswerBudget, FetchTimes]
 ) -> Turns[FetchRead]:
     """Look up what the request names, and begin to read it."""
     parts = yield from _parts(request, context)
-    read = FetchRead(parts, *limits, context.gateway.fetch_deadlines)
+    gateway = context.gateway
+    read = FetchRead(parts, *limits, gateway.fetch_deadlines, gateway.cold_reads)
     read.start()
     return read
 
@@ -282,7 +288,8 @@ def _end(
     if poll is not None and read.is_unchanged and not makes_session and is_confirmed:
         return _keep_poll(request, read, poll.answer, session)
     response = yield from _response(request, read.parts, context, makes_session=makes_session)
-    if response.session_id or not session.knows(request) or not read.is_empty or not is_confirmed:
+    may_rest = read.is_empty and read.is_all_read
+    if response.session_id or not session.knows(request) or not may_rest or not is_confirmed:
         read.stop()
         return response
     encoder = codec(FetchResponse, context.api_version)
@@ -496,7 +503,8 @@ def _incremental(request: FetchRequest, context: RequestContext) -> Answer:
         request.isolation_level,
         knows_zstd=context.api_version >= _ZSTD,
     )
-    read = FetchRead([], *_limits(request, context), gateway.fetch_deadlines, parts)
+    limits = _limits(request, context)
+    read = FetchRead([], *limits, gateway.fetch_deadlines, gateway.cold_reads, parts)
     is_done = read.start()
     if context.received_s >= context.session.note_due_s:
         at_once(_note_positions(read.parts, context))

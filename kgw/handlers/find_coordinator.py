@@ -3,6 +3,7 @@
 Behaviour:
 - the node that owns one coordinates it, at its address for the listener that the client came
   through. It need not exist;
+- COORDINATOR_NOT_AVAILABLE while nobody knows which node owns it: its leadership is not confirmed;
 - share partitions are answered with UNSUPPORTED_VERSION, which is final: with
   COORDINATOR_NOT_AVAILABLE a client would ask for ever for what is not served yet;
 - other kinds of key are INVALID_REQUEST.
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.context import advertised_address
-from kgw.placement import CoordinatorKey, CoordinatorType
+from kgw.placement import NOBODY, CoordinatorKey, CoordinatorType
 from kgw.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 
 if TYPE_CHECKING:
@@ -42,7 +43,11 @@ def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoor
     if context.api_version < _SEVERAL_KEYS:
         one = _coordinator(CoordinatorKey(key_type, request.key), context)
         return FindCoordinatorResponse(
-            error_message=None, node_id=one.node_id, host=one.host, port=one.port
+            error_code=one.error_code,
+            error_message=one.error_message,
+            node_id=one.node_id,
+            host=one.host,
+            port=one.port,
         )
     return FindCoordinatorResponse(
         coordinators=[
@@ -53,6 +58,14 @@ def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoor
 
 def _coordinator(owned: CoordinatorKey, context: RequestContext) -> Coordinator:
     node = context.gateway.placement.owner(owned).node
+    if node is NOBODY:
+        return Coordinator(
+            key=owned.key,
+            node_id=_NOBODY,
+            port=_NOBODY,
+            error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            error_message="it is not known which server leads",
+        )
     host, port = advertised_address(node, context)
     return Coordinator(
         key=owned.key, node_id=node.node_id, host=host, port=port, error_message=None

@@ -8,6 +8,7 @@ Behaviour:
   CONCURRENT_TRANSACTIONS, as long as its end is being written;
 - a producer that goes on says what it has (KIP-360): PRODUCER_FENCED when another has come since.
   An id and epoch of 0 are taken for none, unless they are the producer's: clients send them so;
+- COORDINATOR_LOAD_IN_PROGRESS where the storage does not answer within 5 s: clients ask again;
 - INVALID_TRANSACTION_TIMEOUT beyond transaction.max.timeout.ms; POLICY_VIOLATION when there are
   kgw.transactional.ids.max others; COORDINATOR_NOT_AVAILABLE when it could not be stored,
   NOT_COORDINATOR when another process has taken the state over.

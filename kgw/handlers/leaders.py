@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from kgw.errors import ErrorCode
 from kgw.handlers.context import advertised_address
+from kgw.placement import NOBODY
 from kgw.types import NO_LEADER_EPOCH, PartitionKey
 
 if TYPE_CHECKING:
@@ -17,14 +19,26 @@ EndpointT = TypeVar("EndpointT", "fetch.NodeEndpoint", "produce.NodeEndpoint")
 
 
 def leader(topic: Topic, index: int, context: RequestContext) -> tuple[Node, int]:
-    """Return the node that leads a partition, and the leader epoch."""
+    """Return the node that leads a partition, and the leader epoch.
+
+    The node is NOBODY while this one cannot know whether it leads.
+    """
     owner = context.gateway.placement.owner(PartitionKey(topic.topic_id, index))
     partition = topic.partition(index)
     if partition is not None:
         return owner.node, partition.log.leader_epoch
     # Clients would take no leader with an older epoch than they know: better none is named.
     is_opening = context.gateway.catalog.want(topic, index)
-    return owner.node, NO_LEADER_EPOCH if is_opening else owner.epoch
+    if is_opening:
+        return owner.node, NO_LEADER_EPOCH
+    return owner.node, topic.next_epochs.get(index, owner.epoch)
+
+
+def error_and_replicas(node: Node, context: RequestContext) -> tuple[ErrorCode, list[int]]:
+    """Return the error and the replicas of a partition that a node leads, or NOBODY."""
+    if node is NOBODY:
+        return ErrorCode.LEADER_NOT_AVAILABLE, [context.gateway.placement.here.node_id]
+    return ErrorCode.NONE, [node.node_id]
 
 
 def name_leader(
@@ -35,8 +49,13 @@ def name_leader(
     endpoint_type: type[EndpointT],
     context: RequestContext,
 ) -> None:
-    """Say who leads a partition that is not on this node, and how to reach it (KIP-951)."""
+    """Say who leads a partition that is not on this node, and how to reach it (KIP-951).
+
+    Nothing is said where nobody knows.
+    """
     node, epoch = leader(topic, index, context)
+    if node is NOBODY:
+        return
     answer.current_leader.leader_id = node.node_id
     answer.current_leader.leader_epoch = epoch
     if all(one.node_id != node.node_id for one in endpoints):

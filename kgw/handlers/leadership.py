@@ -18,6 +18,8 @@ from kgw.protocol.api_keys import ApiKey
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kgw.handlers.context import RequestContext
+
 _OF_CHANGES = (
     ApiKey.CREATE_TOPICS,
     ApiKey.DELETE_TOPICS,
@@ -106,6 +108,24 @@ SERVED_UNCONFIRMED: Final = frozenset(
     }
 )
 """What is answered nevertheless: it takes no writes, and would be nearly the same elsewhere."""
+
+
+HELD_S: Final = 5.0
+"""A request waits so long at most until it is known which server leads."""
+
+
+def is_held(context: RequestContext) -> bool:
+    """Whether a request waits until it is known which server leads: another one is about to.
+
+    Refused at once, clients would ask for Metadata while it names nobody, and franz-go asks again
+    only after 5 s.
+    """
+    gateway = context.gateway
+    return (
+        gateway.is_handing_over
+        and gateway.leadership is Leadership.UNCONFIRMED
+        and context.api_key is not ApiKey.API_VERSIONS
+    )
 
 
 def check_leadership(api_key: ApiKey, leadership: Leadership) -> None:

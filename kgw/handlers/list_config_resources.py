@@ -58,7 +58,7 @@ def _answer(
 def _resources(types: frozenset[int], context: RequestContext) -> Iterator[ConfigResource]:
     for resource_type in (ResourceType.BROKER_LOGGER, ResourceType.BROKER):
         if resource_type in types:
-            for node in context.gateway.placement.nodes:
+            for node in context.gateway.placement.owners:
                 yield ConfigResource(resource_name=str(node.node_id), resource_type=resource_type)
     if ResourceType.TOPIC in types:
         for topic in context.gateway.catalog.listed:

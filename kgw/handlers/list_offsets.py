@@ -8,6 +8,8 @@ Behaviour:
 - a time: the first record at or past it that the isolation level may see; no offset when all are
   older. Records count, whatever their batch's header says, and never those below the log start. A
   batch that cannot be decompressed within the limits is answered with its beginning;
+- a partition whose look-up the storage has not answered when the request has taken 5 s, or its own
+  timeout if that is less, is KAFKA_STORAGE_ERROR; the others are answered;
 - a partition twice is INVALID_REQUEST for all of its mentions;
 - an isolation level that there is none of is INVALID_REQUEST;
 - leader epochs are checked (KIP-320); NOT_LEADER_OR_FOLLOWER for a partition of another node;
@@ -20,16 +22,16 @@ v1: by time (KIP-79). v2: isolation level (KIP-98). v4: leader epochs (KIP-320).
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError, KgwError, StorageError
 from kgw.handlers.places import answer_places
 from kgw.offsets.reader import ts_ns_at
 from kgw.offsets.seeker import OffsetSeeker, Seek, SeekKind
-from kgw.partitions.reader import LOOKUPS_AT_ONCE, PartitionReader
+from kgw.partitions.reader import Lookups, PartitionReader
 from kgw.partitions.topic import why_missing
 from kgw.partitions.view import check_isolation
+from kgw.partitions.waits import STORAGE_S, storage_limit_s
 from kgw.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
@@ -80,7 +82,9 @@ PARTITIONS_PER_TURN = 150
 
 async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
     check_isolation(request.isolation_level)
-    lookups = asyncio.Semaphore(LOOKUPS_AT_ONCE)
+    # Clients give a whole request their own time-out, of 30 s: by then nobody reads the answer.
+    own_s = min(STORAGE_S, storage_limit_s(request.timeout_ms))
+    lookups = Lookups(context.gateway.clock, own_s)
 
     def answer(
         name: str, wanted: Sequence[ListOffsetsPartition], counts: Counter[tuple[str, int]]
@@ -88,7 +92,13 @@ async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOf
         return _answer_places(name, wanted, counts, lookups, context, request.isolation_level)
 
     topics = await answer_places(
-        request, context, ListOffsetsResponse, ListOffsetsTopicResponse, PARTITIONS_PER_TURN, answer
+        request,
+        context,
+        ListOffsetsResponse,
+        ListOffsetsTopicResponse,
+        PARTITIONS_PER_TURN,
+        answer,
+        are_side_by_side=True,
     )
     return ListOffsetsResponse(topics=topics)
 
@@ -115,7 +125,7 @@ async def _answer_places(
     name: str,
     wanted: Sequence[ListOffsetsPartition],
     counts: Counter[tuple[str, int]],
-    lookups: asyncio.Semaphore,
+    lookups: Lookups,
     context: RequestContext,
     isolation: int,
 ) -> list[ListOffsetsPartitionResponse]:
@@ -130,7 +140,11 @@ async def _answer_places(
     found: Answers[SeekResult] = {}
     if topic is not None and seeks:
         reader = PartitionReader(
-            topic, context.gateway.fetch_deadlines, isolation=isolation, lookups=lookups
+            topic,
+            context.gateway.fetch_deadlines,
+            context.gateway.cold_reads,
+            isolation=isolation,
+            lookups=lookups,
         )
         found = await OffsetSeeker(reader).seek(seeks)
     return [

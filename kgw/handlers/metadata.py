@@ -2,7 +2,9 @@
 
 Behaviour:
 - each node at its address for the listener that the client came through (KIP-103); one of them is
-  the controller, and the owner of a partition leads it;
+  the controller, and the owner of a partition leads it. Nodes that stand by are among them;
+- LEADER_NOT_AVAILABLE for each partition while nobody knows which node owns it, as the lease has
+  run out. The node that answers does not name itself then, unless there is no other to go to;
 - a missing topic is created when both the request and `auto.create.topics.enable` allow it, with
   `num.partitions`, durably, before it is answered: no client sees LEADER_NOT_AVAILABLE here;
 - a topic's part of the answer is encoded once and kept until it or the placement changes, for it is
@@ -28,8 +30,9 @@ from kgw.errors import ErrorCode, KafkaError, StorageError
 from kgw.handlers.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from kgw.handlers.context import advertised_address
 from kgw.handlers.encoding_turns import AnswerSize
-from kgw.handlers.leaders import leader
+from kgw.handlers.leaders import error_and_replicas, leader
 from kgw.partitions.topic import UNCREATED_TOPICS, Topic, why_unknown
+from kgw.placement import NOBODY
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import encode_items
 from kgw.protocol.messages.metadata import (
@@ -109,13 +112,17 @@ def _find(wanted: MetadataRequestTopic, context: RequestContext) -> Found:
         # Versions 10 and 11 have the field, and no broker has ever looked at it.
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     # Java's Admin sends an empty name beside the id, not null.
+    # Another node may know more topics by now.
+    is_led = context.gateway.placement.controller is not NOBODY
     if by_id or wanted.name is None:
+        code = ErrorCode.UNKNOWN_TOPIC_ID if is_led else ErrorCode.LEADER_NOT_AVAILABLE
         return catalog.by_id(wanted.topic_id) or MetadataResponseTopic(
-            error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=wanted.topic_id
+            error_code=code, name=None, topic_id=wanted.topic_id
         )
-    return catalog.get(wanted.name) or MetadataResponseTopic(
-        error_code=why_unknown(wanted.name), name=wanted.name
-    )
+    code = why_unknown(wanted.name)
+    if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not is_led:
+        code = ErrorCode.LEADER_NOT_AVAILABLE
+    return catalog.get(wanted.name) or MetadataResponseTopic(error_code=code, name=wanted.name)
 
 
 def _may_be_created(found: Found) -> bool:
@@ -209,12 +216,14 @@ def _encode_partitions(topic: Topic, context: RequestContext, share: Share) -> T
 
 def _partition(topic: Topic, index: int, context: RequestContext) -> MetadataResponsePartition:
     node, leader_epoch = leader(topic, index, context)
+    code, replicas = error_and_replicas(node, context)
     return MetadataResponsePartition(
+        error_code=code,
         partition_index=index,
         leader_id=node.node_id,
         leader_epoch=leader_epoch,
-        replica_nodes=[node.node_id],
-        isr_nodes=[node.node_id],
+        replica_nodes=replicas,
+        isr_nodes=replicas,
     )
 
 

@@ -27,12 +27,15 @@ async def answer_places(
     topic_type: type[Any],
     partitions_per_turn: int,
     answer: Callable[[str, Sequence[Any], Counter[tuple[str, int]]], Awaitable[list[Any]]],
+    *,
+    are_side_by_side: bool = False,
 ) -> Any:
     """Return the topics of a response, with the answers for all partitions that a request names.
 
     `answer` is given a topic's name, some of its partitions, and how often the request names each
     partition. Of one that is named twice it is given the last. Those of one turn of the loop are
-    answered side by side.
+    answered side by side; where `are_side_by_side` says so, those of later turns as well, so that
+    these do not wait for what hangs.
     """
     queue = context.gateway.answer_turns
     counts = await take_turns(_count(request.topics, Share(ENCODED_PER_TURN)), queue)
@@ -41,24 +44,33 @@ async def answer_places(
     if len(counts) < places or len({name for name, _ in counts}) < len(wanted):
         wanted = await take_turns(named_once(wanted, Share(ENCODED_PER_TURN)), queue)
     topics: list[Any] = []
-    lengths = (len(one.partitions) for one in wanted)
-    for number, turn in enumerate(shares(lengths, partitions_per_turn)):
-        if number:
-            await asyncio.sleep(0)
+    turns = [*shares((len(one.partitions) for one in wanted), partitions_per_turn)]
+
+    async def answers_of(turn: Sequence[tuple[int, int, int]]) -> list[list[Any]]:
         work = [
-            answer(
-                wanted[position].name,
-                wanted[position].partitions[start:end],
-                counts,
-            )
+            answer(wanted[position].name, wanted[position].partitions[start:end], counts)
             for position, start, end in turn
         ]
         # One topic, the usual request, needs no task.
-        answers = [await work[0]] if len(work) == 1 else await asyncio.gather(*work)
-        for (position, start, _), found in zip(turn, answers, strict=True):
-            if not start:
-                topics.append(topic_type(name=wanted[position].name))
-            topics[position].partitions += found
+        return [await work[0]] if len(work) == 1 else await asyncio.gather(*work)
+
+    begun: list[asyncio.Task[list[list[Any]]]] = []
+    try:
+        if are_side_by_side and len(turns) > 1:
+            for turn in turns:
+                begun.append(asyncio.create_task(answers_of(turn)))
+                await asyncio.sleep(0)
+        for number, turn in enumerate(turns):
+            if number:
+                await asyncio.sleep(0)
+            answers = await (begun[number] if begun else answers_of(turn))
+            for (position, start, _), found in zip(turn, answers, strict=True):
+                if not start:
+                    topics.append(topic_type(name=wanted[position].name))
+                topics[position].partitions += found
+    finally:
+        for one in begun:
+            one.cancel()
     encoding = encode_topics(
         response_type, topics, "partitions", context.api_version, Share(ENCODED_PER_TURN)
     )

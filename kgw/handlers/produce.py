@@ -34,7 +34,10 @@ Behaviour:
 - while a topic is being loaded (kgw.loading) every producer but the one that loads is told
   NOT_ENOUGH_REPLICAS, which clients retry; with kgw.loading.offsets=original a batch keeps its
   offsets, and one that does not begin at the end of the partition is OFFSET_OUT_OF_RANGE;
-- a failing or full disk is KAFKA_STORAGE_ERROR, which clients retry.
+- a failing or full disk is KAFKA_STORAGE_ERROR, which clients retry;
+- what is not durable when the request's time is over (5 s where it says none) is REQUEST_TIMED_OUT:
+  the append goes on, may succeed, and an idempotent producer that sends the batch again is told
+  what has become of it. Where too much waits like that nothing more is taken: KAFKA_STORAGE_ERROR.
 
 v1: throttle time. v2: log append time (KIP-32). v3: format 2, transactional id (KIP-98). v5: log
 start offset (KIP-107). v7: zstd (KIP-110). v8: messages of errors (KIP-467). v9: flexible
@@ -53,8 +56,10 @@ from kgw.handlers.answer_errors import count_error_codes
 from kgw.handlers.context import Later, transactions
 from kgw.handlers.encoding_turns import encode_topics
 from kgw.handlers.leaders import name_leader
+from kgw.handlers.within import Within
 from kgw.metrics import count
 from kgw.partitions.validation import UnfitRecordsError, read_produced_batch
+from kgw.partitions.waits import storage_limit_s
 from kgw.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     NodeEndpoint,
@@ -71,6 +76,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kgw.backend.append import Append
+    from kgw.completion import Due
     from kgw.handlers.context import Answer, RequestContext
     from kgw.partitions.appending import QueuedAppend
     from kgw.partitions.partition import Partition
@@ -157,10 +163,59 @@ def handle(request: ProduceRequest, context: RequestContext) -> Answer:
     due = [result for _, _, result, _ in pending if not result.is_done]
     if not due:
         return _answer(request, context, response, pending)
-    return Later(
-        due[0] if len(due) == 1 else _all_of(due),
-        partial(_answer, request, context, response, pending),
+    answer = partial(_answer, request, context, response, pending)
+    every = due[0] if len(due) == 1 else _all_of(due)
+    if request.acks == 0:
+        return Later(every, answer)
+    return Later(_in_time(every, request, context), answer)
+
+
+def _in_time(due: Due, request: ProduceRequest, context: RequestContext) -> Within:
+    """Return what is done with something, or once the request's time is over."""
+    deadline_s = context.received_s + storage_limit_s(request.timeout_ms)
+    return Within(due, context.gateway.request_deadlines, deadline_s)
+
+
+def _check_late(partition: Partition, records: Buffer | None, context: RequestContext) -> None:
+    """Raise KafkaError KAFKA_STORAGE_ERROR when too much waits for a storage that hangs.
+
+    What was answered is not counted among the requests any more, and is in memory all the same.
+    """
+    # Not at the top: it is hardly ever needed.
+    from kgw.config.memory import request_memory_bytes
+
+    gateway = context.gateway
+    if gateway.late_append_bytes > request_memory_bytes(gateway.config) // 2:
+        if context.api_version >= _BATCHES:
+            partition.turn_away(records)
+        raise KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"{gateway.late_append_bytes} bytes, whose requests are over, wait for the storage",
+        )
+
+
+def _count_late(
+    request: ProduceRequest, pending: Sequence[_Pending], context: RequestContext
+) -> None:
+    """Count what is answered before it is settled, until it is."""
+    late = [result for _, _, result, _ in pending if not result.is_done]
+    if not late:
+        return
+    gateway = context.gateway
+    size_bytes = sum(
+        len(cast("Buffer | None", data.records) or b"")
+        for topic_data in request.topic_data
+        for data in topic_data.partition_data
     )
+    gateway.late_append_bytes += size_bytes
+
+    def settled(_: object) -> None:
+        gateway.late_append_bytes -= size_bytes
+        for result in late:
+            if not isinstance(result.error, KafkaError | StorageError | None):
+                gateway.report_internal_error("PRODUCE", result.error)
+
+    _all_of(late).when_done(settled)
 
 
 def _answer(
@@ -170,6 +225,7 @@ def _answer(
     pending: list[_Pending],
 ) -> ProduceResponse | None:
     """Fill in what became of all batches; return the answer, which acks=0 has none of."""
+    _count_late(request, pending, context)
     for one in pending:
         _fill_in(one, context)
     if request.acks != 0:
@@ -278,10 +334,18 @@ async def _answer_in_turns(
         pending = _undecided(response, pending, context)
     for _, _, result, _ in pending:
         # Nearly all are done when one is: to be told of each took 4 ms with 10,000.
-        if not result.is_done:
+        if result.is_done:
+            continue
+        if request.acks == 0:
             await until_done(result)
+            continue
+        within = _in_time(result, request, context)
+        await until_done(within)
+        if within.is_late:
+            break
     if request.acks == 0:
         return _answer(request, context, response, pending)
+    _count_late(request, pending, context)
     answer = await finish(_encode(response, pending, context), context.gateway.answer_turns)
     await finish(_let_go(request), context.gateway.answer_turns)
     return answer
@@ -416,6 +480,8 @@ def _append(
         return
     version = context.api_version
     try:
+        if context.gateway.late_append_bytes:
+            _check_late(partition, records, context)
         appended = (
             partition.append(
                 records,
@@ -565,6 +631,9 @@ def _batch_of(data: PartitionProduceData) -> RecordBatch | None:
 def _fill_in(pending: _Pending, context: RequestContext) -> None:
     """Fill in what became of a submitted batch."""
     answer, partition, result, is_undecided = pending
+    if not result.is_done:
+        _refuse(answer, ErrorCode.REQUEST_TIMED_OUT, "not durable yet: it may be stored, or not")
+        return
     error = result.error
     if error is None:
         answer.base_offset = result.result.base_offset

@@ -46,6 +46,8 @@ class HandlerModule(Protocol):
 class Handler:
     """One served API. `bug_code` answers a request that failed through a bug of ours.
 
+    `late_code` answers one whose time is over while the storage is waited for: clients send it
+    again after that. None where the module sees to it by itself, or other clients are waited for.
     `module` is what answers it, where that is not a module of the API's own name.
     """
 
@@ -56,12 +58,14 @@ class Handler:
         max_version: int,
         *,
         bug_code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR,
+        late_code: ErrorCode | None = ErrorCode.REQUEST_TIMED_OUT,
         module: str = "",
     ) -> None:
         self.api_key = api_key
         self.min_version = min_version
         self.max_version = max_version
         self.bug_code = bug_code
+        self.late_code = late_code
         self.label = api_key.name
         self.module_name = module or api_key.name.lower()
         self.codecs: dict[int, Codec[Request]] = {}
@@ -116,17 +120,18 @@ HANDLERS: dict[int, Handler] = {
             # A code that means "perhaps stored, send again": after UNKNOWN_SERVER_ERROR some
             # clients begin a new sequence, and a batch that did get stored is stored twice.
             bug_code=ErrorCode.REQUEST_TIMED_OUT,
+            late_code=None,
         ),
-        Handler(ApiKey.FETCH, 0, 18),
-        Handler(ApiKey.LIST_OFFSETS, 0, 11),
+        Handler(ApiKey.FETCH, 0, 18, late_code=None),
+        Handler(ApiKey.LIST_OFFSETS, 0, 11, late_code=None),
         Handler(ApiKey.METADATA, 0, 13),
-        Handler(ApiKey.OFFSET_COMMIT, 0, 10),
-        Handler(ApiKey.OFFSET_FETCH, 0, 10),
+        Handler(ApiKey.OFFSET_COMMIT, 0, 10, late_code=ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        Handler(ApiKey.OFFSET_FETCH, 0, 10, late_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
         Handler(ApiKey.FIND_COORDINATOR, 0, 6),
-        Handler(ApiKey.JOIN_GROUP, 0, 9),
-        Handler(ApiKey.HEARTBEAT, 0, 4),
-        Handler(ApiKey.LEAVE_GROUP, 0, 5),
-        Handler(ApiKey.SYNC_GROUP, 0, 5),
+        Handler(ApiKey.JOIN_GROUP, 0, 9, late_code=None),
+        Handler(ApiKey.HEARTBEAT, 0, 4, late_code=ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        Handler(ApiKey.LEAVE_GROUP, 0, 5, late_code=ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        Handler(ApiKey.SYNC_GROUP, 0, 5, late_code=None),
         Handler(ApiKey.DESCRIBE_GROUPS, 0, 6),
         Handler(ApiKey.LIST_GROUPS, 0, 5),
         _off(ApiKey.SASL_HANDSHAKE, 1),
@@ -134,13 +139,15 @@ HANDLERS: dict[int, Handler] = {
         Handler(ApiKey.CREATE_TOPICS, 0, 7),
         Handler(ApiKey.DELETE_TOPICS, 0, 6),
         Handler(ApiKey.DELETE_RECORDS, 0, 2),
-        Handler(ApiKey.INIT_PRODUCER_ID, 0, 5),
+        Handler(ApiKey.INIT_PRODUCER_ID, 0, 5, late_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
         Handler(ApiKey.OFFSET_FOR_LEADER_EPOCH, 0, 4),
-        Handler(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5),
-        Handler(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4),
-        Handler(ApiKey.END_TXN, 0, 5),
+        Handler(
+            ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5, late_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        ),
+        Handler(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, late_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        Handler(ApiKey.END_TXN, 0, 5, late_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
         Handler(ApiKey.WRITE_TXN_MARKERS, 1, 2),
-        Handler(ApiKey.TXN_OFFSET_COMMIT, 0, 6),
+        Handler(ApiKey.TXN_OFFSET_COMMIT, 0, 6, late_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
         _off(ApiKey.DESCRIBE_ACLS, 3),
         _off(ApiKey.CREATE_ACLS, 3),
         _off(ApiKey.DELETE_ACLS, 3),

@@ -65,6 +65,10 @@ class Exporter:
         self._failing_since_s: float | None = None
         self._failed_before = 0
 
+    def serve(self, gateway: Gateway) -> None:
+        """Export what another gateway counts in the same metrics from now on."""
+        self._gateway = gateway
+
     def start(self) -> None:
         """Begin: the first export now, the next ones on the schedule. Nothing when it has begun."""
         if self._task is None:

@@ -19,7 +19,7 @@ _LEAST_BYTES: Final = 64 << 10
 _LARGE_BYTES: Final = 1 << 20
 # A large answer gives no partition less room than this: each of a hundred partitions would be read
 # for a batch that does not fit.
-_LEAST_PART_BYTES: Final = 64 << 10
+LEAST_PART_BYTES: Final = 64 << 10
 BATCHES_PER_TURN: Final = 3_500
 """How many batches a turn of the loop looks at one by one. One partition alone has 1,000, so that
 the usual four partitions of a client are served side by side."""
@@ -64,6 +64,7 @@ class AnswerBudget:
         "batches",
         "batches_per_turn",
         "min_bytes",
+        "reserved_bytes",
         "room",
         "size_bytes",
     )
@@ -78,6 +79,8 @@ class AnswerBudget:
         # More than the answer may hold will never come together.
         self.min_bytes = min(min_bytes, self._max_bytes)
         self.room = room
+        self.reserved_bytes = 0
+        """Of what is being read from the storage, and has not come yet."""
         self._reading_bytes = 0
         # Whether a batch did not fit behind what is enough for an answer.
         self._is_full = False
@@ -86,6 +89,11 @@ class AnswerBudget:
     def max_bytes(self) -> int:
         """What the answer may hold, but for a first batch that is larger."""
         return self._max_bytes
+
+    @property
+    def left_bytes(self) -> int:
+        """What the answer may still hold."""
+        return max(0, self._max_bytes - self.size_bytes - self.reserved_bytes)
 
     @property
     def is_enough(self) -> bool:
@@ -99,7 +107,7 @@ class AnswerBudget:
 
     def begin(self) -> None:
         """Forget what was taken: all partitions are read anew."""
-        self.size_bytes = 0
+        self.size_bytes = self.reserved_bytes = 0
         self.batches = 0
         self._is_full = False
 
@@ -109,28 +117,33 @@ class AnswerBudget:
 
     def share(self, wanted_bytes: int) -> int | None:
         """Return how many bytes a partition may have; None when nothing is left for it."""
-        left = self._max_bytes - self.size_bytes
-        if self.size_bytes and (left <= 0 or self._is_full):
+        # Not `left_bytes`: that takes half as long as all of this, for each part of an answer.
+        left = self._max_bytes - self.size_bytes - self.reserved_bytes
+        if (self.size_bytes or self.reserved_bytes) and (left <= 0 or self._is_full):
             return None
         if self.size_bytes and self.batches >= self.batches_per_turn:
             self.leave_rest()
             return None
-        if left < _LEAST_PART_BYTES and self.is_large:
+        if left < LEAST_PART_BYTES and self.is_large:
             return None
         return max(0, min(wanted_bytes, left))
 
     def take(self, result: ReadResult, share: int, wanted_bytes: int) -> bool:
         """Take what was read of a partition; False for a first batch that is too large."""
-        if result.size_bytes > share and self.size_bytes:
+        if result.size_bytes > share and (self.size_bytes or self.reserved_bytes):
             # Each of the others might be read for nothing, too: of 100 with batches of 1 MB, 90.
             # Not when it was this partition's own limit that was too small.
             self._is_full = self.is_large and share < wanted_bytes
             return False
+        self.accept(result)
+        return True
+
+    def accept(self, result: ReadResult) -> None:
+        """Take what was read of a partition, whatever its size."""
         self.size_bytes += result.size_bytes
         self.batches += result.batches
         if result.is_cut:
             self.leave_rest()
-        return True
 
     def leave_rest(self) -> None:
         """Answer with what there is: there is more, and the next request gets it sooner."""
@@ -138,13 +151,25 @@ class AnswerBudget:
 
     # --- beside other answers --------------------------------------------------------------------
 
-    def reserve(self, wanted_bytes: int) -> int:
-        """Return how much of a partition may be read from the disk now, and count it as read."""
+    def reserve(self, wanted_bytes: int, others: int = 0) -> int:
+        """Return how much of a partition may be read from the storage now, and count it as read.
+
+        So many others are to be read beside it: each gets its part of what is left.
+        """
         if self.fit():
             self.leave_rest()
-        share = max(0, min(wanted_bytes, self._max_bytes - self.size_bytes))
-        self._count(self.size_bytes + share)
+        left = self.left_bytes
+        part = max(LEAST_PART_BYTES, left // (1 + others))
+        share = max(0, min(wanted_bytes, left, part))
+        self.reserved_bytes += share
+        self.count()
         return share
+
+    def release(self, share: int) -> int:
+        """Return how much there is room for of what `reserve` gave, which is reserved no more."""
+        self.reserved_bytes -= share
+        self.count()
+        return min(share, self.left_bytes)
 
     def fit(self) -> bool:
         """Make the answer no larger than there is room for now; whether that makes it smaller.
@@ -153,9 +178,12 @@ class AnswerBudget:
         wait for a few threads, or for each other's turns.
         """
         room = self.room
-        if room is None or self.size_bytes + room.next_bytes >= self._max_bytes:
+        if room is None:
             return False
-        self._max_bytes = self.size_bytes + room.next_bytes
+        most_bytes = self.size_bytes + self.reserved_bytes + room.next_bytes
+        if most_bytes >= self._max_bytes:
+            return False
+        self._max_bytes = most_bytes
         if self._max_bytes <= self.min_bytes:
             # Whole batches that fit are less than that, and waiting makes no more of them.
             self.leave_rest()
@@ -163,7 +191,7 @@ class AnswerBudget:
 
     def count(self) -> None:
         """Have what was taken count as being read, before others have their turns and read, too."""
-        self._count(self.size_bytes)
+        self._count(self.size_bytes + self.reserved_bytes)
 
     def stop_counting(self) -> None:
         """Leave it to the connection, or to nobody: the answer leaves now, or was given up."""

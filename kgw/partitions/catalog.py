@@ -389,6 +389,10 @@ class TopicCatalog:
             self._opening.stop()
         for topic in self._by_name.values():
             partitions, topic.partitions = topic.partitions, {}
+            # Whoever opens a partition begins the next epoch.
+            topic.next_epochs = {
+                index: partition.log.leader_epoch + 1 for index, partition in partitions.items()
+            }
             for partition in partitions.values():
                 partition.retire(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 

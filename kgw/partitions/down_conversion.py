@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kgw.partitions.appending import CheckThread
+    from kgw.partitions.cold_reads import ColdReads
     from kgw.partitions.fetch_parts import PartitionRead
-    from kgw.partitions.waits import FetchDeadlines
+    from kgw.partitions.reading import FetchTimes
+    from kgw.partitions.waits import RequestDeadlines
     from kgw.records.conversion import Messages
     from kgw.records.limits import DecompressionLimits
     from kgw.types import Buffer
@@ -35,8 +37,9 @@ class OldFetch(NamedTuple):
     magic: int
     budget: AnswerBudget
     """For what is read at first; its limit holds for the messages."""
-    deadline_s: float
-    deadlines: FetchDeadlines
+    times: FetchTimes
+    deadlines: RequestDeadlines
+    cold_reads: ColdReads
     thread: CheckThread
     limits: DecompressionLimits
 
@@ -53,7 +56,7 @@ async def read_messages(parts: Sequence[PartitionRead], fetch: OldFetch) -> None
     taken_bytes = 0
     left = list(parts)
     while True:
-        read = FetchRead(left, budget, fetch.deadline_s, fetch.deadlines)
+        read = FetchRead(left, budget, fetch.times, fetch.deadlines, fetch.cold_reads)
         try:
             if not read.start():
                 await read

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kgw.backend.base import ReadResult
 from kgw.errors import ErrorCode, KafkaError
 from kgw.partitions.view import Bounds
 from kgw.types import NO_OFFSET
@@ -131,6 +132,22 @@ class PartitionRead:
             self.fail(ErrorCode.OFFSET_OUT_OF_RANGE)
             return None
         return view if offset < bounds.end_offset else None
+
+    def take(self, result: ReadResult, aborted_from: int | None = None) -> None:
+        """Answer with what was read.
+
+        `aborted_from` is the view's from before it was read, where that was not since `examine`.
+        """
+        self.buffers = result.buffers
+        self.next_offset = result.next_offset
+        if aborted_from is not None:
+            self._aborted_from = aborted_from
+
+    @property
+    def had(self) -> tuple[ReadResult, int]:
+        """What was read, and `aborted_from` from before: for when `examine` has forgotten it."""
+        size_bytes = sum(map(len, self.buffers))
+        return ReadResult(self.buffers, size_bytes, self.next_offset), self._aborted_from
 
     def aborted(self) -> Sequence[AbortedRange]:
         """Return what a reader of committed records has to skip of those that were read.

@@ -34,6 +34,7 @@ from kgw.partitions.validation import (
 )
 from kgw.partitions.view import Isolation, PartitionView, Presence, ReadTopic
 from kgw.records.batch import (
+    HEADER_BYTES,
     LOG_APPEND_TIME_FLAG,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
@@ -369,6 +370,33 @@ class Partition:
         if config.checks_batches or self._check_queue is not None or verified is not None:
             return self._append_checked(batch, now_ms, append_time_ms, verified, transactional_id)
         return self._enter(batch, now_ms, append_time_ms)
+
+    def turn_away(self, records: Buffer | None) -> None:
+        """Take note of a batch that is to be refused, and that its producer will send again.
+
+        What it sends behind that one must not overtake it. Nothing of the batch is kept. Raises
+        KafkaError when it could not enter at any other time either.
+        """
+        now_ms = self._clock.wall_ms()
+        batch = read_produced_batch(records)
+        validate_batch(batch, self.topic.config.batches, now_ms)
+        if batch.producer_id == NO_PRODUCER_ID:
+            return
+        # The records need not stay in memory.
+        batch.buffer = memoryview(bytes(batch.buffer[:HEADER_BYTES]))
+        queue = self._check_queue
+        if queue is not None and queue.is_busy:
+            # What it came behind has not been submitted yet, and comes first.
+            queue.submit(partial(self._expect, batch, now_ms))
+        else:
+            self._expect(batch, now_ms)
+
+    def _expect(self, batch: RecordBatch, now_ms: int) -> Appended:
+        """Have a producer send a batch before any other, if it may begin anywhere."""
+        known = self.producers.get(batch.producer_id)
+        if known is None or batch.producer_epoch >= known.producer_epoch:
+            self.producers.expect(batch, now_ms)
+        return Appended(None, NO_OFFSET, NO_TIMESTAMP_MS)
 
     def append_marker(self, marker: TransactionMarker) -> Append:
         """End a producer's transaction: done once the marker is durable and readers know of it.

@@ -112,6 +112,7 @@ class ProducerEntry:
 
     __slots__ = (
         "batches",
+        "behind_refused",
         "coordinator_epoch",
         "first_sequence",
         "is_stored",
@@ -130,6 +131,9 @@ class ProducerEntry:
         self.producer_epoch = producer_epoch
         self.batches: list[BatchEntry] = []
         """The last five stored ones and all in flight, in the order of their sequences."""
+        self.behind_refused = 0
+        """So many batches may still be on their way that were sent behind one which the log has
+        failed."""
         self.first_sequence = 0
         """What must come first as long as no batch is known; NO_SEQUENCE: anything."""
         self.last_update_ms = 0

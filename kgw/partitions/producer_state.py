@@ -15,13 +15,16 @@ The rules are Kafka's (KIP-98, KIP-360), per producer id and partition:
   older epoch is INVALID_PRODUCER_EPOCH, one of an older coordinator TRANSACTION_COORDINATOR_FENCED;
   one with a new epoch begins that epoch, at sequence 0.
 
-Three things are ours. A batch that lies wholly before the window is DUPLICATE_SEQUENCE_NUMBER,
+Four things are ours. A batch that lies wholly before the window is DUPLICATE_SEQUENCE_NUMBER,
 which clients take as stored, where Kafka says out of order, which some of them take as fatal.
 Except at sequence 0: that is what a client sends that has begun again without a new epoch, and
 calling its records stored would lose them. A batch that was submitted but is not stored yet is in
 flight: its retry waits for the same result instead of being stored twice. And after an abort
 nothing is a duplicate of what was aborted, though sequences go on: new records under old sequences
-are refused, not swallowed.
+are refused, not swallowed. And what was sent behind a batch which the log has failed gets that
+one's KAFKA_STORAGE_ERROR: told of a gap, librdkafka takes a new epoch, and sends again under it
+whatever else has not been answered and may be stored (docs/decisions/0157). That holds for as many
+batches as clients have in flight. A batch that comes after those is told of a gap.
 """
 
 from __future__ import annotations
@@ -180,10 +183,16 @@ class ProducerState:
                     f"producer {batch.producer_id} repeats sequences {base_sequence} to "
                     f"{last_sequence}, from before its last {WINDOW_BATCHES} batches",
                 )
-        raise KafkaError(
-            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-            f"producer {batch.producer_id} sends sequence {base_sequence} where {expected} is next",
+        problem = (
+            f"producer {batch.producer_id} sends sequence {base_sequence} where {expected} is next"
         )
+        ahead = (base_sequence - expected) % SEQUENCE_MODULUS
+        if entry.behind_refused and ahead < SEQUENCE_MODULUS // 2:
+            entry.behind_refused -= 1
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{problem}: that one could not be stored"
+            )
+        raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, problem)
 
     def is_in_transaction(self, producer_id: int, producer_epoch: int) -> bool:
         """Whether a batch of this epoch belongs to a transaction that is open here."""
@@ -231,6 +240,7 @@ class ProducerState:
             token,
         )
         entry.batches.append(noted)
+        entry.behind_refused = 0
         if opened is not None:
             entry.transaction = noted.opened = opened
         return noted
@@ -553,6 +563,8 @@ class ProducerState:
 
 def _drop_in_flight(entry: ProducerEntry) -> None:
     kept: list[BatchEntry] = []
+    if entry.batches and entry.batches[-1].base_offset == IN_FLIGHT_OFFSET:
+        entry.behind_refused = WINDOW_BATCHES
     for known in entry.batches:
         if known.base_offset == IN_FLIGHT_OFFSET:
             # So that a late `complete` leaves it alone.

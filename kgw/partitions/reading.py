@@ -3,42 +3,69 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.completion import Completion
-from kgw.errors import StorageError
+from kgw.errors import ErrorCode, StorageError
+from kgw.partitions.answer_room import LEAST_PART_BYTES
+from kgw.partitions.cold_parts import ColdParts
 from kgw.partitions.fetch_parts import NamedParts
-from kgw.partitions.waits import FetchWait
+from kgw.partitions.waits import FetchWait, storage_limit_s
 from kgw.turns import Share
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kgw.partitions.answer_room import AnswerBudget
+    from kgw.partitions.cold_reads import ColdRead, ColdReads
     from kgw.partitions.fetch_parts import PartitionRead, SessionParts
-    from kgw.partitions.waits import FetchDeadlines
+    from kgw.partitions.view import PartitionView
+    from kgw.partitions.waits import RequestDeadlines
 
 PARTS_PER_TURN: Final = 400
 """More are read some at a time, like what comes from the disk (docs/decisions/0068)."""
+
+
+class FetchTimes(NamedTuple):
+    """Until when a request waits, by the monotonic clock."""
+
+    deadline_s: float
+    """For more."""
+    storage_by_s: float
+    """For what is there, and has to come from the storage."""
+
+
+def fetch_times(asked_s: float, max_wait_ms: int) -> FetchTimes:
+    """Return what a request's `max_wait_ms` means: one budget for all that it does.
+
+    One of 0 asks for what there is. An empty answer would say that there is nothing: it is told of
+    an error instead where the storage does not answer in its usual time.
+    """
+    deadline_s = asked_s + max(0, max_wait_ms) / 1000
+    return FetchTimes(deadline_s, asked_s + storage_limit_s(max_wait_ms))
 
 
 class FetchRead(Completion[None]):
     """One Fetch's reads, and its wait for more.
 
     `start` says whether the parts can be answered at once. If not, they can be when it `is_done`:
-    enough bytes have come, an error has, or the deadline. Reads from disk count against the
-    deadline, too. Whoever answers calls `read_latest` before and `stop` after.
+    enough bytes have come, an error has, or the deadline. Reads from the storage count against the
+    deadline, too: what has not come by then is read on, for a later request. Whoever answers calls
+    `read_latest` before and `stop` after.
 
     It is done in the turn of the loop in which the records have become visible.
     """
 
     __slots__ = (
         "_budget",
-        "_deadline_s",
+        "_cold",
+        "_cold_reads",
         "_deadlines",
         "_is_unread",
         "_session",
         "_task",
+        "_times",
+        "_told",
         "_wait",
         "is_unchanged",
         "parts",
@@ -48,8 +75,9 @@ class FetchRead(Completion[None]):
         self,
         parts: list[PartitionRead],
         budget: AnswerBudget,
-        deadline_s: float,
-        deadlines: FetchDeadlines,
+        times: FetchTimes,
+        deadlines: RequestDeadlines,
+        cold_reads: ColdReads,
         session: SessionParts | None = None,
     ) -> None:
         """`parts` are in the order in which the client wants them served.
@@ -62,12 +90,17 @@ class FetchRead(Completion[None]):
         self.is_unchanged = False
         """Whether it has waited again, and nothing has happened to the partitions."""
         self._budget = budget
-        self._deadline_s = deadline_s
+        self._times = times
         self._deadlines = deadlines
+        self._cold_reads = cold_reads
+        self._cold: ColdParts | None = None
+        """What comes from the storage, once something does."""
         self._session = session
         self._is_unread = False
         self._wait: FetchWait | None = None
         self._task: asyncio.Task[None] | None = None
+        self._told: asyncio.Event | None = None
+        """Set when a read from the storage is done, while the task waits for some."""
 
     def start(self) -> bool:
         """Read what there is, and wait if that is not enough; whether it is."""
@@ -81,7 +114,7 @@ class FetchRead(Completion[None]):
             self._wait_for_more()
         return self.is_done
 
-    def wait_again(self, budget: AnswerBudget, deadline_s: float) -> bool:
+    def wait_again(self, budget: AnswerBudget, times: FetchTimes) -> bool:
         """Wait once more after it has ended empty, for a client that repeats its request.
 
         False when something has happened to the partitions since: they have to be read then.
@@ -90,7 +123,7 @@ class FetchRead(Completion[None]):
         if wait is None or not wait.is_resting or budget.is_enough:
             return False
         self._budget = budget
-        self._deadline_s = deadline_s
+        self._times = times
         self.is_done = False
         self.is_unchanged = True
         self._wait_for_more()
@@ -108,10 +141,17 @@ class FetchRead(Completion[None]):
         session = self._session
         if self._is_unread and (session is None or not session.is_over):
             self._is_unread = False
-            if session is not None:
-                self.parts = session.collect()
+            self._collect()
             self._budget.begin()
-            self._read_hot()
+            if self._cold is not None or not self._read_hot():
+                self._budget.begin()
+                self._read_again()
+
+    @property
+    def is_all_read(self) -> bool:
+        """Whether nothing is there that was left to a later request."""
+        cold = self._cold
+        return cold is None or not (cold.is_incomplete or cold.late or cold.given_up)
 
     @property
     def is_empty(self) -> bool:
@@ -128,6 +168,9 @@ class FetchRead(Completion[None]):
         if self._task is not None:
             self._task.cancel()
             self._budget.stop_counting()
+        cold, self._cold = self._cold, None
+        if cold is not None:
+            cold.leave()
         self._callbacks = None
 
     def _is_complete(self) -> bool:
@@ -145,7 +188,7 @@ class FetchRead(Completion[None]):
         return self._is_late()
 
     def _is_late(self) -> bool:
-        return self._deadlines.clock.monotonic_s() >= self._deadline_s
+        return self._deadlines.clock.monotonic_s() >= self._times.deadline_s
 
     def _read_hot(self) -> bool:
         """Read all parts from memory; False when one of them needs the disk."""
@@ -167,21 +210,79 @@ class FetchRead(Completion[None]):
                 if not budget.is_large:
                     return False
             elif budget.take(result, share, part.max_bytes):
-                part.buffers = result.buffers
-                part.next_offset = result.next_offset
+                part.take(result)
         if self._session is not None:
             self._session.settle()
         return True
 
-    async def _read_in_turns(self) -> None:
-        """Read the parts some at a time, and from the disk where they are not in memory."""
+    def _collect(self) -> None:
+        """Have a session say what is to be read once more."""
+        session = self._session
+        if session is None:
+            return
+        if self._cold is not None and self._cold.is_used:
+            # The parts know what they have had from the storage, and which reads are theirs.
+            session.collect_more()
+        else:
+            self.parts = session.collect()
+
+    def _read_again(self) -> None:
+        """Read all parts once more from memory, also what late reads have brought there.
+
+        What the others have had from the storage they keep.
+        """
         self.is_unchanged = False
         budget = self._budget
+        cold = self._cold_parts()
+        for part in self.parts:
+            had, aborted_from = part.had
+            view = part.examine()
+            if view is None:
+                continue
+            share = budget.share(part.max_bytes)
+            if share is None:
+                continue
+            try:
+                result = view.read_hot(part.offset, share, part.bounds.end_offset)
+            except StorageError as error:
+                part.fail_with(error)
+                continue
+            if result is not None:
+                if budget.take(result, share, part.max_bytes):
+                    part.take(result)
+            elif had.buffers:
+                if budget.take(had, share, part.max_bytes):
+                    part.take(had, aborted_from)
+            else:
+                late = cold.late.get(part) or self._cold_reads.find(
+                    view, part.offset, part.bounds.end_offset
+                )
+                if late is not None and late.is_done:
+                    cold.late.pop(part, None)
+                    cold.take(part, late, share)
+                else:
+                    cold.is_incomplete = True
+        if self._session is not None:
+            self._session.settle()
+
+    def _cold_parts(self) -> ColdParts:
+        """Begin with what comes from the storage."""
+        cold = self._cold
+        if cold is None:
+            cold = self._cold = ColdParts(self._cold_reads, self._storage_came)
+        cold.begin_again(self._budget, self.parts)
+        return cold
+
+    async def _read_in_turns(self) -> None:
+        """Read the parts some at a time, and from the storage where they are not in memory."""
+        self.is_unchanged = False
+        budget = self._budget
+        cold = self._cold_parts()
         try:
             budget.begin()
             parts = self.parts
             while parts:
-                await self._read_some(parts)
+                await self._read_some(parts, cold)
                 if self._session is not None:
                     self._session.settle()
                 parts = [] if self._is_complete() else self._missed()
@@ -190,6 +291,7 @@ class FetchRead(Completion[None]):
             raise
         except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for the answer
             self.error = error
+            cold.leave()
             budget.stop_counting()
             self._finish()
             return
@@ -209,51 +311,146 @@ class FetchRead(Completion[None]):
             self._session.collect_more()
         return [part for part in self.parts if part.is_outdated]
 
-    async def _read_some(self, parts: Sequence[PartitionRead]) -> None:
+    async def _read_some(self, parts: Sequence[PartitionRead], cold: ColdParts) -> None:
         budget = self._budget
         budget.count()
         budget.fit()
         turn = Share(PARTS_PER_TURN)
-        for part in parts:
+        for number, part in enumerate(parts):
             if turn.spend() or budget.batches >= budget.batches_per_turn:
                 budget.batches = 0
                 budget.count()
                 await asyncio.sleep(0)
                 budget.fit()
-            view = part.examine()
-            if view is None:
-                continue
-            share = budget.share(part.max_bytes)
-            if share is None:
-                continue
-            end_offset = part.bounds.end_offset
-            try:
-                result = view.read_hot(part.offset, share, end_offset)
-                if result is None:
-                    if budget.is_large:
-                        continue  # the next request: what waits for a disk holds little memory
-                    if budget.size_bytes and self._is_late():
-                        continue  # the client has waited long enough, and gets something
-                    share = budget.reserve(part.max_bytes)
-                    result = await view.read(
-                        part.offset, share, end_offset, at_least_one=not budget.size_bytes
-                    )
-            except StorageError as error:
-                part.fail_with(error)
-                continue
-            if part.offset < view.bounds().log_start_offset:
-                # Removed meanwhile. Nothing read and no error would say that nothing is there.
-                part.examine()
-            elif budget.take(result, share, part.max_bytes):
-                part.buffers = result.buffers
-                part.next_offset = result.next_offset
+            late = cold.unfollow(part)
+            self._read_part(part, cold, len(parts) - number - 1, late)
+            if late is not None and part not in cold.late:
+                self._cold_reads.give_up(late)
+        await self._storage(cold)
+
+    def _read_part(
+        self, part: PartitionRead, cold: ColdParts, others: int, late: ColdRead | None = None
+    ) -> None:
+        """Read a part from memory, or begin to read it from the storage, or have it wait.
+
+        `late` is the read of it that was under way. What it has had from the storage it keeps.
+        """
+        had = part.had if part.buffers else None
+        view = part.examine()
+        if view is None:
+            return
+        budget = self._budget
+        share = budget.share(part.max_bytes)
+        if share is None:
+            if late is not None:
+                cold.follow(part, late)
+            elif budget.reserved_bytes:
+                cold.queue.append(part)
+            return
+        aborted_from = None
+        try:
+            result = view.read_hot(part.offset, share, part.bounds.end_offset)
+        except StorageError as error:
+            part.fail_with(error)
+            return
+        if result is None and had is not None:
+            result, aborted_from = had
+        if result is None:
+            self._read_cold(part, view, share, cold, others, late)
+        elif budget.take(result, share, part.max_bytes):
+            part.take(result, aborted_from)
+        elif not budget.size_bytes:
+            cold.queue.append(part)
+
+    def _read_cold(
+        self,
+        part: PartitionRead,
+        view: PartitionView,
+        share: int,
+        cold: ColdParts,
+        others: int,
+        late: ColdRead | None,
+    ) -> None:
+        if late is None:
+            late = self._cold_reads.find(view, part.offset, part.bounds.end_offset)
+        if late is not None:
+            if late.is_done:
+                cold.take(part, late, share)
+            else:
+                cold.follow(part, late)
+        elif self._budget.is_large:
+            # The next request: what waits for the storage holds little memory.
+            cold.is_incomplete = True
+        elif cold.is_full or (not cold.is_idle and share < min(part.max_bytes, LEAST_PART_BYTES)):
+            cold.queue.append(part)
+        else:
+            cold.begin(part, view, others)
+
+    async def _storage(self, cold: ColdParts) -> None:
+        """Wait for what comes from the storage, but for what is late and may come later."""
+        clock = self._deadlines.clock
+        deadline_s, storage_by_s = self._times
+        budget = self._budget
+        while True:
+            now_s = clock.monotonic_s()
+            cold.collect(now_s)
+            self._serve_queue(cold)
+            until_s = storage_by_s
+            if cold.is_idle:
+                if cold.feed():
+                    continue
+                if not cold.late:
+                    break
+                if budget.size_bytes or now_s < deadline_s:
+                    # Enough, or the wait for more hears of what comes.
+                    until_s = min(until_s, cold.patient_until_s)
+                    if now_s >= until_s:
+                        break
+            if now_s >= storage_by_s:
+                break
+            await self._until_told(cold, until_s)
+        if clock.monotonic_s() >= storage_by_s:
+            for part in cold.stop_waiting():
+                if storage_by_s > deadline_s:
+                    # To a request that waits for nothing "no records" would be a wrong answer.
+                    part.fail(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def _serve_queue(self, cold: ColdParts) -> None:
+        """Read the parts that have waited, as far as there is room now."""
+        queue = cold.queue
+        while queue and not cold.is_full:
+            part = queue.popleft()
+            length = len(queue)
+            self._read_part(part, cold, length)
+            if len(queue) > length:
+                queue.rotate(1)  # it still waits, before the others
+                return
+
+    async def _until_told(self, cold: ColdParts, until_s: float) -> None:
+        """Wait until a read is done, or stalls, or a time has come."""
+        clock = self._deadlines.clock
+        stall_s = cold.next_stall_s(clock.monotonic_s())
+        self._told = told = asyncio.Event()
+        timer = clock.call_at(until_s if stall_s is None else min(until_s, stall_s), told.set)
+        try:
+            await told.wait()
+        finally:
+            self._told = None
+            timer.cancel()
+
+    def _storage_came(self) -> None:
+        """Take note that a read is done."""
+        if self._told is not None:
+            self._told.set()
+        elif self._wait is not None:
+            self._wait.fire()
 
     def _wait_for_more(self) -> None:
         if self._wait is None:
             heard = NamedParts(self.parts) if self._session is None else self._session
             self._wait = FetchWait(heard, self._deadlines, self._woken)
         budget = self._budget
-        self._wait.begin(budget.min_bytes - budget.size_bytes, self._deadline_s)
+        self._wait.begin(budget.min_bytes - budget.size_bytes, self._times.deadline_s)
 
     def _woken(self) -> None:
         wait = self._wait
@@ -261,8 +458,7 @@ class FetchRead(Completion[None]):
             # The usual end of a long poll: what was read when it began is still the answer.
             self._finish()
         elif len(self.parts) > PARTS_PER_TURN:
-            if self._session is not None:
-                self.parts = self._session.collect()
+            self._collect()
             self._task = asyncio.ensure_future(self._read_in_turns())
         else:
             self._is_unread = True

@@ -79,6 +79,7 @@ class Topic:
         "is_deleted",
         "is_internal",
         "name",
+        "next_epochs",
         "partition_count",
         "partitions",
         "topic_id",
@@ -98,6 +99,8 @@ class Topic:
         self.partition_count = partition_count
         self.config = config
         self.partitions: Mapping[int, Partition] = {}
+        self.next_epochs: Mapping[int, int] = {}
+        """Of partitions that have moved to another node: in which leader epoch it leads them."""
         self.is_internal = is_internal
         """Whether it is one of Kafka's own: empty, and changed by nobody."""
         self.is_deleted = False

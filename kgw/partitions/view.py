@@ -17,7 +17,7 @@ from kgw.records.batch import HEADER_BYTES
 from kgw.types import NO_LEADER_EPOCH
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from kgw.backend.base import EpochEnd, PartitionLog
     from kgw.offsets.reader import FoundRecord
@@ -117,6 +117,11 @@ class PartitionView:
 
     def __repr__(self) -> str:
         return f"<PartitionView {self.topic.name}-{self.index} {self.isolation.name}>"
+
+    @property
+    def identity(self) -> Hashable:
+        """Tells apart views that may read other bytes from the same offset."""
+        return type(self), self._log, self.isolation
 
     # --- what there is ---------------------------------------------------------------------------
 

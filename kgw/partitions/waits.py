@@ -1,10 +1,10 @@
-"""Waiting for records: the long poll of Fetch."""
+"""How long requests wait, and the long poll of Fetch for records."""
 
 from __future__ import annotations
 
 from functools import partial
 from math import ceil
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,21 +21,41 @@ _SHORT_WAIT_MS = 10 * TICK_MS
 _ROUNDING_MS = 1e-3
 
 
-class FetchDeadlines:
+STORAGE_S: Final = 5.0
+"""For how long a request waits for the storage when it says no time, or none that is one."""
+
+
+def storage_limit_s(own_ms: int | None) -> float:
+    """Return for how long a request waits for the storage, given the time that it says itself.
+
+    Kafka's controller goes on in the background after a time of 0 or less; here it is as good as
+    none (docs/decisions/0144).
+    """
+    return STORAGE_S if own_ms is None or own_ms <= 0 else own_ms / 1000
+
+
+class Expiring(Protocol):
+    """What ends at its deadline."""
+
+    def expire(self) -> object:
+        """Take note that the time is up."""
+
+
+class RequestDeadlines:
     """Ends waits whose time is up, all those of one tick in one call of the loop."""
 
     __slots__ = ("_ticks", "clock")
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self._ticks: dict[int, tuple[Timer, dict[FetchWait, None]]] = {}
+        self._ticks: dict[int, tuple[Timer, dict[Expiring, None]]] = {}
 
     @property
     def count(self) -> int:
         """How many wait."""
         return sum(len(waits) for _, waits in self._ticks.values())
 
-    def add(self, wait: FetchWait, deadline_s: float) -> int:
+    def add(self, wait: Expiring, deadline_s: float) -> int:
         """End a wait at its deadline, or up to TICK_MS later; return the tick, for `remove`."""
         due_ms = ceil(deadline_s * 1000 - _ROUNDING_MS)
         if due_ms - self.clock.monotonic_s() * 1000 >= _SHORT_WAIT_MS:
@@ -48,7 +68,7 @@ class FetchDeadlines:
             tick[1][wait] = None
         return due_ms
 
-    def remove(self, wait: FetchWait, due_ms: int) -> None:
+    def remove(self, wait: Expiring, due_ms: int) -> None:
         """Forget a wait that has ended otherwise, and a timer that nobody waits for."""
         tick = self._ticks.get(due_ms)
         if tick is None:
@@ -98,7 +118,9 @@ class FetchWait:
         "has_advanced",
     )
 
-    def __init__(self, heard: Heard, deadlines: FetchDeadlines, wake: Callable[[], object]) -> None:
+    def __init__(
+        self, heard: Heard, deadlines: RequestDeadlines, wake: Callable[[], object]
+    ) -> None:
         self._heard = heard
         self._deadlines = deadlines
         self._wake = wake

@@ -7,26 +7,10 @@ all it was to do.
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING
-
 from pyspark import daemon
 
-if TYPE_CHECKING:
-    from socket import socket
-
-_worker = daemon.worker
-
-
-def worker(sock: socket, authenticated: bool) -> int:
-    """Do PySpark's `worker`; end without a word where nobody listens any more."""
-    try:
-        return _worker(sock, authenticated)
-    except (BrokenPipeError, ConnectionResetError):
-        # As PySpark ends it. What fails in a task has been told by then.
-        os._exit(1)
-
+from kgw.pipeline.planner import quieten
 
 if __name__ == "__main__":
-    daemon.worker = worker
+    quieten(daemon)
     daemon.manager()

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from kgw.pipeline.classic import check_not_remote
 from kgw.pipeline.master import Master
+from kgw.pipeline.planner import with_lookup
 from kgw.pipeline.source import KgwDataSource
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def session(
     if chosen.is_local:
         # Otherwise Spark warns of a host name that stands for another address.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ["PYTHONPATH"] = with_lookup(os.environ.get("PYTHONPATH", ""))
     builder = SparkSession.builder.appName(app_name).master(chosen.url)
     for name, value in given.items():
         builder = builder.config(name, value)

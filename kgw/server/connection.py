@@ -123,7 +123,6 @@ class KafkaConnection(BufferedProtocol):
     """
 
     __slots__ = (
-        "_active_s",
         "_counted_held_bytes",
         "_counted_partial_bytes",
         "_frame_deadline_s",
@@ -137,6 +136,7 @@ class KafkaConnection(BufferedProtocol):
         "_server",
         "_started",
         "_transport",
+        "active_s",
         "deadline_s",
         "listener_name",
         "session",
@@ -153,7 +153,8 @@ class KafkaConnection(BufferedProtocol):
         self.state: State = "open"
         # When the server's sweep has to look at this connection again.
         self.deadline_s = NEVER
-        self._active_s = server.now_s
+        # When the server read of it last, as of a sweep.
+        self.active_s = server.now_s
         self._reader = FrameReader(max_frame_bytes, SMALLEST_FRAME_BYTES, MESSAGE_KEYS)
         self._reading_paused = False
         self._frame_deadline_s = NEVER
@@ -200,7 +201,7 @@ class KafkaConnection(BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         server = self._server
-        self._active_s = server.now_s
+        self.active_s = server.now_s
         server.metrics.bytes_received += nbytes
         if self.state == "open":
             self._receive(nbytes)
@@ -461,8 +462,8 @@ class KafkaConnection(BufferedProtocol):
                 self.drop("slow_frame", f"{self._reader.progress} came in time")
         elif limits.idle_timeout_s is not None:
             if self._started or self._parked:
-                self._active_s = now_s
-            self.deadline_s = self._active_s + limits.idle_timeout_s
+                self.active_s = now_s
+            self.deadline_s = self.active_s + limits.idle_timeout_s
             if now_s >= self.deadline_s:
                 self.drop("idle", "")
 

@@ -38,6 +38,24 @@ class Limits(NamedTuple):
     send_buffer_bytes: int = -1
 
 
+class ConnectionLimits(NamedTuple):
+    """How many connections may be open."""
+
+    connections: int
+    connections_per_ip: int
+
+
+def connection_limits(config: Config) -> ConnectionLimits:
+    """Return what is configured, as far as this process may open descriptors.
+
+    Raises this process's descriptor limit to the hard one.
+    """
+    return ConnectionLimits(
+        min(config.max_connections, connections_below(raise_descriptor_limit())),
+        config.max_connections_per_ip,
+    )
+
+
 def limits_from(config: Config) -> Limits:
     """Return the configured limits, those of this machine worked in.
 
@@ -54,8 +72,7 @@ def limits_from(config: Config) -> Limits:
         unsent_timeout_s=config.unsent_timeout_ms / 1000,
         frame_timeout_s=config.frame_timeout_ms / 1000,
         idle_timeout_s=None if idle_ms < 0 else idle_ms / 1000,
-        connections=min(config.max_connections, connections_below(raise_descriptor_limit())),
-        connections_per_ip=config.max_connections_per_ip,
+        **connection_limits(config)._asdict(),
         backlog=config.socket_listen_backlog_size,
         send_buffer_bytes=config.socket_send_buffer_bytes,
     )

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 from asyncio import Event, get_running_loop, sleep, timeout
 from functools import partial
+from heapq import nsmallest
 from itertools import islice
+from operator import attrgetter
+from socket import socket
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kgw.errors import ListenError
 from kgw.handlers.context import Session
@@ -14,16 +18,16 @@ from kgw.logs import EventLogger, QuietLog
 from kgw.metrics import count
 from kgw.protocol.request_decoder import RepeatBudget, RequestDecoder
 from kgw.server.connection import KafkaConnection
+from kgw.server.limits import connection_limits
 from kgw.server.listeners import bind, bound_listener, limit_sending, plain_host
 from kgw.server.memory import RequestMemory
 
 if TYPE_CHECKING:
-    from asyncio import AbstractServer, Transport
+    from asyncio import AbstractEventLoop, AbstractServer, Transport
     from collections.abc import Callable, Mapping, Sequence
-    from socket import socket
 
     from kgw.clock import Clock, Timer
-    from kgw.config import Listener
+    from kgw.config import Config, Listener
     from kgw.metrics import Metrics
     from kgw.server.connection import Dispatch
     from kgw.server.limits import Limits
@@ -45,6 +49,9 @@ CONNECTIONS_PER_TURN = 256
 SENT_BYTES_PER_TURN = 4 << 20
 # From an accepted socket to its connection.
 _ACCEPT_TURNS = 2
+
+
+_OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 def _leave_it(_: str) -> None:
@@ -85,6 +92,8 @@ class Server:
         self._quiet = QuietLog(_log)
         self.when_refused: Callable[[str], object] = _leave_it
         """Told of each connection that was refused, and why."""
+        self.when_out_of_descriptors: Callable[[str], object] = _leave_it
+        """Told why no connection can be accepted, at each look that finds it so."""
         self._answered: dict[KafkaConnection, None] = {}
         self._large_turns: dict[KafkaConnection, None] = {}
         self._fetch_turns: dict[KafkaConnection, None] = {}
@@ -181,6 +190,35 @@ class Server:
             local_address=(plain_host(str(local[0])), int(local[1])),
             decoder=RequestDecoder(self._repeated),
         )
+
+    def configure(self, config: Config) -> None:
+        """Take the settings that change while this runs."""
+        self.limit_connections(*connection_limits(config))
+
+    def limit_connections(self, connections: int, connections_per_ip: int) -> None:
+        """Take other limits of connections, while this runs.
+
+        Where more are open than all may be, those that were used least recently are ended, as Kafka
+        does; the limit of one address holds for those that come.
+        """
+        self.limits = self.limits._replace(
+            connections=connections, connections_per_ip=connections_per_ip
+        )
+        if len(self.connections) > connections:
+            self._end_excess()
+
+    def _end_excess(self) -> None:
+        """End some of the connections above the limit; the rest in further turns of the loop."""
+        kept = [one for one in self.connections if one.state == "open"]
+        excess = len(kept) - self.limits.connections
+        for connection in nsmallest(
+            min(excess, self._connections_per_turn), kept, key=attrgetter("active_s")
+        ):
+            detail = f"max.connections is {self.limits.connections} now"
+            self.report_drop(connection, "limit", detail)
+            self._guard(connection, connection.finish)
+        if excess > self._connections_per_turn:
+            self.loop.call_soon(self._end_excess)
 
     def forget(self, connection: KafkaConnection) -> None:
         self.connections.discard(connection)
@@ -284,6 +322,29 @@ class Server:
         self.metrics.internal_errors += 1
         _log.error("a request failed through a bug of kgw", error=error)
 
+    def take_loop_error(self, loop: AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Have the loop's errors logged, but for those of want of descriptors: they are told.
+
+        asyncio reports as many at once as connections may wait to be accepted.
+        """
+        error = context.get("exception")
+        if not isinstance(error, OSError) or not self._tell_of_descriptors(error):
+            loop.default_exception_handler(context)
+
+    def _look_at_descriptors(self) -> None:
+        """See whether a connection could be accepted. uvloop closes those it cannot, silently."""
+        try:
+            socket().close()
+        except OSError as error:
+            self._tell_of_descriptors(error)
+
+    def _tell_of_descriptors(self, error: OSError) -> bool:
+        """Tell of an error that says that descriptors are wanting; return whether it says so."""
+        if error.errno not in _OUT_OF_DESCRIPTORS:
+            return False
+        self.when_out_of_descriptors(f"no connection can be accepted: {error.strerror}")
+        return True
+
     # --- the sweep --------------------------------------------------------------------------------
 
     def _arm_sweep(self) -> None:
@@ -294,6 +355,7 @@ class Server:
         """Look at the connections whose next deadline has come: one timer for all of them."""
         now_s = self.now_s = self._clock.monotonic_s()
         self.metrics.request_memory_bytes = self.memory.used_bytes
+        self._look_at_descriptors()
         self._due = [one for one in self.connections if one.deadline_s <= now_s]
         self._check_due()
 

@@ -146,6 +146,12 @@ class StateStore(ABC):
     async def aclose(self) -> None:
         """Finish what was submitted and let go. Closing twice is harmless."""
 
+    async def restore(self) -> None:  # noqa: B027 - most have nothing to put back
+        """Put back what a storage that went back to an older state has lost of the last changes.
+
+        Most have none that does. Raises StorageError when it is not known whether it has.
+        """
+
     @property
     @abstractmethod
     def lag_history(self) -> LagHistory:

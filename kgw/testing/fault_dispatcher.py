@@ -74,12 +74,15 @@ class FaultDispatcher(Dispatcher):
                 raise ProtocolError(f"Kafka {costume.release} has no API {api_key} v{version}")
         return super().start(frame, session)
 
-    def _handle(self, handler: Handler, context: RequestContext) -> Answer:
+    def _handle(
+        self, handler: Handler, context: RequestContext, *, was_held: bool = False
+    ) -> Answer:
         if self.costume is not None and context.api_key is ApiKey.API_VERSIONS:
             dressed: Answer = self.costume.dress(super()._handle(handler, context))
             return dressed
-        if not self._faults.active:
-            return super()._handle(handler, context)
+        # What was held has met its faults when it came.
+        if was_held or not self._faults.active:
+            return super()._handle(handler, context, was_held=was_held)
         return self._handle_with_faults(handler, context)
 
     def _handle_with_faults(self, handler: Handler, context: RequestContext) -> Answer:

@@ -6,6 +6,8 @@ import asyncio
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from kgw.backend.seaweedmq.channel.cipher import decrypt, encrypt
+from kgw.backend.seaweedmq.channel.servers import Servers
 from kgw.backend.seaweedmq.filer import (
     Chunk,
     ChunkMissingError,
@@ -13,19 +15,26 @@ from kgw.backend.seaweedmq.filer import (
     Entry,
     EntryExistsError,
     EntryMissingError,
+    Expiry,
     Filer,
     FilerError,
     OutcomeUnknownError,
 )
 from kgw.clock import Clock, SystemClock
 from kgw.errors import DataDirectoryError
+from kgw.problems import NO_VOLUME, Problem
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
+    from kgw.backend.seaweedmq.path_rules import PathRule
     from kgw.types import Buffer
 
 ResultT = TypeVar("ResultT")
+
+
+VOLUMES = range(1, 8)
+"""In which chunks are stored, one after the other."""
 
 
 class FilerStore:
@@ -38,6 +47,12 @@ class FilerStore:
         """What each chunk holds, by its file id. A test may lose one here, or garble it."""
         self.is_full = False
         """Whether no volume takes another chunk."""
+        self.away = set[str]()
+        """Volumes that no volume server has."""
+        self.encrypts = False
+        """Whether chunks are encrypted, as a filer with `-encryptVolumeData` wants it."""
+        self.expiries: dict[int, Expiry] = {}
+        """Of the volumes, which are 1 to 7, those that delete what they hold."""
         self._uploads = 0
 
     @property
@@ -95,14 +110,26 @@ class FilerStore:
             raise FilerError("no volume can be written: no free volumes left")
         self._uploads += 1
         cookie = self._uploads * 2654435761 % 2**32
-        file_id = f"{1 + self._uploads % 7},{self._uploads:x}{cookie:08x}"
-        self.chunks[file_id] = data
-        return Chunk(file_id, 0, len(data), now_ns)
+        file_id = f"{VOLUMES[self._uploads % 7]},{self._uploads:x}{cookie:08x}"
+        key = b""
+        stored = data
+        if self.encrypts:
+            encrypted = encrypt([data])
+            key, stored = encrypted.key, b"".join(encrypted.pieces)
+        self.chunks[file_id] = stored
+        return Chunk(file_id, 0, len(data), now_ns, key)
 
     def read_chunk(self, chunk: Chunk, start: int, size_bytes: int) -> bytes:
+        volume = chunk.file_id.partition(",")[0]
+        if volume in self.away:
+            raise FilerError(f"no volume server has volume {volume}")
         data = self.chunks.get(chunk.file_id)
         if data is None:
             raise ChunkMissingError(f"chunk {chunk.file_id} is gone")
+        if chunk.cipher_key:
+            data = decrypt(
+                chunk.cipher_key, data, chunk.size_bytes, is_compressed=chunk.is_compressed
+            )
         if start + size_bytes > len(data):
             message = f"chunk {chunk.file_id} ends at {len(data)}, not at {start + size_bytes}"
             raise ChunkMissingError(message)
@@ -228,9 +255,21 @@ class MemoryFiler(Filer):
         """What waits for the test, or was lost and can be delivered late; in order."""
         self.is_away = False
         """Whether every call is refused, as by a process that is not there."""
+        self.is_mute = False
+        """Whether the masters do not answer; the filer does."""
         self.addresses = ["memory:8888"]
         """Of the cluster's filers."""
+        self.version = "8000GB 4.48 memory"
+        self.path_rules: tuple[PathRule, ...] = ()
+        """What `fs.configure` has set."""
+        self.places_forgotten = 0
+        """How often the places for chunks were."""
+        self.refreshed = 0
+        """How often it was asked for its options."""
+        self._was_full = False
         self._clock = clock or SystemClock()
+        self.troubled = Servers(self._clock.monotonic_s)
+        """What a test says of volume servers, and `problems` tell."""
         self._is_open = False
         self._faults: dict[CallKind, list[Callable[[Request], None]]] = {}
         self._holding: set[CallKind] = set()
@@ -302,6 +341,20 @@ class MemoryFiler(Filer):
 
     # --- Filer ---
 
+    @property
+    def encrypts(self) -> bool:
+        return self.store.encrypts
+
+    @property
+    def problems(self) -> Sequence[Problem]:
+        found = self.troubled.problems
+        if self._was_full:
+            found.append(Problem(NO_VOLUME, "no volume can be written"))
+        return found
+
+    async def look(self) -> None:
+        self._was_full = self._was_full and self.store.is_full
+
     async def open(self) -> None:
         await asyncio.sleep(0)
         if self.is_away:
@@ -313,9 +366,30 @@ class MemoryFiler(Filer):
 
     async def filers(self, *, deadline_s: float | None = None) -> list[str]:
         await asyncio.sleep(0)
-        if self.is_away:
+        if self.is_away or self.is_mute:
             raise FilerError("the masters cannot be reached")
         return list(self.addresses)
+
+    async def refresh(self) -> None:
+        await asyncio.sleep(0)
+        if self.is_away:
+            raise FilerError("the filer cannot be reached")
+        self.refreshed += 1
+
+    def forget_places(self) -> None:
+        self.places_forgotten += 1
+
+    async def rules(self) -> tuple[PathRule, ...]:
+        await asyncio.sleep(0)
+        if self.is_away:
+            raise FilerError("the filer cannot be reached")
+        return self.path_rules
+
+    async def expiries(self) -> dict[int, Expiry | None]:
+        await asyncio.sleep(0)
+        if self.is_away or self.is_mute:
+            raise FilerError("the masters cannot be reached")
+        return {number: self.store.expiries.get(number) for number in VOLUMES}
 
     async def look_up(
         self, directory: str, name: str, *, deadline_s: float | None = None
@@ -375,7 +449,10 @@ class MemoryFiler(Filer):
         data = b"".join(pieces)
         call = FilerCall(CallKind.UPLOAD, size_bytes=len(data))
         now_ns = self._clock.wall_ms() * 1_000_000
-        return await self._ask(call, lambda: self.store.upload(data, now_ns), deadline_s)
+        try:
+            return await self._ask(call, lambda: self.store.upload(data, now_ns), deadline_s)
+        finally:
+            self._was_full = self.store.is_full
 
     async def read_chunk(
         self, chunk: Chunk, start: int, size_bytes: int, *, deadline_s: float | None = None

@@ -52,6 +52,13 @@ class PendingResponse:
         """Whether the request may be given up when nobody waits for its answer any more."""
         return isinstance(self._answer, Later) and self._answer.abandon is not None
 
+    @property
+    def is_submitted(self) -> bool:
+        """Whether a request that may overlap it may start: what it changes comes before that."""
+        if not isinstance(self._answer, Later) or self._answer.context.submission is None:
+            return True
+        return self._answer.context.submission.is_done
+
     def cancel(self) -> None:
         """Give the request up, as a connection does that closes."""
         if isinstance(self._answer, Later) and self._answer.abandon is not None:

@@ -13,7 +13,7 @@ from kgw.config import Listener
 from kgw.errors import ListenError
 from kgw.gateway import Gateway
 from kgw.handlers.dispatch import Dispatcher
-from kgw.problems import CONNECTIONS
+from kgw.problems import CONNECTIONS, DESCRIPTORS
 from kgw.server.limits import limits_from
 from kgw.server.server import Server
 from kgw.testing.fault_dispatcher import FaultDispatcher
@@ -108,6 +108,8 @@ class ServedBroker:
         self.dispatcher = FaultDispatcher(self.gateway, faults, SystemClock(), costume)
         self.server = BrokerServer(self.dispatcher, config, self.gateway, faults)
         self.server.when_refused = partial(self.gateway.refusals.note, CONNECTIONS)
+        self.server.when_out_of_descriptors = partial(self.gateway.refusals.note, DESCRIPTORS)
+        self.gateway.when_configured.append(self.server.configure)
         self._client: InsideClient | None = None
         self._backend = backend
         self._clock = clock

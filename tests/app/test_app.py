@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import resource
 import signal
 import socket
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -67,6 +68,27 @@ class Serving:
         """Return exit code and standard error."""
         _, errors = self.process.communicate(timeout=patience.seconds(15))
         return self.process.returncode, errors
+
+
+def let_in(address: str, count: int) -> list[bool]:
+    """Open so many connections at the same time; return which are served, once all are closed."""
+    host, _, port = address.rpartition(":")
+    clients = []
+    served = []
+    for _ in range(count):
+        clients.append(socket.create_connection((host, int(port))))
+        try:
+            clients[-1].sendall(API_VERSIONS_V0)
+            served.append(clients[-1].recv(1) != b"")
+        except ConnectionError:
+            served.append(False)
+    for client in clients:
+        # The server counts one out before it closes it.
+        with client, suppress(OSError):
+            client.shutdown(socket.SHUT_WR)
+            while client.recv(4096):
+                pass
+    return served
 
 
 def create_topic(port: int, name: str, partitions: int) -> None:
@@ -172,6 +194,77 @@ class TestProcess:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             assert (code, "") == (done.returncode, done.stdout)
 
+    def test_told_to_take_over_before_it_can_be(self) -> None:
+        """SIGUSR1 and SIGUSR2 wait until a server takes them; other commands end with them."""
+        program = (
+            "import os, signal, sys, kgw.__main__, kgw.cli.main\n"
+            "def main(**_):\n"
+            "    os.kill(os.getpid(), signal.{name})\n"
+            "    print(signal.{name} in signal.sigpending())\n"
+            "kgw.cli.main.main = main\n"
+            "kgw.__main__.run()\n"
+        )
+        for name in ("SIGUSR1", "SIGUSR2"):
+            for command, expected in (
+                ("serve", (0, "True\n")),
+                ("top", (-signal.Signals[name], "")),
+            ):
+                arguments = [sys.executable, "-c", program.format(name=name), command]
+                done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+                assert expected == (done.returncode, done.stdout), done.stderr
+
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+    def test_a_start_that_cannot_end_is_stopped(
+        self, tmp_path: Path, start: list[Serving], number: signal.Signals
+    ) -> None:
+        """It has the time of a stop; SIGUSR1 and SIGUSR2 change nothing, and are told of."""
+        with closing(socket.create_server(("127.0.0.1", 0))) as silent:
+            state = f"postgresql://kgw@127.0.0.1:{silent.getsockname()[1]}/kgw"
+            arguments = ["--set", f"kgw.state.url={state}", "--set", "kgw.log.level=debug"]
+            arguments += ["--set", "kgw.shutdown.timeout.ms=1"]
+            start.append(serving := Serving(tmp_path / "data", *arguments))
+            assert serving.process.stderr is not None
+            events = map(json.loads, serving.process.stderr)
+            next(one for one in events if one["event"].startswith("still opening"))
+            for telling in (signal.SIGUSR1, signal.SIGUSR2):
+                serving.process.send_signal(telling)
+                said = next(one for one in events if one["event"].startswith("a signal that"))
+                assert telling.name == said["signal"]
+            code, errors = serving.end(number)
+            assert 0 == code
+            assert "stopped in the middle of a start" in errors
+
+    def test_signals_while_it_serves(self, tmp_path: Path, start: list[Serving]) -> None:
+        """Nobody can take over from it, which it says; its terminal that is gone ends it."""
+        start.append(serving := Serving(tmp_path / "data", "--listen", "127.0.0.1:0"))
+        serving.ready()
+        assert serving.process.stderr is not None
+        for telling in (signal.SIGUSR1, signal.SIGUSR2):
+            serving.process.send_signal(telling)
+            while telling.name not in serving.process.stderr.readline():
+                pass
+        code, errors = serving.end(signal.SIGHUP)
+        assert 0 == code
+        assert "stopped" == json.loads(errors.splitlines()[-1])["event"]
+
+    def test_a_terminal_that_is_gone_may_be_ignored(
+        self, tmp_path: Path, start: list[Serving]
+    ) -> None:
+        """As `nohup` has it."""
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        try:
+            start.append(serving := Serving(tmp_path / "data", "--listen", "127.0.0.1:0"))
+        finally:
+            signal.signal(signal.SIGHUP, before)
+        serving.ready()
+        serving.process.send_signal(signal.SIGHUP)
+        serving.process.send_signal(signal.SIGUSR2)
+        assert serving.process.stderr is not None
+        while "SIGUSR2" not in serving.process.stderr.readline():
+            pass
+        assert serving.process.poll() is None
+        assert 0 == serving.end()[0]
+
     def test_lag_survives_a_kill(self, tmp_path: Path, start: list[Serving]) -> None:
         """Positions and the history of lag are there again after kill -9."""
         arguments = ["--json", "--listen", "127.0.0.1:0"]
@@ -233,6 +326,26 @@ class TestProcess:
         assert exit_code == code
         assert errors.splitlines()[-1].startswith(said.format(address=address))
         assert "Traceback" not in errors
+        # A command that was mistyped leaves nothing to be taken for data later.
+        assert ["data"] == [one.name for one in tmp_path.iterdir()]
+
+    @pytest.mark.parametrize("name", ["kgw.admin.listeners", "kgw.smq.agent.listener"])
+    def test_every_listener_is_there_before_a_new_directory(
+        self, tmp_path: Path, start: list[Serving], name: str
+    ) -> None:
+        """Also those that are not for Kafka's clients; a directory that is there starts as ever."""
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            address = f"127.0.0.1:{taken.getsockname()[1]}"
+            arguments = ("--listen", "127.0.0.1:0", "--set", f"{name}={address}")
+            start.append(refused := Serving(tmp_path / "data", *arguments))
+            code, errors = refused.wait()
+        assert 5 == code
+        assert f"{address}: Address already in use" in errors
+        assert [] == list(tmp_path.iterdir())
+        start.append(serving := Serving(tmp_path / "data", *arguments))
+        assert "listeners=127.0.0.1:" in serving.ready()
+        assert 0 == serving.end()[0]
+        assert (tmp_path / "data").exists()
 
     def test_data_directory_that_is_a_file(self, tmp_path: Path, start: list[Serving]) -> None:
         """One that cannot be made is one line and exit code 4, with --json one object."""
@@ -285,6 +398,50 @@ class TestProcess:
         assert 0 == first.wait()[0]
         start.append(second := Serving(tmp_path / "data", "--listen", f"127.0.0.1:{port}"))
         assert port == second.port()
+        assert 0 == second.end()[0]
+
+    @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits are set from outside")
+    def test_want_of_descriptors_is_told(self, tmp_path: Path, start: list[Serving]) -> None:
+        """In the log, by readiness and by the doctor, when some are free again."""
+        arguments = ("--listen", "127.0.0.1:0", "--set", "kgw.admin.listeners=127.0.0.1:0")
+        start.append(serving := Serving(tmp_path / "data", *arguments))
+        fields = dict(part.split("=", 1) for part in serving.ready().split()[1:])
+        host, _, port = fields["admin"].rpartition(":")
+        kgw = Commands(fields["listeners"])
+        # What is imported for that is there afterwards.
+        assert "ok" in kgw.run("doctor").stdout
+        get((host, int(port)), "/health/ready")
+        limits = resource.prlimit(serving.process.pid, resource.RLIMIT_NOFILE)
+        # Numbers that the last connections give back are above the limit, too: the standard streams
+        # have all that are below.
+        resource.prlimit(serving.process.pid, resource.RLIMIT_NOFILE, (3, limits[1]))
+        said = "no connection can be accepted: Too many open files"
+        assert serving.process.stderr is not None
+        while said not in serving.process.stderr.readline():
+            pass
+        resource.prlimit(serving.process.pid, resource.RLIMIT_NOFILE, limits)
+        health = get((host, int(port)), "/health/ready")
+        assert said in json.dumps(health)
+        assert said in kgw.run("doctor").stdout
+        assert 0 == serving.end()[0]
+
+    def test_limits_of_connections_change_live(self, tmp_path: Path, start: list[Serving]) -> None:
+        """They hold for the next connection, and outlive a restart that is given others."""
+        start.append(first := Serving(tmp_path / "data", "--listen", "127.0.0.1:0"))
+        kgw = Commands(f"127.0.0.1:{first.port()}")
+        kgw.succeed("config", "alter", "--set", "max.connections.per.ip=4")
+        assert [True] * 4 + [False] == let_in(kgw.bootstrap, 5)
+        kgw.succeed("config", "alter", "--set", "max.connections=3")
+        assert [True] * 3 + [False] == let_in(kgw.bootstrap, 4)
+        assert 0 == first.end()[0]
+        given = ["--set", "max.connections=500", "--listen", kgw.bootstrap]
+        start.append(second := Serving(tmp_path / "data", *given))
+        second.ready()
+        assert [True] * 3 + [False] == let_in(kgw.bootstrap, 4)
+        kgw.succeed("config", "alter", "--unset", "max.connections")
+        assert [True] * 4 + [False] == let_in(kgw.bootstrap, 5)
+        kgw.succeed("config", "alter", "--unset", "max.connections.per.ip")
+        assert [True] * 9 == let_in(kgw.bootstrap, 9)
         assert 0 == second.end()[0]
 
     @pytest.mark.parametrize(

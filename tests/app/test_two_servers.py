@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
 
 LEASE_MS = 3_000
+EARLY = """
+import os, kgw.__main__, kgw.cli.main
+main = kgw.cli.main.main
+kgw.cli.main.main = lambda **options: (os.kill(os.getpid(), {number}), main(**options))
+kgw.__main__.run()
+"""
 TIMEOUT_S = 40
 
 
@@ -33,15 +39,24 @@ class Server:
     """`kgw serve` over a SeaweedFS."""
 
     def __init__(
-        self, url: str, node_id: int, *arguments: str, machine: Path | None = None
+        self,
+        url: str,
+        node_id: int,
+        *arguments: str,
+        machine: Path | None = None,
+        early: signal.Signals | None = None,
     ) -> None:
-        """Those that share a `machine` see when another one of them has ended."""
+        """Those that share a `machine` see when another one of them has ended.
+
+        An `early` signal comes before it can take any.
+        """
         settings = {
             "kgw.seaweedmq.lease.ms": LEASE_MS,
             "kgw.handover.ms": 12_000,
             "kgw.admin.listeners": "127.0.0.1:0",
         }
-        command = [sys.executable, "-m", "kgw", "serve", "--json", "--backend", url]
+        program = ["-m", "kgw"] if early is None else ["-c", EARLY.format(number=int(early))]
+        command = [sys.executable, *program, "serve", "--json", "--backend", url]
         command += ["--listen", "127.0.0.1:0", "--node-id", str(node_id), *arguments]
         for name, value in settings.items():
             command += ["--set", f"{name}={value}"]
@@ -59,14 +74,14 @@ class Server:
         (listener,) = json.loads(self.process.stdout.readline())["listeners"]
         return Commands(f"127.0.0.1:{listener['port']}")
 
-    def said(self, event: str) -> dict[str, Any]:
-        """Wait for a line of its log, and return it."""
+    def said(self, *events: str) -> dict[str, Any]:
+        """Wait for a line of its log that begins with one of these, and return it."""
         assert self.process.stderr is not None
         for line in self.process.stderr:
             fields: dict[str, Any] = json.loads(line)
-            if fields.get("event", "").startswith(event):
+            if fields.get("event", "").startswith(events):
                 return fields
-        raise AssertionError(f"it never said {event!r}")
+        raise AssertionError(f"it never said {events!r}")
 
     def end(self, number: int | None = None) -> tuple[int, str]:
         """Send a signal, if one is given; return the exit code and the rest of the log."""
@@ -96,32 +111,107 @@ def test_from_one_server_to_the_next(
     asked.succeed("topics", "create", "orders", "-p", "1")
     asked.succeed("produce", "orders", data="one")
 
-    # It waits, says for whom, and can be told to end.
+    # It waits, says for whom, sends clients there, and can be told to end.
     started.append(idle := Server(url, 3))
     said = idle.said("standing by")
     assert said["leader"].startswith("node 1 at 127.0.0.1:")
     with pytest.raises(CommandError, match="503"):
         get(("127.0.0.1", int(said["admin"].rpartition(":")[2])), "/health/ready")
+    through_idle = Commands(said["listeners"].rpartition("/")[2])
+    assert "orders" in through_idle.succeed("topics", "list")
+    through_idle.succeed("produce", "orders", data="two")
+    assert "node 3" in first.said("gateways that stand by")["nodes"]
     assert 0 == idle.end(signal.SIGTERM)[0]
 
-    # Who is told to take over does so at once; the first one sends its clients there, and ends.
+    # Who is told to take over does so at once; the first one sends its clients there, stands by,
+    # and leads again when that one is killed: it is one process, at one address.
     started.append(second := Server(url, 2, "--take-over"))
     second.ready()
-    asked.succeed("produce", "orders", data="two")
-    code, errors = first.end()
-    assert 7 == code
-    assert "has taken over" in errors.splitlines()[-1]
+    asked.succeed("produce", "orders", data="three")
+    first.said("another server has taken over")
+    first.said("standing by")
+    assert "two" in asked.succeed("consume", "orders")
+    second.end(signal.SIGKILL)
+    asked = first.ready()
+    asked.succeed("produce", "orders", data="four")
 
-    # Who stands by elsewhere follows a killed one when the lease has ended, and an orderly one at
-    # once.
-    for number, end in ((4, signal.SIGKILL), (5, signal.SIGTERM)):
-        started.append(following := Server(url, number, machine=tmp_path))
-        following.said("standing by")
-        started[-2].end(end)
-        asked = following.ready()
-        asked.succeed("produce", "orders", data=f"from-{number}")
-    assert ["one", "two", "from-4", "from-5"] == asked.succeed("consume", "orders").split()
-    assert 0 == started[-1].end(signal.SIGTERM)[0]
+    # Who stands by elsewhere follows a killed one when the lease has ended.
+    started.append(third := Server(url, 4, machine=tmp_path))
+    third.said("standing by")
+    first.end(signal.SIGKILL)
+    asked = third.ready()
+    asked.succeed("produce", "orders", data="five")
+
+    # One that is stopped has the other one take over first.
+    started.append(last := Server(url, 5))
+    last.said("standing by")
+    third.said("gateways that stand by")
+    third.process.send_signal(signal.SIGTERM)
+    third.said("stopping: a server that stands by is to take over first")
+    assert third.said("clients are sent to the server")["leader"].startswith("node 5 at ")
+    assert 0 == third.end()[0]
+    asked = last.ready()
+    asked.succeed("produce", "orders", data="six")
+    written = ["one", "two", "three", "four", "five", "six"]
+    assert written == asked.succeed("consume", "orders").split()
+    assert 0 == last.end(signal.SIGTERM)[0]
+
+
+def test_a_stop_without_anybody_who_stands_by(seaweedfs: Cluster, started: list[Server]) -> None:
+    """It ends as one that is alone, and waits for nobody."""
+    started.append(alone := Server(seaweedfs.url("alone"), 1))
+    alone.ready()
+    code, errors = alone.end(signal.SIGTERM)
+    assert 0 == code
+    assert "take over" not in errors
+
+
+def test_a_standby_with_the_leaders_node_id(seaweedfs: Cluster, started: list[Server]) -> None:
+    """Both say what has to be changed; clients are told of the leader alone."""
+    url = seaweedfs.url("one-id")
+    started.append(first := Server(url, 1))
+    first.ready()
+    started.append(second := Server(url, 1))
+    second.said("clients are not told of the stand-by node 1 at 127.0.0.1:")
+    assert "standbys" == first.said("problem")["reason"]
+
+
+def test_who_is_told_to_take_over_while_it_starts_does_so(
+    seaweedfs: Cluster, started: list[Server]
+) -> None:
+    """What came before it could be taken is not lost, and does not end the process."""
+    url = seaweedfs.url("told-early")
+    started.append(first := Server(url, 1))
+    first.ready()
+    started.append(second := Server(url, 2, early=signal.SIGUSR1))
+    second.ready()
+    first.said("another server has taken over")
+    first.said("standing by")
+    assert 0 == first.end(signal.SIGTERM)[0]
+    assert 0 == second.end(signal.SIGTERM)[0]
+
+
+def test_who_took_over_and_is_replaced_does_not_take_over_again(
+    seaweedfs: Cluster, started: list[Server], tmp_path: Path
+) -> None:
+    """It was told so once. The one that leads again says so to operators, too."""
+    url = seaweedfs.url("told-once")
+    started.append(first := Server(url, 1, machine=tmp_path))
+    first.ready()
+    started.append(second := Server(url, 2, "--take-over"))
+    second.ready()
+    admin = "127.0.0.1", int(first.said("standing by")["admin"].rpartition(":")[2])
+    with pytest.raises(CommandError, match="503"):
+        get(admin, "/health/ready")
+    first.process.send_signal(signal.SIGUSR1)
+    first.ready()
+    second.said("another server has taken over")
+    assert second.said("standing by", "this gateway leads")["event"].startswith("standing by")
+    get(admin, "/health/ready")
+    assert 0 == second.end(signal.SIGTERM)[0]
+    assert 0 == first.end(signal.SIGTERM)[0]
+    # What it was before it stood by is closed, too.
+    assert [] == list(tmp_path.iterdir())
 
 
 def test_a_killed_server_is_started_again(

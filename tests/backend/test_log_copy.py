@@ -251,14 +251,17 @@ HARMLESS = (
     "a snapshot fails its checksum",
     "a snapshot of another format",
     "a snapshot's bytes are gone",
-    # Nothing of what is left is wrong.
+    # Nothing of what is left is wrong, whatever the state says of what is not.
     "the log ends before its end",
     "the log begins behind its end",
+    "the log ends before the state says it did",
+    "a group is behind the log's end",
 )
 OTHERWISE = {
     "the leader entry is another's": "its files are not those of partition",
     "bytes of a chunk are gone": "is gone",
     "all is gone": "nothing says which files there are",
+    "all is gone of what the state knows nothing of": "nothing says which files there are",
     "a file is not listed": "are missing",
 }
 """What a copy says instead of what a check says."""

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.backend import EmbeddedBackend
+from kgw.backend.embedded.backup.control import SOCKET_NAME
 from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.offline.check import check_directory
 from kgw.backend.embedded.options import EmbeddedOptions
@@ -184,7 +185,9 @@ async def _commit_somewhere(gateway: InProcessGateway, random: Random) -> None:
 
 async def _kill(gateway: InProcessGateway, path: Path, target: Path) -> None:
     """Keep what a kill would leave, then stop."""
-    shutil.copytree(path, target)
+    # A socket cannot be copied, and a killed server's is nobody's. The lock names the directory
+    # that was copied, so that a start says it is a copy: a kill leaves the directory itself.
+    shutil.copytree(path, target, ignore=shutil.ignore_patterns(SOCKET_NAME, layout.LOCK_NAME))
     await gateway.gateway.aclose()
 
 

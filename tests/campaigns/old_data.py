@@ -317,7 +317,13 @@ class CopyingFs(RealFs):
     def _picture(self) -> list[tuple[str, int, int]]:
         """Return what would show that something has changed."""
         found: list[tuple[str, int, int]] = []
-        for path in sorted(self._data.rglob("*")):
+        names = [
+            Path(directory, name)
+            # Unlike `rglob`, it passes over a directory that goes away meanwhile.
+            for directory, directories, files in os.walk(self._data)
+            for name in [*directories, *files]
+        ]
+        for path in sorted(names):
             try:
                 status = path.stat()
             except FileNotFoundError:

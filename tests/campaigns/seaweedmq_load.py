@@ -12,11 +12,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests import patience
 from tests.campaigns import kill_loop, transactors
-from tests.campaigns.history import check_history
+from tests.campaigns.history import Outcome, Send, check_history
 from tests.campaigns.seaweedmq_judges import changed, unread
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tests.campaigns.history import Event, FinalLog
     from tests.campaigns.support import Report
@@ -33,10 +33,19 @@ class Load:
     """Idempotent producers, transactional ones and readers, in threads of their own."""
 
     def __init__(
-        self, bootstrap: str, seed: int, settings: Mapping[str, str] | None = None
+        self,
+        bootstrap: str,
+        seed: int,
+        settings: Mapping[str, str] | None = None,
+        *,
+        empty_polls: int = EMPTY_POLLS,
     ) -> None:
-        """`bootstrap` names every gateway that may lead; one does. `settings` are of the topics."""
+        """`bootstrap` names every gateway that may lead; one does. `settings` are of the topics.
+
+        After so many polls in vain a final reader gives up.
+        """
         self._bootstrap = bootstrap
+        self._empty_polls = empty_polls
         admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         topics = [
             NewTopic(topic, partitions, 1, config=dict(settings or {}))
@@ -80,6 +89,24 @@ class Load:
                 self._transactors[number] = one.replace()
                 self._hung.append(one)
                 self._transactors[number].start()
+
+    @property
+    def transactors(self) -> Sequence[transactors.Transactor]:
+        """The transactional producers that live."""
+        return tuple(self._transactors)
+
+    def sent_in_transactions(self) -> dict[str, set[bytes]]:
+        """Return the values of each transaction that were answered, as far as it is over."""
+        found: dict[str, set[bytes]] = {}
+        for one in (*self._hung, *self._transactors):
+            for event in tuple(one.events):
+                if (
+                    isinstance(event, Send)
+                    and event.outcome is Outcome.OK
+                    and event.transaction is not None
+                ):
+                    found.setdefault(event.transaction, set()).add(event.value)
+        return found
 
     def _go_on(self) -> bool:
         """Wait until every transactional producer has committed once more; whether they have."""
@@ -127,7 +154,7 @@ class Load:
         for number, reason in self.clients.fatal.items():
             report.fail(f"producer {number} gave up: {reason}")
         try:
-            final = self.clients.read_final(EMPTY_POLLS)
+            final = self.clients.read_final(self._empty_polls)
             transactional = transactors.read_final(self._bootstrap)
         except KafkaException as error:
             report.fail(f"the final logs cannot be read: {error}")
@@ -151,7 +178,7 @@ class Load:
         """Read it all by another gateway: it must be the same, to the byte."""
         try:
             again = {
-                **self.clients.read_final(EMPTY_POLLS),
+                **self.clients.read_final(self._empty_polls),
                 **{-1 - n: log for n, log in transactors.read_final(self._bootstrap).items()},
             }
         except KafkaException as error:

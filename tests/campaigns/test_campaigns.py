@@ -7,6 +7,7 @@ import os
 import pytest
 
 from tests.campaigns import (
+    backups,
     bit_rot,
     churn,
     clock_jumps,
@@ -107,6 +108,10 @@ class TestShort:
         """A process that is killed under real producers loses nothing and starts unattended."""
         kill_loop.run(SEED, full=False).conclude()
 
+    def test_backups(self) -> None:
+        """A backup that is finished is whole, whatever is killed beside it."""
+        backups.run(SEED, full=False).conclude()
+
     @needs_strace
     def test_power_loss(self) -> None:
         """Whatever a power loss leaves of a real process's files, all that it answered is there."""
@@ -187,6 +192,10 @@ class TestFull:
     def test_kill_loop(self) -> None:
         """100 kills of a real process under real idempotent producers."""
         kill_loop.run(SEED, full=True).conclude()
+
+    def test_backups(self) -> None:
+        """104 kills of gateways and backups."""
+        backups.run(SEED, full=True).conclude()
 
     def test_clock_jumps(self) -> None:
         """1,000 jumps of the wall clock, over five kills."""

@@ -23,6 +23,7 @@ import re
 from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kgw.backend.embedded.backup.control import SOCKET_NAME
 from tests.campaigns.traces import TraceError
 from tests.simulated_disk import (
     CrashMode,
@@ -231,7 +232,9 @@ class _Reader:
         return texts
 
     def _is_ours(self, path: str) -> bool:
-        return path.startswith(self._root) or f"{path}/" == self._root
+        # The control socket is no file: no call that is traced makes it, and it holds no bytes.
+        is_socket = path.endswith(f"/{SOCKET_NAME}")
+        return (path.startswith(self._root) and not is_socket) or f"{path}/" == self._root
 
 
 class _Doubt(NamedTuple):

@@ -95,6 +95,8 @@ class Transactor(threading.Thread):
         super().__init__(name=name, daemon=True)
         self.events: list[Event] = []
         self.committed = 0
+        self.last_committed = first
+        """Number of the last transaction that was committed; where it began to count before."""
         self.aborted = 0
         self.renewed = 0
         """How often it had to begin anew under its id."""
@@ -194,6 +196,8 @@ class Transactor(threading.Thread):
                 self._insist(producer, lambda: producer.abort_transaction(CALL_S))
             one.outcome = Outcome.FAIL if aborts else Outcome.OK
             self.committed += not aborts
+            if not aborts:
+                self.last_committed = one.offset
             self.aborted += aborts
         finally:
             self._note()
@@ -259,9 +263,17 @@ def read_final(bootstrap: str) -> dict[int, FinalLog]:
 
 
 def read_topic(
-    bootstrap: str, topic: str, partitions: Iterable[int], isolation: str = "read_uncommitted"
+    bootstrap: str,
+    topic: str,
+    partitions: Iterable[int],
+    isolation: str = "read_uncommitted",
+    *,
+    within_s: float = READ_S,
 ) -> dict[int, tuple[int, int, list[tuple[int, bytes]]]]:
-    """Return where each partition begins and ends, and its records; raises KafkaException."""
+    """Return where each partition begins and ends, and its records; raises KafkaException.
+
+    What does not come in time is missing.
+    """
     consumer = Consumer(
         {
             **_common(bootstrap),
@@ -281,7 +293,7 @@ def read_topic(
         found[number] = (low, high, [])
     consumer.assign([TopicPartition(topic, number, low) for number, (low, *_) in found.items()])
     unread = set(found)
-    limit = patience.Limit(READ_S)
+    limit = patience.Limit(within_s)
     while unread and not limit.is_over:
         for message in consumer.consume(1_000, 0.2):
             error = message.error()

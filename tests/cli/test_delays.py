@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -104,6 +105,20 @@ def test_a_delay_is_json_where_errors_are(misleading: Commands) -> None:
     """With --json each line of standard error is an object, the error the last of them."""
     line = first_line(misleading.bootstrap, "topics", "describe", "events", "--json")
     assert ADVERTISED == json.loads(line)["delay"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [["top", "--once"], ["top", "--json"]], ids=" ".join)
+def test_an_admin_side_that_swallows_what_it_is_sent_is_told(arguments: list[str]) -> None:
+    """Soon, with its address and how long is left, and as JSON where errors are."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        where = f"127.0.0.1:{silent.getsockname()[1]}"
+        line = first_line(NOWHERE, *arguments, "--admin", where)
+    expected = f"http://{where} does not answer"
+    if "--json" in arguments:
+        assert {"delay": expected, "left_s": 9.0} == json.loads(line)
+    else:
+        assert f"{expected}; waiting, for 9 s at most" == line
 
 
 def test_a_server_that_is_away_is_an_error_at_once(offline: Commands) -> None:

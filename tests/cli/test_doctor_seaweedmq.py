@@ -28,6 +28,9 @@ SUBJECTS = {
     "volumes",
     "topics",
     "copies",
+    "encryption",
+    "expiry",
+    "rules",
 }
 NATIVE = {"native topics", "broker"}
 

@@ -294,3 +294,9 @@ def test_what_ends_transactions_is_dumped(offline: Commands, tmp_path: Path) -> 
     }
     text = offline.succeed("log", "dump", str(path)).splitlines()[1]
     assert text.endswith("transactional=true control=true marker=abort coordinator_epoch=7")
+
+
+def test_a_data_directory_has_no_loss_to_accept(offline: Commands, tmp_path: Path) -> None:
+    """Its logs go on behind what they have lost by themselves."""
+    told = offline.fail(ExitCode.USAGE, "log", "accept-loss", str(tmp_path), "--yes")
+    assert "a data directory goes on by itself" in told

@@ -40,10 +40,20 @@ def test_records_are_copied_into_a_namespace_and_out_of_it(
             for one in copied
         ]
         offline.succeed("state", "copy", source, "--to", target)
-    for place in (url, str(copy)):
+    # And back, without a server in between; a server's start ends what the copy vouches for.
+    again = seaweedfs.url(seaweedfs.new_namespace())
+    for _ in range(2):
+        copied = offline.json("log", "copy", str(copy), "--to", again)
+        assert [None, None] == [one["failure"] for one in copied]
+    offline.succeed("state", "copy", str(copy), "--to", again)
+    for place in (url, str(copy), again):
         lines = offline.succeed("log", "dump", place, "--records", "--json").splitlines()
         values = [one["value"] for line in lines for one in json.loads(line).get("records", ())]
         assert ["a", "b", "c"] == values
+    with GatewayProcess(copy) as process:
+        process.kill()
+    told = offline.fail(ExitCode.DATA_DIRECTORY, "log", "copy", str(copy), "--to", again)
+    assert "was not stopped in order" in told
 
 
 @pytest.mark.slow

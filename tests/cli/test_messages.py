@@ -46,6 +46,39 @@ def test_admin_listeners_that_cannot_be_meant(offline: Commands, text: str, said
     assert said in offline.fail(ExitCode.USAGE, "top", "--once", "--admin", text)
 
 
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("KGW_BOOSTRAP", "KGW_BOOTSTRAP"),
+        ("KGW_BOOTSTRAP_SERVERS", "KGW_BOOTSTRAP"),
+        ("KGW_BROKERS", "KGW_BOOTSTRAP"),
+        ("KGW_ADMIM", "KGW_ADMIN"),
+        ("KGW_ADMIN_TOKENFILE", "KGW_ADMIN_TOKEN_FILE"),
+        ("KGW_CONFG", "KGW_CONFIG"),
+    ],
+)
+@pytest.mark.parametrize(
+    "words", [("topics", "list"), ("doctor",), ("groups", "lag", "g"), ("produce", "t"), ("top",)]
+)
+def test_a_misspelt_variable_is_told(
+    offline: Commands, monkeypatch: pytest.MonkeyPatch, variable: str, meant: str, words: list[str]
+) -> None:
+    """By every command that asks a server: it would ask another one than was meant. Not by help."""
+    monkeypatch.setenv(variable, "kgw.example:9092")
+    said = offline.fail(ExitCode.USAGE, *words)
+    assert f"environment variable {variable} is not known; did you mean {meant}?" == said
+    assert "Usage" in offline.succeed(words[0], "--help")
+
+
+def test_variables_of_servers_and_of_others_are_left_alone(
+    kgw: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server's settings, Kubernetes' links, and what has no name near ours."""
+    for variable in ("KGW_NUM_PARTITIONS", "KGW_PORT", "KGW_ADMIN_LISTENERS", "KGW_RECORDS"):
+        monkeypatch.setenv(variable, "1")
+    kgw.succeed("topics", "list")
+
+
 def test_states_of_groups_are_known(kgw: Commands) -> None:
     """A state that no group can have is no empty list; its case does not count."""
     assert "'Foo' is not one of" in kgw.fail(ExitCode.USAGE, "groups", "list", "--state", "Foo")

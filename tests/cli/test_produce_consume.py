@@ -214,14 +214,13 @@ def test_a_journal_that_cannot_be_written_hides_nothing(kgw: Commands) -> None:
     says_what_is_stored(kgw, "unwritten", reason, message)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("is_json", [False, True])
-def test_ctrl_c_tells_what_is_stored(kgw: Commands, is_json: bool) -> None:
-    """What is acknowledged, with its offsets, and how many records nobody can say that of."""
-    topic = f"interrupted-{is_json}"
+def signalled_after_two(
+    kgw: Commands, topic: str, command: list[str], number: signal.Signals
+) -> tuple[int, str, str]:
+    """Signal a `kgw produce` whose two records are stored; return its exit code and its output."""
     kgw.succeed("topics", "create", topic)
     with subprocess.Popen(
-        [sys.executable, "-m", "kgw", "produce", topic, *(["--json"] if is_json else [])],
+        command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -234,9 +233,27 @@ def test_ctrl_c_tells_what_is_stored(kgw: Commands, is_json: bool) -> None:
         limit = patience.Limit(10)
         while len(records(kgw, topic)) < 2:
             assert not limit.is_over
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         stdout, stderr = process.communicate(timeout=patience.seconds(10))
-    assert ExitCode.INTERRUPTED == process.returncode
+    return process.returncode, stdout, stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_json", [False, True])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, ExitCode.INTERRUPTED), (signal.SIGTERM, -signal.SIGTERM)]
+)
+def test_a_signal_has_told_what_is_stored(
+    kgw: Commands, number: signal.Signals, code: int, is_json: bool
+) -> None:
+    """What is acknowledged, with its offsets, and how many records nobody can say that of.
+
+    After SIGTERM the process ends by it, as whoever sent it expects.
+    """
+    topic = f"interrupted-{number.name}-{is_json}"
+    command = [sys.executable, "-m", "kgw", "produce", topic, *(["--json"] if is_json else [])]
+    returned, stdout, stderr = signalled_after_two(kgw, topic, command, number)
+    assert code == returned
     if is_json:
         told = json.loads(stdout)
         assert (2, True) == (told["records"] + told["unacknowledged_records"], told["interrupted"])
@@ -259,6 +276,16 @@ def test_what_cannot_be_read_says_why(kgw: Commands, offline: Commands) -> None:
     assert "connection refused" in offline.fail(
         ExitCode.CANNOT_CONNECT, "produce", "narrow", data="a"
     )
+
+
+@pytest.mark.slow
+def test_sigterm_is_heard_where_ctrl_c_is_not(kgw: Commands) -> None:
+    """A shell without job control has what it runs in the background ignore SIGINT."""
+    command = ["sh", "-c", 'trap "" INT; exec "$0" -m kgw produce background', sys.executable]
+    returned, _, stderr = signalled_after_two(kgw, "background", command, signal.SIGTERM)
+    assert -signal.SIGTERM == returned
+    assert "Interrupted: " in stderr
+    assert "Traceback" not in stderr
 
 
 @pytest.mark.slow

@@ -296,8 +296,8 @@ def test_what_a_server_cannot_list_is_said(kgw: Commands, cluster: ScriptedClust
     told = kgw.fail(1, *arguments, "--longer-than", "PT1M")
     assert "serves ListTransactions in versions 0 to 0" in told
     assert "versions 0 to 0" in kgw.fail(1, *arguments, "--pattern", "a")
-    cluster.codes[ApiKey.LIST_TRANSACTIONS] = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert "COORDINATOR_NOT_AVAILABLE" in kgw.fail(1, *arguments)
+    cluster.codes[ApiKey.LIST_TRANSACTIONS] = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert "CLUSTER_AUTHORIZATION_FAILED" in kgw.fail(1, *arguments)
 
 
 def test_transactions_are_described(kgw: Commands, cluster: ScriptedCluster) -> None:

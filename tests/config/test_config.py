@@ -43,6 +43,7 @@ KAFKA_TOPIC_SETTINGS = frozenset(
         "local.retention.bytes",
         "local.retention.ms",
         "max.compaction.lag.ms",
+        "max.decompressed.message.bytes",
         "max.message.bytes",
         "message.downconversion.enable",
         "message.format.version",

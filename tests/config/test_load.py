@@ -114,6 +114,9 @@ def test_variables_that_mean_nothing_are_told() -> None:
             load_config(environ={variable: "x"})
     config = load_config(environ={"KGW_SOMETHING_ELSE": "3"})
     assert ("environment variable KGW_SOMETHING_ELSE is no setting",) == config.warnings
+    # A server needs none of it.
+    (warning,) = load_config(environ={"KGW_BOOSTRAP": "h:1"}).warnings
+    assert warning.endswith("KGW_BOOSTRAP is no setting; did you mean KGW_BOOTSTRAP?")
 
 
 REFUSED = (

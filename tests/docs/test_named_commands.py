@@ -42,7 +42,11 @@ def problem(text: str) -> str | None:
         name = words.pop(0)
         if name in {"...", "…"}:  # prose: `kgw groups ... --json`
             return None
-        found = command.get_command(click.Context(command), name)
+        context = click.Context(command)
+        found = command.get_command(context, name)
+        if found is None and command.name == "backup" and name.startswith(("/", "seaweedmq:")):
+            # `kgw backup DATA_DIR` is `kgw backup create DATA_DIR`.
+            found = command.get_command(context, "create")
         if found is None:
             return f"no command {name}"
         command = found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -54,6 +55,32 @@ async def test_members_go_on_after_a_crash(driver: GroupDriver) -> None:
     assert NONE is await driver.commit(3, follower)
     part = f"part of {follower.member_id}".encode()
     assert part == (await driver.sync(follower)).assignment
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_who_is_gone_before_a_crash_holds_up_others_for_a_session(
+    driver: GroupDriver, leaves: bool
+) -> None:
+    """Whether it was killed, or has left while the other had yet to join; as with Kafka.
+
+    Never longer, however long a round may take.
+    """
+    ask_to_join = partial(driver.ask_to_join, session_s=45.0, rebalance_s=300.0)
+    keeper, gone = await driver.stable(2, session_s=45.0, rebalance_s=300.0)
+    if leaves:
+        assert [NONE] == await driver.leave(LeavingMember(gone.member_id))
+    driver.advance(20.0)
+    await driver.crash()
+    driver.advance(2.0)
+    newcomer = ask_to_join()
+    assert ErrorCode.REBALANCE_IN_PROGRESS is driver.heartbeat(keeper)
+    waiting = ask_to_join(keeper.member_id)
+    driver.advance(42.9)
+    await turn()
+    assert [False, False] == [newcomer.is_done, waiting.is_done]
+    driver.advance(0.1)
+    assert [NONE, NONE] == [(await answer(one)).error for one in (newcomer, waiting)]
+    assert gone.member_id not in {one.member_id for one in driver.machine.members.all}
 
 
 async def test_crash_between_generation_and_assignment(driver: GroupDriver) -> None:

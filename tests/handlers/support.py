@@ -161,12 +161,13 @@ def produce_request(
     index: int = 0,
     acks: int = -1,
     transactional_id: str | None = None,
+    timeout_ms: int = 30_000,
 ) -> ProduceRequest:
     """Return a request with one batch for one partition."""
     return ProduceRequest(
         transactional_id=transactional_id,
         acks=acks,
-        timeout_ms=1000,
+        timeout_ms=timeout_ms,
         topic_data=[
             TopicProduceData(
                 name=name, partition_data=[PartitionProduceData(index=index, records=records)]

@@ -167,7 +167,7 @@ async def test_each_place_of_a_start_is_static(started_config: Config) -> None:
             [(one.name, one.value, one.source) for one in entry.synonyms],
         )
         for name, entry in entries.items()
-        if entry.config_source != ConfigSource.DEFAULT
+        if entry.config_source not in {ConfigSource.DEFAULT, ConfigSource.DYNAMIC_DEFAULT_BROKER}
     }
 
 
@@ -211,6 +211,9 @@ async def test_every_setting_that_a_start_is_given_is_static(
         sources = [one.source for one in entry.synonyms]
         shown = None if SERVER_SETTINGS[name].is_sensitive else text
         expected = (shown, [ConfigSource.STATIC_BROKER, ConfigSource.DEFAULT])
+        if name == "min.insync.replicas":
+            # Formatting a Kafka sets it for all brokers, which stands before what a start says.
+            expected = (shown, [ConfigSource.DYNAMIC_DEFAULT_BROKER, *expected[1]])
         if (entry.value, sources) != expected or entry.config_source != sources[0]:
             wrong.append((name, entry.value, sources))
     assert [] == wrong
@@ -373,6 +376,7 @@ NOT_DONE = {
     "leader.replication.throttled.replicas": ("", "*"),
     "local.retention.bytes": ("-2", "1000"),
     "local.retention.ms": ("-2", "1000"),
+    "max.decompressed.message.bytes": ("2147483639", "1000"),
     "remote.copy.lag.bytes": ("-1", "0"),
     "remote.copy.lag.ms": ("0", "1"),
     "remote.log.copy.disable": ("false", "true"),
@@ -402,7 +406,7 @@ async def test_what_is_not_done_is_listed_as_kafka_lists_it(
     ("name", "taken", "refused"),
     [
         ("log.cleaner.threads", "1", "2"),
-        ("min.insync.replicas", "1", "2"),
+        ("max.decompressed.message.bytes", "2147483639", "1000"),
         ("unclean.leader.election.enable", "false", "true"),
         ("log.preallocate", "false", "true"),
         ("log.flush.interval.messages", "1000", "0"),
@@ -420,6 +424,36 @@ async def test_the_broker_takes_what_kafka_lets_change_as_far_as_it_obeys(
     entry = (await describe(gateway, BROKER, "0"))[name]
     assert (taken, False) == (entry.value, entry.read_only)
     assert ConfigSource.DYNAMIC_BROKER == entry.config_source
+
+
+@pytest.mark.parametrize("name", ["0", ""])
+async def test_min_insync_replicas_is_set_for_all_brokers(
+    gateway: InProcessGateway, name: str
+) -> None:
+    """Formatting a Kafka sets it so, and it cannot be taken back; only 1 is true here."""
+    await create_topic(gateway)
+    setting = "min.insync.replicas"
+
+    async def sources(resource_type: int, resource_name: str) -> list[tuple[str, int]]:
+        entry = (await describe(gateway, resource_type, resource_name))[setting]
+        assert ("1", entry.synonyms[0].source) == (entry.value, entry.config_source)
+        return [(one.value, one.source) for one in entry.synonyms]
+
+    of_all = ("1", ConfigSource.DYNAMIC_DEFAULT_BROKER)
+    default = ("1", ConfigSource.DEFAULT)
+    for operation, value, code in (
+        (Operation.DELETE, None, ErrorCode.NONE),
+        (Operation.SET, "2", ErrorCode.INVALID_CONFIG),
+        (Operation.SET, "1", ErrorCode.NONE),
+    ):
+        changed = (setting, operation, value)
+        assert code == await change(gateway, changed, resource_type=BROKER, name=name)
+        assert [of_all] == await sources(BROKER, "")
+        assert [of_all, default] == await sources(BROKER, "0")
+        assert [of_all, default] == await sources(TOPIC, "orders")
+    await change(gateway, (setting, Operation.SET, "1"))
+    own = ("1", ConfigSource.DYNAMIC_TOPIC)
+    assert [own, of_all, default] == await sources(TOPIC, "orders")
 
 
 async def test_producers_are_forgotten_by_the_time_that_was_set_while_it_runs(
@@ -590,9 +624,9 @@ async def test_broker_settings_change_while_it_runs(gateway: InProcessGateway) -
         entries["message.max.bytes"].config_source,
     )
     changed = await describe(gateway, BROKER, "")
-    assert [("message.max.bytes", ConfigSource.DYNAMIC_DEFAULT_BROKER)] == [
-        (name, entry.config_source) for name, entry in changed.items()
-    ]
+    assert dict.fromkeys(
+        ("message.max.bytes", "min.insync.replicas"), ConfigSource.DYNAMIC_DEFAULT_BROKER
+    ) == {name: entry.config_source for name, entry in changed.items()}
     code = await change(
         gateway, ("message.max.bytes", Operation.DELETE, None), resource_type=BROKER, name=""
     )
@@ -608,6 +642,43 @@ async def test_broker_settings_survive_a_restart(backend: MemoryBackend) -> None
         assert 100 == gateway.gateway.config.get("message.max.bytes")
         await alter(gateway, {}, BROKER, "0")
         assert 9 == gateway.gateway.config.get("message.max.bytes")
+
+
+@pytest.mark.parametrize("name", ["0", ""])
+async def test_limits_of_connections_change_while_it_runs(
+    backend: MemoryBackend, name: str
+) -> None:
+    """Of this broker, or of all: whoever accepts connections hears of it, and at the next start."""
+    heard: list[tuple[int, int]] = []
+
+    def hear(config: Config) -> None:
+        heard.append((config.max_connections, config.max_connections_per_ip))
+
+    async with InProcessGateway(backend=backend) as gateway:
+        gateway.gateway.when_configured.append(hear)
+        code = await change(
+            gateway,
+            ("max.connections", Operation.SET, "20"),
+            ("max.connections.per.ip", Operation.SET, "10"),
+            resource_type=BROKER,
+            name=name,
+        )
+        assert ErrorCode.NONE == code
+        for setting in ("max.connections", "max.connections.per.ip"):
+            # Nobody could connect, and so nobody could change it back: Kafka refuses it, too.
+            changed = (setting, Operation.SET, "0")
+            code = await change(gateway, changed, resource_type=BROKER, name=name)
+            assert ErrorCode.INVALID_CONFIG == code
+        entry = (await describe(gateway, BROKER, name))["max.connections"]
+        assert ("20", False) == (entry.value, entry.read_only)
+    given = Config.of(max_connections=9, max_connections_per_ip=9)
+    async with InProcessGateway(given, backend=backend) as gateway:
+        config = gateway.gateway.config
+        assert (20, 10) == (config.max_connections, config.max_connections_per_ip)
+        gateway.gateway.when_configured.append(hear)
+        taken_back = ("max.connections", Operation.DELETE, None)
+        assert ErrorCode.NONE == await change(gateway, taken_back, resource_type=BROKER, name=name)
+    assert [(20, 10), (9, 10)] == heard
 
 
 async def test_settings_that_need_a_restart_are_refused(gateway: InProcessGateway) -> None:

@@ -10,7 +10,7 @@ from kgw.backend.base import Leadership
 from kgw.backend.memory import MemoryBackend
 from kgw.config import Config, Listener, Node
 from kgw.errors import ErrorCode, ProtocolError
-from kgw.handlers.leadership import REPLACED, SERVED_UNCONFIRMED, UNCONFIRMED
+from kgw.handlers.leadership import HELD_S, REPLACED, SERVED_UNCONFIRMED, UNCONFIRMED
 from kgw.handlers.table import HANDLERS
 from kgw.protocol.api_keys import ApiKey
 from kgw.testing.gateway import InProcessGateway
@@ -25,7 +25,7 @@ from tests.handlers.test_placement import (
 from tests.turns import turns
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from kgw.partitions.topic import Topic
 
@@ -40,6 +40,15 @@ class LedBackend(MemoryBackend):
         super().__init__()
         self.now = Leadership.LEADING
         self.other: Node | None = None
+        self.ready: list[Node] = []
+        self.offers = 0
+
+    @property
+    def standbys(self) -> Sequence[Node]:
+        return self.ready
+
+    def offer_leadership(self) -> None:
+        self.offers += 1
 
     @property
     def leadership(self) -> Leadership:
@@ -59,9 +68,9 @@ class LedBackend(MemoryBackend):
 class Led(InProcessGateway):
     """A gateway over such a backend."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, auto_creates: bool = False) -> None:
         self.backend = LedBackend()
-        super().__init__(Config.of(auto_create_topics_enable=False), self.backend)
+        super().__init__(Config.of(auto_create_topics_enable=auto_creates), self.backend)
 
     def become(self, leadership: Leadership, other: Node | None = None) -> None:
         self.backend.become(leadership, other)
@@ -182,6 +191,178 @@ async def test_a_poll_that_began_before_ends_as_the_others(led: Led) -> None:
     led.become(Leadership.UNCONFIRMED)
     led.manual_clock.advance(1)
     assert {NOT_LEADER} == codes_in(await waiting.response())
+
+
+async def test_who_stands_by_is_a_node_that_leads_nothing(led: Led) -> None:
+    """In Metadata and DescribeCluster; and it is none that may be given a partition."""
+    led.backend.ready = [OTHER]
+    led.become(Leadership.LEADING)
+    here = led.gateway.placement.here.node_id
+    metadata = await call(led, ApiKey.METADATA, 9, topics=None)
+    assert [here, 2] == [one.node_id for one in metadata.brokers]
+    assert "two.example" == metadata.brokers[1].host
+    assert here == metadata.controller_id
+    for one in metadata.topics[0].partitions:
+        assert [here] == [one.leader_id] == one.replica_nodes == one.isr_nodes
+    described = await call(led, ApiKey.DESCRIBE_CLUSTER, 0)
+    assert [here, 2] == [one.broker_id for one in described.brokers]
+    found = await call(led, ApiKey.FIND_COORDINATOR, 1, key="group")
+    assert here == found.node_id
+    assigned = {"partition_index": 0, "broker_ids": [2]}
+    topic = {"name": "new", "num_partitions": -1, "replication_factor": -1}
+    created = await call(
+        led, ApiKey.CREATE_TOPICS, 5, topics=[{**topic, "assignments": [assigned]}]
+    )
+    assert {ErrorCode.INVALID_REPLICA_ASSIGNMENT} == codes_in(created)
+    listed = await call(led, ApiKey.LIST_CONFIG_RESOURCES, 1, resource_types=[4])
+    assert [str(here)] == [one.resource_name for one in listed.config_resources]
+    led.backend.ready = []
+    led.become(Leadership.LEADING)
+    metadata = await call(led, ApiKey.METADATA, 9, topics=None)
+    assert [here] == [one.node_id for one in metadata.brokers]
+
+
+@pytest.mark.parametrize("has_standby", [False, True])
+async def test_unconfirmed_it_names_nobody(led: Led, has_standby: bool) -> None:
+    """Another one may lead by now: clients go to whoever stands by, if that is known."""
+    led.backend.ready = [OTHER] if has_standby else []
+    here = led.gateway.placement.here.node_id
+    for version in versions(ApiKey.METADATA):
+        led.become(Leadership.UNCONFIRMED)
+        for topics in ([{"name": "orders"}], [{"name": "orders"}, {"name": "unknown"}]):
+            metadata: Any = await call(led, ApiKey.METADATA, version, topics=topics)
+            assert [2 if has_standby else here] == [one.node_id for one in metadata.brokers]
+            known = metadata.topics[0]
+            assert [(-1, ErrorCode.LEADER_NOT_AVAILABLE)] * 2 == [
+                (one.leader_id, one.error_code) for one in known.partitions
+            ]
+            assert {ErrorCode.LEADER_NOT_AVAILABLE} == codes_in(metadata)
+            if version:
+                assert -1 == metadata.controller_id
+        led.become(Leadership.LEADING)
+        metadata = await call(led, ApiKey.METADATA, version, topics=[{"name": "orders"}])
+        assert not codes_in(metadata)
+        assert [here, here] == [one.leader_id for one in metadata.topics[0].partitions]
+    led.become(Leadership.UNCONFIRMED)
+    for version in versions(ApiKey.FIND_COORDINATOR):
+        fields: dict[str, object] = {"key": "g"} if version < 4 else {"coordinator_keys": ["g"]}
+        found = await call(led, ApiKey.FIND_COORDINATOR, version, **fields)
+        assert {ErrorCode.COORDINATOR_NOT_AVAILABLE} == codes_in(found)
+    described = await call(led, ApiKey.DESCRIBE_CLUSTER, 0)
+    assert -1 == described.controller_id
+    pages = await call(
+        led, ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, topics=[], response_partition_limit=9
+    )
+    assert {ErrorCode.LEADER_NOT_AVAILABLE} == codes_in(pages)
+    assert ["orders"] == list(led.gateway.catalog.topics)
+
+
+async def test_unconfirmed_it_creates_no_topic_for_metadata() -> None:
+    """Nobody knows whether it may; the client asks again."""
+    asked = [{"name": "new"}]
+    async with Led(auto_creates=True) as led:
+        led.become(Leadership.UNCONFIRMED)
+        metadata = await call(led, ApiKey.METADATA, 9, topics=asked, allow_auto_topic_creation=True)
+        assert {ErrorCode.LEADER_NOT_AVAILABLE} == codes_in(metadata)
+        assert [] == list(led.gateway.catalog.topics)
+        led.become(Leadership.LEADING)
+        await call(led, ApiKey.METADATA, 9, topics=asked, allow_auto_topic_creation=True)
+        assert ["new"] == list(led.gateway.catalog.topics)
+
+
+# --- a hand-over ---
+
+
+async def test_requests_wait_for_the_end_of_a_hand_over(led: Led) -> None:
+    """None is refused without the name of whoever leads: clients move at once."""
+    led.gateway.hand_over()
+    assert 1 == led.backend.offers
+    # It leads on for as long as nobody has taken over.
+    assert not codes_in(await led.request(OF_PARTITIONS[ApiKey.PRODUCE](led.topic(), 0), 10))
+    led.become(Leadership.UNCONFIRMED)
+    pending = {
+        ApiKey.PRODUCE: led.start(OF_PARTITIONS[ApiKey.PRODUCE](led.topic(), 0), 10),
+        ApiKey.FETCH: led.start(fetch(led.topic(), 1), 16),
+        ApiKey.METADATA: led.start(request_of(ApiKey.METADATA, topics=None), 9),
+        ApiKey.HEARTBEAT: led.start(OF_GROUPS[ApiKey.HEARTBEAT]("group", led.topic(), 3), 3),
+    }
+    led.become(Leadership.LOST)
+    led.manual_clock.advance(1)
+    await turns()
+    assert [False] * 4 == [one.done for one in pending.values()]
+    versions_asked: Any = await call(led, ApiKey.API_VERSIONS, 2)
+    assert not codes_in(versions_asked)
+    led.become(Leadership.LOST, OTHER)
+    for api in (ApiKey.PRODUCE, ApiKey.FETCH):
+        refused: Any = await pending[api].response()
+        assert {NOT_LEADER} == codes_in(refused)
+        assert ["two.example"] == [one.host for one in refused.node_endpoints]
+    metadata: Any = await pending[ApiKey.METADATA].response()
+    assert [2, 2] == [one.leader_id for one in metadata.topics[0].partitions]
+    assert {ErrorCode.NOT_COORDINATOR} == codes_in(await pending[ApiKey.HEARTBEAT].response())
+
+
+async def test_requests_do_not_wait_for_ever(led: Led) -> None:
+    """They are refused as those of a gateway that is not confirmed."""
+    led.gateway.hand_over()
+    led.become(Leadership.UNCONFIRMED)
+    waiting = led.start(OF_PARTITIONS[ApiKey.PRODUCE](led.topic(), 0), 10)
+    await turns()
+    led.manual_clock.advance(HELD_S)
+    assert {NOT_LEADER} == codes_in(await waiting.response())
+
+
+async def test_what_has_waited_is_appended_in_its_order(led: Led) -> None:
+    """Where nobody has taken over after all; what comes meanwhile waits for its turn."""
+    led.gateway.hand_over()
+    led.become(Leadership.UNCONFIRMED)
+
+    def produce(value: bytes) -> Any:
+        data = [{"index": 0, "records": batch(value)}]
+        return request_of(
+            ApiKey.PRODUCE,
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[{"name": "orders", "partition_data": data}],
+        )
+
+    waiting = [led.start(produce(b"%d" % number), 9) for number in range(3)]
+    assert [False] * 3 == [one.is_submitted for one in waiting]
+    led.become(Leadership.LEADING)
+    offsets = [
+        (await one.response()).responses[0].partition_responses[0].base_offset  # type: ignore[union-attr]
+        for one in waiting
+    ]
+    assert [1, 2, 3] == offsets
+    assert [True] * 3 == [one.is_submitted for one in waiting]
+
+
+async def test_the_next_epoch_is_named(led: Led) -> None:
+    """Clients move to no leader whose epoch is not above the one that they know (KIP-951)."""
+    metadata = await call(led, ApiKey.METADATA, 9, topics=None)
+    epochs = [one.leader_epoch for one in metadata.topics[0].partitions]
+    led.become(Leadership.LOST, OTHER)
+    moved = await call(led, ApiKey.METADATA, 9, topics=None)
+    assert [one + 1 for one in epochs] == [one.leader_epoch for one in moved.topics[0].partitions]
+    produced: Any = await led.request(OF_PARTITIONS[ApiKey.PRODUCE](led.topic(), 0), 10)
+    (answer,) = produced.responses[0].partition_responses
+    assert (2, epochs[0] + 1) == (
+        answer.current_leader.leader_id,
+        answer.current_leader.leader_epoch,
+    )
+
+
+async def test_it_leaves_without_knowing_to_whom(led: Led) -> None:
+    """Whoever waits is told, and nobody is named."""
+    led.gateway.is_handing_over = True
+    led.become(Leadership.LOST)
+    waiting = led.start(OF_PARTITIONS[ApiKey.PRODUCE](led.topic(), 0), 10)
+    await turns()
+    assert not waiting.done
+    led.gateway.leave()
+    refused: Any = await waiting.response()
+    assert {NOT_LEADER} == codes_in(refused)
+    assert [] == list(refused.node_endpoints)
 
 
 async def test_replaced_it_names_the_other_server(led: Led) -> None:

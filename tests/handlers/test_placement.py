@@ -21,6 +21,7 @@ from kgw.state.kinds import TOPIC
 from kgw.testing.gateway import InProcessGateway
 from kgw.types import PartitionKey
 from tests.handlers.support import topic_of
+from tests.turns import turns
 
 from .support import batch, call, create_topic, request_of
 
@@ -94,7 +95,7 @@ class Side(Placement):
     def advertise(self, listeners: Mapping[str, Listener]) -> None:
         """The cluster knows already."""
 
-    def replaced_by(self, node: Node) -> None:
+    def replaced_by(self, node: Node | None) -> None:
         """Nobody replaces a node of this cluster."""
 
     @property
@@ -436,6 +437,7 @@ async def test_a_group_is_coordinated_by_its_owner(pair: Pair, api: ApiKey) -> N
             for owner_id, group_id in GROUPS.items():
                 request = OF_GROUPS[api](group_id, pair.topic, version)
                 pending = gateway.start(request, version)
+                await turns()
                 if not pending.done:
                     gateway.manual_clock.advance(60)
                 codes = codes_in(await pending.response())

@@ -89,7 +89,12 @@ class Client:
         self._members.discard(member)
 
     def open_producer(
-        self, producer: str, *, group: str | None = None, timeout_ms: int = 60_000, **fields: str
+        self,
+        producer: str,
+        *,
+        group: str | None = None,
+        timeout_ms: int = 60_000,
+        **fields: str | None,
     ) -> None:
         """Starts a transactional producer, with a group also a member; it lives until it is closed.
 

@@ -47,7 +47,10 @@ TOPICS: dict[str, dict[str, str]] = {
         **_OFTEN_CLOSED,
     },
 }
-SETTINGS = ("log.retention.check.interval.ms=2000",)
+SETTINGS = (
+    "log.retention.check.interval.ms=2000",
+    "kgw.metrics.labels=topic,partition,group",
+)
 ONLY_EMBEDDED = {"latest", "short", "cold", "relaxed"}
 """What a gateway over SeaweedFS is not asked for here: its own tests are elsewhere."""
 _ENCODED = b"0123456789abcdef" * 16

@@ -10,7 +10,7 @@ import pytest
 
 from deploy.monitoring.dashboard import expression
 from deploy.monitoring.panels import NOT_SHOWN, ROWS, Query
-from kgw.metrics import METRICS
+from kgw.metrics import METRICS, Metric
 
 DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "kgw.json"
 BY_NAME = {metric.name: metric for metric in METRICS}
@@ -80,6 +80,30 @@ def test_file() -> None:
     places = [one["gridPos"] for one in found]
     assert all(place["x"] + place["w"] <= 24 for place in places)
     assert not [pair for pair in combinations(places, 2) if _overlap(*pair)]
+
+
+def test_what_settings_bring_says_which() -> None:
+    """A panel of series that are off by default says what they need, in place of "No data"."""
+    by_labels = [metric.name for metric in METRICS if "kgw.metrics.labels" in needed(metric)]
+    assert by_labels
+    content = json.loads(DASHBOARD.read_text())
+    for panel in panels(content["panels"]):
+        asked = " ".join(one["expr"] for one in panel.get("targets", []))
+        wanted = {metric for name, metric in BY_NAME.items() if f"{name}{{" in asked}
+        said = panel.get("fieldConfig", {}).get("defaults", {}).get("noValue", "")
+        assert {needed(metric) for metric in wanted} <= {said}, panel["title"]
+
+
+def needed(metric: Metric) -> str:
+    """Return what a panel of a metric says where there is none of it."""
+    by_label = ("kgw_topic_", "kgw_partition_", "kgw_group_topic_", "kgw_group_partition_")
+    if metric.name == "kgw_metrics_labels_left_out":
+        return "Needs kgw.metrics.labels"
+    if not metric.name.startswith(by_label):
+        return ""
+    # Partitions and groups name their topics without its being asked for.
+    asked = ",".join(one for one in metric.labels if one != "topic") or "topic"
+    return f"Needs kgw.metrics.labels={asked}"
 
 
 def _overlap(one: dict[str, int], other: dict[str, int]) -> bool:

@@ -45,7 +45,7 @@ async def gateway(receiver: Receiver) -> AsyncIterator[InProcessGateway]:
 def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, dict[str, Any]]]:
     """Return what the exporter has logged: events with their fields."""
     return [
-        (one.message, one.__dict__["kgw_fields"])
+        (one.getMessage(), one.__dict__["kgw_fields"])
         for one in caplog.records
         if one.name == "kgw.otel.exporter"
     ]

@@ -150,6 +150,42 @@ def test_roll_back_forgets_what_was_not_stored(driver: Driver) -> None:
     assert driver.state.check(batch_of(1)) is None
 
 
+def test_what_was_sent_behind_a_failed_batch_fails_as_it_did(driver: Driver) -> None:
+    """Not as a gap, until more has come than clients have in flight, or the failed one again."""
+    driver.store(batch_of(0))
+    driver.submit(batch_of(1))
+    driver.state.roll_back()
+
+    for index in range(2, 2 + WINDOW_BATCHES):
+        assert ErrorCode.KAFKA_STORAGE_ERROR is driver.refusal(batch_of(index))
+    assert ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER is driver.refusal(batch_of(7))
+    assert driver.state.check(batch_of(1)) is None
+
+    driver.submit(batch_of(1))
+    driver.state.roll_back()
+    driver.store(batch_of(1))
+    assert ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER is driver.refusal(batch_of(3))
+
+
+def test_a_gap_of_a_producer_of_which_nothing_failed_is_one(driver: Driver) -> None:
+    """The log has failed what others had in flight."""
+    driver.store(batch_of(0))
+
+    driver.state.roll_back()
+
+    assert ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER is driver.refusal(batch_of(2))
+
+
+def test_what_lies_before_a_failed_batch_does_not_fail_as_it_did(driver: Driver) -> None:
+    """Of those nobody knows whether they are stored."""
+    for index in range(10, 12):
+        driver.store(batch_of(index))
+    driver.submit(batch_of(12))
+    driver.state.roll_back()
+
+    assert ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER is driver.refusal(batch_of(9))
+
+
 def test_what_comes_before_a_window_that_is_not_full_was_never_stored(driver: Driver) -> None:
     """A producer that began in the middle may have earlier batches that were refused."""
     for index in range(10, 14):
@@ -164,7 +200,7 @@ def test_roll_back_remembers_where_a_producer_that_stored_nothing_began(driver: 
 
     driver.state.roll_back()
 
-    assert ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER is driver.refusal(batch_of(7))
+    assert ErrorCode.KAFKA_STORAGE_ERROR is driver.refusal(batch_of(7))
     assert driver.state.check(batch_of(5)) is None
     assert 1 == at_once(driver.state.expire(now_ms=1 << 40, expiration_ms=1))
     assert driver.state.check(batch_of(90)) is None
@@ -398,7 +434,7 @@ class ExactlyOnce(RuleBasedStateMachine):
         if self.sequences[producer_id]:
             sequence = self.sequences[producer_id] + skip
             outcome = self.send(producer_id, self.epochs[producer_id], sequence, 1)
-            assert outcome == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+            assert outcome in {"OUT_OF_ORDER_SEQUENCE_NUMBER", "KAFKA_STORAGE_ERROR"}
 
     @rule(producer_id=producers)
     def bump_epoch(self, producer_id: int) -> None:

@@ -15,8 +15,10 @@ from kgw.offsets.seeker import Seek, SeekKind
 from kgw.partitions.reader import PartitionReader
 from kgw.partitions.transactions import TransactionMarker
 from kgw.partitions.view import Isolation
+from kgw.partitions.waits import STORAGE_S
 from kgw.testing.gateway import InProcessGateway
 from tests.handlers.support import START_MS, batch, create_topic, produce
+from tests.turns import turns
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -38,7 +40,7 @@ async def gateway() -> AsyncIterator[InProcessGateway]:
 def read_topic(gateway: InProcessGateway, topic: Topic) -> PartitionReader:
     """Return a reader of a topic of the gateway."""
     services = gateway.gateway
-    return PartitionReader(topic, services.fetch_deadlines)
+    return PartitionReader(topic, services.fetch_deadlines, services.cold_reads)
 
 
 async def waited_for(topic: Topic) -> None:
@@ -158,7 +160,10 @@ async def test_readers_of_what_is_committed_skip_the_rest(gateway: InProcessGate
         if is_commit is not None:
             partition.append_marker(TransactionMarker(producer_id, 0, 0, is_commit, 1))
     reader = PartitionReader(
-        topic, gateway.gateway.fetch_deadlines, isolation=Isolation.READ_COMMITTED
+        topic,
+        gateway.gateway.fetch_deadlines,
+        gateway.gateway.cold_reads,
+        isolation=Isolation.READ_COMMITTED,
     )
     subscription = await OffsetSubscriber(reader, gateway.clock).subscribe({0: EARLIEST})
     page = await subscription.next_page(10, max_wait_ms=0)
@@ -177,3 +182,34 @@ async def test_a_deleted_topic_ends_its_readers(gateway: InProcessGateway) -> No
     assert isinstance(answer, KafkaError)
     assert "has been deleted" in str(answer)
     assert isinstance((await reader.bounds([0]))[0], KafkaError)
+
+
+async def test_where_damage_ends_is_not_waited_for_long(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk hangs when it is asked: nobody can tell."""
+    topic = await create_topic(gateway)
+    await produce(gateway, batch(b"a"))
+    asked = 0
+
+    async def damaged(*_: object, **__: object) -> ReadResult:
+        nonlocal asked
+        asked += 1
+        if asked > 1:
+            await asyncio.Event().wait()
+        raise CorruptionError("flipped")
+
+    log = topic.partitions[0].log
+    monkeypatch.setattr(log, "read_hot", lambda *_: None)
+    monkeypatch.setattr(log, "read", damaged)
+    reading = asyncio.ensure_future(
+        read_topic(gateway, topic).read({0: 0}, max_bytes=100, max_wait_ms=0)
+    )
+    await turns(50)
+    is_early = reading.done()
+    gateway.manual_clock.advance(STORAGE_S)
+    await turns(50)
+    assert (False, True) == (is_early, reading.done())
+    answer = reading.result()[0]
+    assert isinstance(answer, DamagedRangeError)
+    assert (2, None) == (asked, answer.end_offset)

@@ -261,7 +261,10 @@ class TransactionalLog(RuleBasedStateMachine):
             )
         except KafkaError as error:
             code = error.code
-            if must_wait and code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            if must_wait and code in {
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                ErrorCode.KAFKA_STORAGE_ERROR,
+            }:
                 # One before it has failed, and nobody has told the producer.
                 producer.refused.append((epoch, sequence))
                 return

@@ -8,7 +8,7 @@ from kgw.backend.memory import MemoryBackend
 from kgw.config import Config
 from kgw.partitions.catalog import TopicCatalog
 from kgw.partitions.fetch_parts import NamedParts, PartitionRead
-from kgw.partitions.waits import TICK_MS, FetchDeadlines, FetchWait
+from kgw.partitions.waits import TICK_MS, FetchWait, RequestDeadlines
 from kgw.testing.clock import ManualClock
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def begin(
     partitions: list[Partition], clock: ManualClock, missing_bytes: int, woken: list[str]
 ) -> FetchWait:
     """Begin a wait of one second that notes when it ends."""
-    wait = FetchWait(views_of(partitions), FetchDeadlines(clock), lambda: woken.append("woken"))
+    wait = FetchWait(views_of(partitions), RequestDeadlines(clock), lambda: woken.append("woken"))
     wait.begin(missing_bytes, clock.monotonic_s() + 1)
     return wait
 
@@ -51,7 +51,7 @@ def is_forgotten(partitions: list[Partition], clock: ManualClock) -> bool:
 
 async def test_long_waits_end_together(partitions: list[Partition], clock: ManualClock) -> None:
     """Deadlines within a tick share one timer, none of them comes early, each on its own."""
-    deadlines = FetchDeadlines(clock)
+    deadlines = RequestDeadlines(clock)
     woken: list[int] = []
 
     def begin_at(offset_ms: int) -> FetchWait:
@@ -78,7 +78,7 @@ async def test_short_waits_are_not_made_longer(
 ) -> None:
     """A wait of a few milliseconds ends within the next one."""
     woken: list[str] = []
-    wait = FetchWait(views_of(partitions), FetchDeadlines(clock), lambda: woken.append("woken"))
+    wait = FetchWait(views_of(partitions), RequestDeadlines(clock), lambda: woken.append("woken"))
     wait.begin(1, clock.monotonic_s() + 0.005)
     clock.advance(0.006)
     assert ["woken"] == woken
@@ -86,7 +86,7 @@ async def test_short_waits_are_not_made_longer(
 
 async def test_waking_one_may_end_another(partitions: list[Partition], clock: ManualClock) -> None:
     """What is woken at a deadline may give up waits of the same tick."""
-    deadlines = FetchDeadlines(clock)
+    deadlines = RequestDeadlines(clock)
     woken: list[str] = []
     waits: list[FetchWait] = []
 

@@ -13,6 +13,8 @@ from kgw.backend.base import Leadership, LogSettings
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.memory import MemoryBackend, MemoryPartitionLog
 from kgw.backend.seaweedmq.backend import SeaweedMqBackend
+from kgw.backend.seaweedmq.chain.leader import LEADER
+from kgw.backend.seaweedmq.channel.servers import READING
 from kgw.backend.seaweedmq.options import SeaweedMqOptions
 from kgw.config import Listener
 from kgw.errors import CorruptionError, DiskFullError, ErrorCode, StorageError
@@ -24,7 +26,7 @@ from kgw.state.memory import MemoryStateStore
 from kgw.state.sql.sqlite import SqliteStateStore
 from kgw.testing.batches import make_batch
 from kgw.testing.clock import ManualClock
-from kgw.testing.filer import FilerStore, MemoryFiler
+from kgw.testing.filer import CallKind, FilerStore, MemoryFiler
 from kgw.testing.gateway import InProcessGateway
 from kgw.types import PartitionKey, TopicId, TopicName
 from tests.backend.embedded.driver import DIRECT
@@ -34,7 +36,7 @@ from tests.simulated_fs import Fault, FaultKind, SimulatedFs
 from tests.turns import turns
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
@@ -394,8 +396,75 @@ def _no_partition(_: Path, __: pytest.MonkeyPatch) -> AbstractAsyncContextManage
     return _away(1)
 
 
+@asynccontextmanager
+async def _stopped(_: Path, __: pytest.MonkeyPatch) -> AsyncIterator[Caused]:
+    """The file that a partition appends to is gone; the topic is deleted then."""
+    async with _in_seaweedfs(partitions=2) as there:
+        backend = there.gateway.gateway.backend
+        assert isinstance(backend, SeaweedMqBackend)
+        log = min(backend.partitions.values(), key=lambda one: one.key)
+        await log.append([make_batch([b"x"])])
+        directory = await backend.directory_of(log.key)
+        assert directory is not None
+        names = there.filer.store.directories[directory]
+        for name in [one for one in names if one != LEADER]:
+            names.pop(name)
+        refused = log.append([make_batch([b"y"])])
+        await there.wait(15)
+        assert isinstance(refused.error, StorageError)
+
+        async def delete() -> None:
+            (topic,) = there.gateway.gateway.catalog.topics.values()
+            await there.gateway.gateway.catalog.delete(topic)
+
+        yield Caused(there.gateway, delete)
+
+
 def _seaweedfs(_: Path, __: pytest.MonkeyPatch) -> AbstractAsyncContextManager[Caused]:
     return _away(2)
+
+
+@asynccontextmanager
+async def _no_volume(_: Path, __: pytest.MonkeyPatch) -> AsyncIterator[Caused]:
+    """One append waits for a volume."""
+    async with _in_seaweedfs() as there:
+        there.filer.store.is_full = True
+        append = there.log.append([make_batch([b"x"])])
+        await there.wait(2)
+
+        async def make_room() -> None:
+            there.filer.store.is_full = False
+            await there.wait(15)
+            assert append.is_done
+
+        yield Caused(there.gateway, make_room)
+
+
+@asynccontextmanager
+async def _volume_server(_: Path, __: pytest.MonkeyPatch) -> AsyncIterator[Caused]:
+    """One has been silent twice."""
+    async with _in_seaweedfs() as there:
+        server = "memory:8080"
+        for _again in range(2):
+            there.filer.troubled.note_trouble(server, READING, "no answer for 0.25 s")
+            await there.wait(2)
+
+        async def come_back() -> None:
+            there.filer.troubled.note_answer(server, READING)
+
+        yield Caused(there.gateway, come_back)
+
+
+@asynccontextmanager
+async def _reads(_: Path, __: pytest.MonkeyPatch) -> AsyncIterator[Caused]:
+    """A chunk cannot be read."""
+    options = SeaweedMqOptions(cache_bytes=0, chunk_cache_bytes=0)
+    async with _in_seaweedfs(options) as there:
+        await there.log.append([make_batch([b"x"])])
+        there.filer.fail_next(CallKind.READ_CHUNK)
+        answer = await fetch(there.gateway, fetch_request())
+        assert ErrorCode.KAFKA_STORAGE_ERROR == answer.error_code
+        yield Caused(there.gateway, _later(there.gateway))
 
 
 @asynccontextmanager
@@ -445,6 +514,81 @@ async def _strangers(_: Path, __: pytest.MonkeyPatch) -> AsyncIterator[Caused]:
             await backend.checkpoint()
 
         yield Caused(there.gateway, remove)
+
+
+@asynccontextmanager
+async def _standbys(_: Path, __: pytest.MonkeyPatch) -> AsyncIterator[Caused]:
+    backend = _WithStandbys()
+    async with InProcessGateway(backend=backend) as gateway:
+        backend.standby_problems = ["clients are not told of the stand-by node 1"]
+
+        async def end() -> None:
+            backend.standby_problems = []
+
+        yield Caused(gateway, end)
+
+
+class _WithStandbys(MemoryBackend):
+    """A backend of which clients are not told who stands by."""
+
+    standby_problems: Sequence[str] = ()
+
+
+@asynccontextmanager
+async def _filers(_: Path, __: pytest.MonkeyPatch) -> AsyncIterator[Caused]:
+    """Somebody scales the filer to two, and back."""
+    async with _in_seaweedfs() as there:
+        there.filer.addresses.append("other:8888")
+        await there.wait(1)
+
+        async def leave() -> None:
+            there.filer.addresses.pop()
+            await there.wait(10)
+
+        yield Caused(there.gateway, leave)
+
+
+@asynccontextmanager
+async def _rules(_: Path, __: pytest.MonkeyPatch) -> AsyncIterator[Caused]:
+    """Somebody lets everything expire, and thinks better of it."""
+    from kgw.backend.seaweedmq.path_rules import PathRule
+
+    async with _in_seaweedfs() as there:
+        there.filer.path_rules = (PathRule("/topics/", ttl="7d"),)
+        await there.wait(10)
+
+        async def take_away() -> None:
+            there.filer.path_rules = ()
+            await there.wait(10)
+
+        yield Caused(there.gateway, take_away)
+
+
+@asynccontextmanager
+async def _expiring(_: Path, __: pytest.MonkeyPatch) -> AsyncIterator[Caused]:
+    """The rule is gone, and what was written while it was there is not."""
+    from kgw.backend.seaweedmq.path_rules import PathRule
+
+    async with _in_seaweedfs() as there:
+        there.filer.path_rules = (PathRule("/topics/", ttl="7d"),)
+        await there.wait(10)
+        there.filer.path_rules = ()
+        await there.wait(10)
+        yield Caused(there.gateway)
+
+
+@asynccontextmanager
+async def _unwatched(_: Path, __: pytest.MonkeyPatch) -> AsyncIterator[Caused]:
+    """The masters are out of reach; the filer is there."""
+    async with _in_seaweedfs() as there:
+        there.filer.is_mute = True
+        await there.wait(20)
+
+        async def come_back() -> None:
+            there.filer.is_mute = False
+            await there.wait(5)
+
+        yield Caused(there.gateway, come_back)
 
 
 # --- what goes on beside --------------------------------------------------------------------------
@@ -552,10 +696,19 @@ CAUSES: dict[Reason, Cause] = {
     problems.UNOPENED: _unopened,
     problems.UNCLAIMED: _unclaimed,
     problems.NO_PARTITION: _no_partition,
+    problems.STOPPED: _stopped,
+    problems.NO_VOLUME: _no_volume,
     problems.SEAWEEDFS: _seaweedfs,
+    problems.VOLUME_SERVER: _volume_server,
+    problems.READS: _reads,
+    problems.FILERS: _filers,
+    problems.RULES: _rules,
+    problems.EXPIRING: _expiring,
     problems.WAITING: _waiting,
     problems.FILES: _files,
     problems.STRANGERS: _strangers,
+    problems.STANDBYS: _standbys,
+    problems.UNWATCHED: _unwatched,
     problems.TRANSACTIONS: _transactions,
     problems.CLOCK_HELD: _clock,
     problems.HELD: _held,

@@ -219,10 +219,14 @@ class Cluster:
         # it has met a filer may end.
         for stage in ({"master"}, {"volume", "filer"}, {"s3", "broker"}):
             together = [name for name in started if self._kinds[name] in stage]
-            for name in together:
-                self._spawn(name, self._command(name), self.directory / name)
-            for name in together:
-                self._wait(name)
+            # A filer copies what another one has, and ends when that does not listen yet.
+            later = [name for name in together if self._kinds[name] == "filer"][1:]
+            first = [name for name in together if name not in later]
+            for batch in (first, *([name] for name in later)):
+                for name in batch:
+                    self._spawn(name, self._command(name), self.directory / name)
+                for name in batch:
+                    self._wait(name)
         if "master" in started:
             # The others find a master that is new to them after a while.
             for name in self._kinds:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack, contextmanager
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
@@ -20,6 +21,8 @@ from tests.seaweedfs.namespace import NoNamespaceError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
+
+_LOOK_S = 0.2
 
 _RUNNING = pytest.StashKey[list[Cluster]]()
 
@@ -45,8 +48,31 @@ def seaweedfs(
         with seaweedfs_or_skip():
             cluster = Cluster(directory, Setup(has_broker=True))
             stack.enter_context(cluster.running("master", "volume", "filer"))
+        stack.enter_context(supervised(cluster))
         pytestconfig.stash[_RUNNING].append(cluster)
         yield cluster
+
+
+@contextmanager
+def supervised(cluster: Cluster) -> Iterator[None]:
+    """Start a filer again that ends by itself, as a manager of services would.
+
+    SeaweedFS's may, where a gateway is killed while it changes something
+    (docs/decisions/0106-faults-of-seaweedfs.md). Such a filer ends with the supervision.
+    """
+    is_over = Event()
+
+    def supervise() -> None:
+        while not is_over.wait(_LOOK_S):
+            cluster.start("filer")
+
+    thread = Thread(target=supervise, name="supervisor of a filer")
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 @pytest.fixture(scope="session")

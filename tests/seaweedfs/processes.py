@@ -31,7 +31,10 @@ class RecordedProcess:
         self._child: subprocess.Popen[bytes] | None = None
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], cwd: Path) -> None:
-        """Start it, apart from the terminal."""
+        """Start it, apart from the terminal. One that was started before has ended."""
+        if self._child is not None:
+            # By itself: nobody has waited for it.
+            self._child.wait(patience.seconds(STOP_S))
         with self.log.open("ab") as log:
             child = self._child = subprocess.Popen(
                 command,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -13,8 +14,10 @@ import grpc
 import pytest
 
 from kgw.backend.seaweedmq.protos import filer_pb2, filer_pb2_grpc
+from tests import patience
 from tests.seaweedfs.binary import weed
 from tests.seaweedfs.cluster import GRPC_ABOVE, SYNCED_STORE, Cluster, NotReadyError, Setup
+from tests.seaweedfs.fixtures import supervised
 
 if TYPE_CHECKING:
     from tests.seaweedfs.fixtures import NewSeaweedfs
@@ -78,6 +81,23 @@ def test_listens_on_loopback_alone(seaweedfs: Cluster) -> None:
         assert pid is not None
         loopback = "0100007F" if sys.byteorder == "little" else "7F000001"
         assert {(loopback, port), (loopback, port + GRPC_ABOVE)} == listening(pid)
+
+
+def test_a_filer_that_ends_is_started_again(new_seaweedfs: NewSeaweedfs) -> None:
+    """In the SeaweedFS that tests share: not all that come later are to suffer by it."""
+    cluster = new_seaweedfs()
+    ended = cluster.pid("filer")
+    with supervised(cluster):
+        cluster.send_signal("filer", signal.SIGKILL)
+        limit = patience.Limit(30)
+        while True:
+            try:
+                put(cluster, "file")
+                break
+            except grpc.RpcError:
+                assert not limit.is_over
+                time.sleep(0.02)
+        assert cluster.pid("filer") not in (None, ended)
 
 
 def test_broker_is_confined(seaweedfs_broker: Cluster) -> None:

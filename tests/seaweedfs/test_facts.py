@@ -17,6 +17,7 @@ from kgw.backend.seaweedmq.protos import (
     filer_pb2_grpc,
     master_pb2,
     mq_broker_pb2,
+    remote_pb2,
     schema_pb2,
     volume_server_pb2,
 )
@@ -152,8 +153,9 @@ def test_conditional_updates_have_one_winner(directory: Directory) -> None:
 # --- numbers of fields ---
 
 Fields = dict[str, tuple[int, str]]
-SERVICES = {
+SYMBOLS = {
     "filer_pb.SeaweedFiler": ("filer", [filer_pb2]),
+    "remote_pb.RemoteStorageMapping": ("filer", [remote_pb2]),
     "master_pb.Seaweed": ("master", [master_pb2]),
     "volume_server_pb.VolumeServer": ("volume", [volume_server_pb2]),
     "messaging_pb.SeaweedMessaging": ("broker", [mq_broker_pb2, schema_pb2]),
@@ -177,11 +179,11 @@ REFLECTION = """
 """
 
 
-@pytest.mark.parametrize("service", SERVICES)
-def test_messages_are_the_servers_own(service: str, seaweedfs_broker: Cluster) -> None:
+@pytest.mark.parametrize("symbol", SYMBOLS)
+def test_messages_are_the_servers_own(symbol: str, seaweedfs_broker: Cluster) -> None:
     """Each field that kgw knows has the number and the type that the server itself gives it."""
-    name, modules = SERVICES[service]
-    theirs = _reflected(seaweedfs_broker.grpc_address(name), service)
+    name, modules = SYMBOLS[symbol]
+    theirs = _reflected(seaweedfs_broker.grpc_address(name), symbol)
     for module in modules:
         ours = _fields(FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb))
         for encoded in ENCODED & ours.keys():
@@ -189,13 +191,13 @@ def test_messages_are_the_servers_own(service: str, seaweedfs_broker: Cluster) -
         assert ours.items() <= theirs.items(), dict(ours.items() - theirs.items())
 
 
-def _reflected(address: str, service: str) -> Fields:
-    """Return the fields of the files that declare a service, as its server has them.
+def _reflected(address: str, symbol: str) -> Fields:
+    """Return the fields of the files that declare a service or a message, as its server has them.
 
     By gRPC's reflection, of which REFLECTION declares what is needed.
     """
     messages = GetMessages([Parse(REFLECTION, FileDescriptorProto())])
-    request = messages["Request"](file_containing_symbol=service)
+    request = messages["Request"](file_containing_symbol=symbol)
     with grpc.insecure_channel(address) as channel:
         ask = channel.stream_stream(
             "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
+import resource
 import socket
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -32,7 +36,7 @@ from tests.server.fakes import (
 from tests.unclosed import unclosed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from kgw.handlers.context import Later, Session
     from kgw.types import Buffer
@@ -196,6 +200,146 @@ async def test_limits_of_connections(limit: str) -> None:
         await one.until_open(1)
         fourth = await one.connect()
         assert 4 == await fourth.ask(4)
+
+
+@pytest.mark.parametrize("limit", ["connections", "connections_per_ip"])
+async def test_limits_of_connections_change_live(limit: str) -> None:
+    """A limit that is raised or lowered holds for the next connection."""
+    async with running(limits=Limits(**{limit: 1})) as one:
+        first = await one.connect()
+        assert 1 == await first.ask(1)
+        one.server.limit_connections(**{"connections": 9, "connections_per_ip": 9, limit: 2})
+        second = await one.connect()
+        assert 2 == await second.ask(2)
+        refused = await one.connect()
+        assert await refused.ended()
+        await second.aclose()
+        await one.until_open(1)
+        one.server.limit_connections(**{"connections": 9, "connections_per_ip": 9, limit: 1})
+        refused = await one.connect()
+        assert await refused.ended()
+        assert 3 == await first.ask(3)
+        assert {limit: 2} == one.metrics.connections_refused
+
+
+async def test_a_lowered_limit_ends_those_used_least_recently() -> None:
+    """As many as are above it, once what they have asked is answered; the others stay."""
+    async with running(connections_per_turn=2) as one:
+        clients = []
+        for number in range(7):
+            clients.append(await one.connect())
+            assert number == await clients[-1].ask(number)
+            one.clock.advance(SWEEP_INTERVAL_S + 1)
+        assert 9 == await clients[0].ask(9)
+        one.clock.advance(SWEEP_INTERVAL_S + 1)
+        clients[1].writer.write(request(PRODUCE, 11))
+        await until(lambda: 11 in one.dispatcher.waiting)
+        one.clock.advance(SWEEP_INTERVAL_S + 1)
+        one.server.limit_connections(3, 9)
+        for client in clients[2:6]:
+            assert await client.ended()
+            await client.aclose()
+        await one.until_open(3)
+        one.dispatcher.finish(11)
+        assert 11 == await clients[1].answer()
+        for number in (0, 1, 6):
+            assert number == await clients[number].ask(number)
+        assert {"limit": 4} == one.metrics.connections_dropped
+
+
+async def test_an_answer_that_is_due_is_sent_before_the_limit_ends_a_connection() -> None:
+    """Whoever lowers the limit over the connection that is ended hears that it was done."""
+    async with running() as one:
+        asking, later = await one.connect(), await one.connect()
+        asking.writer.write(request(PRODUCE, 1))
+        await until(lambda: 1 in one.dispatcher.waiting)
+        one.clock.advance(SWEEP_INTERVAL_S + 1)
+        assert 2 == await later.ask(2)
+        one.server.limit_connections(1, 9)
+        one.dispatcher.finish(1)
+        assert 1 == await asking.answer()
+        assert await asking.ended()
+
+
+async def test_a_limit_that_is_raised_again_ends_no_more() -> None:
+    """Those whose turn to be ended has not come stay open."""
+    async with running(connections_per_turn=2) as one:
+        await one.connect_many(6)
+        one.server.limit_connections(1, 9)
+        one.server.limit_connections(9, 9)
+        await asyncio.sleep(0)
+        kept = [each for each in one.server.connections if each.state == "open"]
+        assert len(kept) >= 4
+
+
+async def test_lowering_the_limit_of_an_address_ends_nothing() -> None:
+    """As in Kafka, it holds for those that come."""
+    async with running() as one:
+        clients = [await one.connect() for _ in range(3)]
+        one.server.limit_connections(9, 1)
+        for number, client in enumerate(clients):
+            assert number == await client.ask(number)
+
+
+async def test_want_of_descriptors_is_told() -> None:
+    """The sweep looks whether a connection could be accepted: uvloop closes it without a word."""
+    async with running() as one:
+        told: list[str] = []
+        one.server.when_out_of_descriptors = told.append
+        one.clock.advance(SWEEP_INTERVAL_S + 1)
+        assert [] == told
+        with no_descriptors():
+            one.clock.advance(SWEEP_INTERVAL_S + 1)
+        assert {"no connection can be accepted: Too many open files"} == {*told}
+        told.clear()
+        one.clock.advance(SWEEP_INTERVAL_S + 1)
+        assert [] == told
+        client = await one.connect()
+        assert 1 == await client.ask(1)
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """Let this process open nothing for a while."""
+    with Path(os.devnull).open("rb") as highest:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        # The lowest that is free comes next: whatever is below the limit is taken first.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest.fileno() + 1, hard))
+        taken = []
+        try:
+            with suppress(OSError):
+                while True:
+                    taken.append(os.dup(highest.fileno()))
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            for one in taken:
+                os.close(one)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+async def test_what_asyncio_says_of_descriptors_is_told(
+    caplog: pytest.LogCaptureFixture, number: int
+) -> None:
+    """Once a look, instead of a traceback for each connection that may wait; the rest is logged."""
+    async with running() as one:
+        told: list[str] = []
+        one.server.when_out_of_descriptors = told.append
+        loop = asyncio.get_running_loop()
+        error = OSError(number, os.strerror(number))
+        with caplog.at_level(logging.ERROR, "asyncio"):
+            # An earlier test may have left the level at which loops tell of their servers.
+            caplog.clear()
+            one.server.take_loop_error(loop, {"message": "accept", "exception": error})
+            assert [f"no connection can be accepted: {error.strerror}"] == told
+            assert [] == caplog.records
+            for other in (OSError(errno.EIO, "x"), ValueError()):
+                one.server.take_loop_error(loop, {"message": "another", "exception": other})
+            one.server.take_loop_error(loop, {"message": "none"})
+        assert 1 == len(told)
+        assert ["another", "another", "none"] == [
+            record.getMessage().splitlines()[0] for record in caplog.records
+        ]
 
 
 async def test_counts() -> None:

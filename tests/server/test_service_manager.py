@@ -167,7 +167,7 @@ def test_a_manager_that_is_away(tmp_path: Path, caplog: pytest.LogCaptureFixture
     life = Life(str(tmp_path / "none"), watchdog_s=2.0)
     life.manager.ready()
     life.clock.advance(9.0)
-    assert ["the service manager cannot be told"] == [one.message for one in caplog.records]
+    assert ["the service manager cannot be told"] == [one.getMessage() for one in caplog.records]
     life.manager.close()
 
 

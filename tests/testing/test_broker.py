@@ -12,8 +12,15 @@ from kgw.client import CannotConnectError, ConnectionLostError, ServerRefusedErr
 from kgw.config import SERVER_SETTINGS, ConfigError
 from kgw.config.server_settings import SERVER_ALIASES
 from kgw.errors import KafkaError, ListenError
+from kgw.handlers.config_resources import ResourceType
 from kgw.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from kgw.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kgw.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from kgw.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -258,6 +265,34 @@ async def test_a_restart_keeps_records_and_port(tmp_path: Path, backend: str, ki
                 pass
         with pytest.raises(RuntimeError, match="the broker does not run"):
             broker.topics()
+
+
+async def test_a_limit_of_connections_changes_live_and_outlives_a_restart() -> None:
+    """The broker of a test has the settings of a server, and obeys them as it does."""
+    change = IncrementalAlterConfigsRequest(
+        resources=[
+            AlterConfigsResource(
+                resource_type=ResourceType.BROKER,
+                resource_name="0",
+                configs=[AlterableConfig(name="max.connections", value="1")],
+            )
+        ]
+    )
+    with Broker() as broker:
+        async with connected(broker) as connection:
+            await connection.ask(change, IncrementalAlterConfigsResponse, version=1)
+            await refuses(broker)
+        broker.restart(kill=True)
+        async with connected(broker) as connection:
+            await connection.ask(HeartbeatRequest(), HeartbeatResponse)
+            await refuses(broker)
+
+
+async def refuses(broker: Broker) -> None:
+    """Fail unless a further connection is refused."""
+    with pytest.raises((CannotConnectError, ConnectionLostError)):
+        async with connected(broker) as connection:
+            await connection.ask(HeartbeatRequest(), HeartbeatResponse)
 
 
 @pytest.mark.kgw_topics("orders")

@@ -31,7 +31,7 @@ func administer(
 ) (loop.Answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	client, err := kgo.NewClient(kgo.SeedBrokers(operation.Bootstrap))
+	client, err := kgo.NewClient(kgo.SeedBrokers(operation.Servers()...))
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func produce(operation loop.Operation) (loop.Answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	options := []kgo.Opt{
-		kgo.SeedBrokers(operation.Bootstrap),
+		kgo.SeedBrokers(operation.Servers()...),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerBatchCompression(codecs[operation.Codec]),
 		kgo.ProducerBatchMaxBytes(1_048_588),
@@ -108,7 +108,7 @@ func consume(operation loop.Operation) (loop.Answer, error) {
 	defer cancel()
 	start := kgo.NewOffset().At(operation.Offset)
 	client, err := kgo.NewClient(
-		kgo.SeedBrokers(operation.Bootstrap),
+		kgo.SeedBrokers(operation.Servers()...),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{
 			operation.Topic: {operation.Partition: start},
 		}),
@@ -149,7 +149,7 @@ func listed(
 ) (int64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	client, err := kgo.NewClient(kgo.SeedBrokers(operation.Bootstrap))
+	client, err := kgo.NewClient(kgo.SeedBrokers(operation.Servers()...))
 	if err != nil {
 		return 0, err
 	}

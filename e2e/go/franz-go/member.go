@@ -33,7 +33,7 @@ type member struct {
 func openMember(operation loop.Operation) (members.Member, error) {
 	opened := &member{assigned: map[int32]bool{}}
 	options := []kgo.Opt{
-		kgo.SeedBrokers(operation.Bootstrap),
+		kgo.SeedBrokers(operation.Servers()...),
 		isolation(operation),
 		kgo.ConsumerGroup(operation.Group),
 		kgo.ConsumeTopics(operation.Topic),

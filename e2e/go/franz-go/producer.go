@@ -21,7 +21,7 @@ type producer struct {
 // where there is no transactional id: the library makes every producer idempotent by itself.
 func transactional(operation loop.Operation) []kgo.Opt {
 	options := []kgo.Opt{
-		kgo.SeedBrokers(operation.Bootstrap),
+		kgo.SeedBrokers(operation.Servers()...),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 	}
 	if operation.TransactionalID == "" {

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kgw.backend.base import NOT_OPEN, Backend, DiskRoom, Health, Unsynced
 from kgw.backend.embedded import layout
+from kgw.backend.embedded.backup.control import ControlSocket
 from kgw.backend.embedded.files.fs import RealFs
-from kgw.backend.embedded.files.lock import DirectoryLock
+from kgw.backend.embedded.files.lock import COPIED, DirectoryLock, is_copy
 from kgw.backend.embedded.files.pool import check_descriptors
 from kgw.backend.embedded.files.read_buffers import ReadBuffers
 from kgw.backend.embedded.options import EmbeddedOptions
@@ -33,7 +34,7 @@ from kgw.errors import DataDirectoryError, StorageError
 from kgw.logs import EventLogger
 from kgw.offsets.recovery import ORDINARY
 from kgw.offsets.storage import OffsetStorage
-from kgw.problems import DISK_ERROR, UNCLAIMED, Problem, Refusals
+from kgw.problems import DAMAGE, DISK_ERROR, UNCLAIMED, Problem, Refusals
 from kgw.types import PartitionKey
 
 if TYPE_CHECKING:
@@ -56,6 +57,9 @@ LITTLE_ROOM_BYTES: Final = 256 << 20
 """A start says so when there is less for records: a disk of 100 MB carries 4 MB of them."""
 
 _HANGS_S: Final = 5.0
+_BACKED_UP_S: Final = 30.0
+"""So long a start waits for a backup of the stopped directory to have read its state and links."""
+_LOCK_TRIED_EVERY_S: Final = 0.1
 
 _Result = TypeVar("_Result")
 _log = EventLogger(__name__)
@@ -139,7 +143,9 @@ class EmbeddedBackend(Backend):
             opened.callback(store.abandon)
             opened.callback(self._partitions.clear)
             opened.callback(self._logs.clear)
-            self.threads = threads = Threads(loop, self._options, store.writes, self._show)
+            self.threads = threads = Threads(
+                loop, self._options, store.writes, self._show, self._clock
+            )
             opened.push_async_callback(threads.aclose)
             await threads.run_in_io(self._open_directory)
             self.state = await self._open_state()
@@ -148,6 +154,10 @@ class EmbeddedBackend(Backend):
             self._checkpoints = await self._offset_storage.load()
             opened.callback(sys.setswitchinterval, sys.getswitchinterval())
             sys.setswitchinterval(self._options.switch_interval_s)
+            if isinstance(self._fs, RealFs):
+                control = ControlSocket(self._root, self, threads.run_in_io)
+                opened.push_async_callback(control.aclose)
+                await control.open()
             self._opened = opened.pop_all()
         for problem in self.state.problems:
             store.directory.report(problem)
@@ -198,14 +208,40 @@ class EmbeddedBackend(Backend):
         try:
             # Until then no start has come further than to create the directory, if it has.
             if not self._fs.exists(f"{self._root}/{layout.FORMAT_NAME}"):
-                from kgw.backend.embedded.foreign import refuse_foreign
+                from kgw.backend.embedded.foreign import refuse_foreign, refuse_others
 
                 refuse_foreign(self._fs, self._root)
+                if not self._options.may_share_directory:
+                    refuse_others(self._fs, self._root)
                 self._fs.make_directories_durably(self._root)
         except OSError as error:
             raise DataDirectoryError(f"{self._root}: {error.strerror or error}") from error
-        self._lock.acquire()
+        self._take_lock()
+        was_copied = is_copy(self._fs, self._root)
         self._store.open()
+        self._lock.note_directory()
+        if was_copied and not self._store.clean_stop:
+            self._store.directory.report(f"{self._root} {COPIED}", DAMAGE)
+
+    def _take_lock(self) -> None:
+        """Take the directory's lock; a backup that reads it gives it back soon."""
+        until_s = self._clock.monotonic_s() + _BACKED_UP_S
+        while True:
+            try:
+                self._lock.acquire()
+            except DataDirectoryError:
+                # Not at the top: a start waits for no more than it needs.
+                from kgw.backend.embedded.backup.stage import is_backed_up
+
+                if self._clock.monotonic_s() >= until_s:
+                    raise
+                if not is_backed_up(self._root):
+                    # Of one that has just ended the lock is free.
+                    self._lock.acquire()
+                    return
+            else:
+                return
+            sleep(_LOCK_TRIED_EVERY_S)
 
     async def _open_state(self) -> StateStore:
         if self._given_state is not None:
@@ -311,7 +347,12 @@ class EmbeddedBackend(Backend):
             checkpoints.checkpoints.get(key),
             checkpoint_damaged=key in checkpoints.damaged,
         )
-        log = await self.threads.run_in_io(open_log)
+        try:
+            log = await self.threads.run_in_io(open_log)
+        except Exception as error:
+            self._store.unopenable[key] = str(error)
+            raise
+        self._store.unopenable.pop(key, None)
         return self._adopt(log)
 
     def _adopt(self, log: SegmentedLog) -> PartitionLog:
@@ -326,6 +367,7 @@ class EmbeddedBackend(Backend):
         self._check_open()
         log = self._store.retire_log(key)
         self._partitions.pop(key, None)
+        self._store.unopenable.pop(key, None)
         try:
             removed = await self.threads.run_in_flusher(partial(self._store.remove_log, key, log))
         finally:
@@ -354,6 +396,22 @@ class EmbeddedBackend(Backend):
     def _check_open(self) -> None:
         if not self._is_open:
             raise StorageError("the backend is not open")
+
+    # --- backups ---------------------------------------------------------------------------------
+
+    async def fill_stage(self, stage: str) -> None:
+        """Put a copy of the state and second names of all logs' files into a directory.
+
+        All of it is as at one instant, and has what was answered before the call. Commits of the
+        state wait while it is copied; appends wait for nothing. Raises StorageError.
+        """
+        self._check_open()
+        # Not at the top: few ask for it.
+        from kgw.backend.embedded.backup.filling import fill_stage
+
+        await self.run_until_closed(
+            fill_stage(self._fs, self._root, self._store, self.state, self, stage)
+        )
 
     # --- checkpoints and health ------------------------------------------------------------------
 

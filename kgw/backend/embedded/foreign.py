@@ -1,11 +1,12 @@
-"""A directory that another program keeps its records in: recognised, and never written to."""
+"""A directory that is another program's: recognised, and never written to."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Final
 
-from kgw.backend.embedded.layout import FORMAT_NAME
+from kgw.backend.embedded import layout
+from kgw.backend.embedded.layout import FORMAT_NAME, RESTORING_NAME
 from kgw.errors import DataDirectoryError
 
 if TYPE_CHECKING:
@@ -25,16 +26,40 @@ _KAFKAS: Final = frozenset(
     }
 )
 """What Apache Kafka has in a log directory: meta.properties since 0.8.2, the checkpoints always."""
+_BACKUPS: Final = frozenset({"kgw-backups.json", "manifest.json"})
+"""What a place of backups has, and a backup."""
 _PARTITION: Final = re.compile(r".+-[0-9]+")
 _SEGMENT: Final = re.compile(r"[0-9]{20}\.log")
+_OWN: Final = (
+    layout.CLEAN_NAME,
+    layout.COMPACTION_DIRECTORY,
+    # Records were copied here, and no server has been started since.
+    layout.COPIED_NAME,
+    layout.FORMAT_NAME,
+    layout.JOURNAL_DIRECTORY,
+    layout.LOCK_NAME,
+    layout.PARTITIONS_DIRECTORY,
+    layout.QUARANTINE_DIRECTORY,
+    # Also the files that SQLite has beside it.
+    layout.STATE_NAME,
+    layout.STATE_PLACE_NAME,
+)
+"""A first start that was ended early leaves names that begin so."""
+_OF_FILE_SYSTEMS: Final = frozenset({"lost+found", ".snapshot", ".zfs", ".DS_Store"})
+_NAMED: Final = 3
+SHARED: Final = "kgw.data.dir.shared"
 _CLUSTER_ID: Final = re.compile(r"^cluster\.id\s*[=:]\s*(\S+)", re.MULTILINE)
 
 
 def refuse_foreign(fs: FileSystem, root: str) -> None:
-    """Raise DataDirectoryError for a directory of Apache Kafka. One of kgw is none, nor is none."""
+    """Raise DataDirectoryError for a directory of Apache Kafka, or one with backups.
+
+    One of kgw is neither, nor is none.
+    """
     if fs.exists(f"{root}/{FORMAT_NAME}") or not fs.is_directory(root):
         return
     names = fs.listdir(root)
+    _refuse_backups(root, names)
     partitions = [
         name
         for name in names
@@ -56,6 +81,43 @@ def refuse_foreign(fs: FileSystem, root: str) -> None:
         "this one, and copy the records with `kgw consume --json` and `kgw produce --format json` "
         "(docs/migration.md, From Apache Kafka)"
     )
+
+
+def refuse_others(fs: FileSystem, root: str, *, is_served: bool = True) -> None:
+    """Raise DataDirectoryError where a new data directory would lie among other files.
+
+    A data directory of kgw is not refused, nor what a first start has left that was ended early.
+    Where a server is being started (`is_served`) the message names the setting that allows it.
+    """
+    if fs.exists(f"{root}/{FORMAT_NAME}") or not fs.is_directory(root):
+        return
+    others = sorted(
+        name
+        for name in fs.listdir(root)
+        if name not in _OF_FILE_SYSTEMS and not name.startswith(_OWN)
+    )
+    if not others:
+        return
+    what = ", ".join(others[:_NAMED])
+    if len(others) > _NAMED:
+        what += f" and {len(others) - _NAMED} more"
+    anyway = f", or set {SHARED}=true to keep records beside these" if is_served else ""
+    raise DataDirectoryError(
+        f"{root} is no data directory of kgw, and not empty: it has {what}; name an empty "
+        f"directory, or one that is not there yet{anyway}"
+    )
+
+
+def _refuse_backups(root: str, names: list[str]) -> None:
+    if RESTORING_NAME in names:
+        raise DataDirectoryError(
+            f"{root} is half restored from a backup: remove it, and run `kgw restore` again"
+        )
+    if not _BACKUPS.isdisjoint(names):
+        raise DataDirectoryError(
+            f"{root} has backups, which are not served: make a data directory of one with "
+            "`kgw restore` (docs/backup.md)"
+        )
 
 
 def _cluster_of(fs: FileSystem, root: str) -> str:

@@ -12,6 +12,8 @@ class EmbeddedOptions(NamedTuple):
     """Recently appended batches kept for readers at the tail, over all partitions."""
     min_free_bytes: int = 64 << 20
     """Appends are refused below this, so that the state store can still commit."""
+    may_share_directory: bool = False
+    """Whether a new data directory may be made where other files are."""
     journal_bytes: int = 16 << 20
     """Size of each of the two journal files; they are written once in full and then reused."""
     journal_append_bytes: int = 32 << 10

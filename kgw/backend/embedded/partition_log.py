@@ -140,7 +140,7 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
         try:
             for _ in range(_REBUILDS):
                 try:
-                    return await self._threads.run_in_io(function)
+                    return await self._threads.read(function)
                 except SideFileDamagedError as damage:
                     await self._rebuild(damage.segment, damage)
         except CorruptionError as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.embedded import layout
@@ -61,6 +62,18 @@ class CheckpointPlan:
             log.is_changed = True
 
 
+class _Hold:
+    """Removals that wait until a backup has links to the files of all logs."""
+
+    def __init__(self) -> None:
+        self.is_held = False
+        self.starts: dict[SegmentedLog, int] = {}
+        """Below it a log's segments are to be removed. The flusher's."""
+        self.directories: list[str] = []
+        self.lock = Lock()
+        """For `directories` and `is_held`: any thread removes a directory."""
+
+
 class Store:
     """The records half of a data directory."""
 
@@ -81,8 +94,11 @@ class Store:
         """Whether the directory was left in order when this store opened it."""
         self.on_disk: set[PartitionKey] = set()
         """Partitions whose directories were there at the start."""
+        self.unopenable: dict[PartitionKey, str] = {}
+        """Why partitions could not be opened, the last time that it was tried."""
         self.removals = Removals(fs, root, self.writes.journal, self.writes.journaled.switch)
         self._proven: dict[PartitionKey, int] = {}
+        self._hold = _Hold()
         self.rest: Callable[[], None] | None = None
         """What a checkpoint does between two turns of long work; a shell leaves the interpreter to
         its event loop for a moment."""
@@ -154,6 +170,10 @@ class Store:
 
         The caller makes that durable, also where there was none.
         """
+        copied_path = f"{self.directory.root}/{layout.COPIED_NAME}"
+        if self.fs.exists(copied_path):
+            # From now on it may be killed like any other.
+            self.fs.unlink(copied_path)
         path = f"{self.directory.root}/{layout.CLEAN_NAME}"
         if not self.fs.exists(path):
             return not self.on_disk
@@ -336,6 +356,10 @@ class Store:
 
     def remove_directory(self, path: str) -> None:
         """Remove what `remove_log` returned. What is left over is removed at the next start."""
+        with self._hold.lock:
+            if self._hold.is_held:
+                self._hold.directories.append(path)
+                return
         try:
             self.fs.remove_tree(path)
         except FileNotFoundError:
@@ -465,7 +489,11 @@ class Store:
         """Remove the segments of a log that lie below its noted start.
 
         Returns files that are to be removed after the log's `delete_delay_ms`. Raises StorageError.
+        While removals are held they wait for the end of that.
         """
+        if self._hold.is_held:
+            self._hold.starts[log] = max(offset, self._hold.starts.get(log, 0))
+            return []
         paths: list[str] = []
         with self.directory.attempt(f"remove segments of {log.key}"):
             for segment in log.remove_below(offset):
@@ -475,6 +503,38 @@ class Store:
                 else:
                     segment.unlink(self.fs)
         return paths
+
+    # --- backups ----------------------------------------------------------------------------------
+
+    def hold_removals(self) -> None:
+        """Remove no segment and no directory until `release_removals`. The flusher's work.
+
+        The caller sees to it that no segment is exchanged meanwhile.
+        """
+        with self._hold.lock:
+            self._hold.is_held = True
+
+    def release_removals(self) -> tuple[list[tuple[SegmentedLog, list[str]]], list[str]]:
+        """Remove what has waited. The flusher's work.
+
+        Returns logs with files that are to be removed after their `delete_delay_ms`, and
+        directories for `remove_directory`, for which no append should wait. What cannot be removed
+        is reported, and goes at the next start.
+        """
+        hold = self._hold
+        with hold.lock:
+            hold.is_held = False
+            directories, hold.directories = hold.directories, []
+        starts, hold.starts = hold.starts, {}
+        aside: list[tuple[SegmentedLog, list[str]]] = []
+        for log, offset in starts.items():
+            if log.is_deleted:
+                continue
+            try:
+                aside.append((log, self.remove_below(log, offset)))
+            except StorageError as error:
+                self.directory.report(str(error))
+        return aside, directories
 
     # --- checkpoints ------------------------------------------------------------------------------
 

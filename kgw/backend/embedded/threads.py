@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from typing import TYPE_CHECKING, TypeVar
 
+from kgw.backend.embedded.read.patient_reads import PatientReads
 from kgw.backend.embedded.write.flusher import Flusher
 from kgw.errors import DataDirectoryError, StorageError
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
     from kgw.backend.embedded.options import EmbeddedOptions
     from kgw.backend.embedded.write.write_path import Append, WritePath
+    from kgw.clock import Clock
 
 _Result = TypeVar("_Result")
 
@@ -33,6 +35,7 @@ class Threads:
         options: EmbeddedOptions,
         writes: WritePath,
         show: Callable[[list[Append], list[SegmentedLog]], None],
+        clock: Clock,
     ) -> None:
         """Begin all threads; `show` is for the `Flusher`.
 
@@ -41,10 +44,12 @@ class Threads:
         self._loop = loop
         self._executors: list[ThreadPoolExecutor] = []
         self._is_closed = False
+        self._reads: PatientReads | None = None
         self.sealed_segments = asyncio.Lock()
         """Held while a checkpoint is made, or while sealed segments are rewritten or exchanged."""
         try:
             self.io = self._begin(options.io_threads, "kgw-io")
+            self._reads = PatientReads(self.io, clock)
             self.ahead = self._begin(options.read_ahead_threads, "kgw-ahead")
             self.maintenance = self._begin(1, "kgw-maintenance")
             self.write_back = self._begin(1, "kgw-write-back")
@@ -82,6 +87,8 @@ class Threads:
         self._is_closed = True
         for executor in self._executors:
             executor.shutdown()
+        if self._reads is not None:
+            self._reads.close()
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -98,7 +105,20 @@ class Threads:
 
     async def run_in_io(self, function: Callable[[], _Result]) -> _Result:
         """Run a function that waits for the disk, in one of several threads."""
-        return await self._run(self.io, function)
+        return await self._run_patiently(function, is_read=False)
+
+    async def read(self, function: Callable[[], _Result]) -> _Result:
+        """Run a function that reads from the disk, in one of the same threads.
+
+        When a file hangs, its read keeps a thread. Another thread then takes the other reads, and
+        what `run_in_io` is given.
+        """
+        return await self._run_patiently(function, is_read=True)
+
+    async def _run_patiently(self, function: Callable[[], _Result], *, is_read: bool) -> _Result:
+        self._check_open()
+        assert self._reads is not None  # noqa: S101 - for the type checker
+        return await self._reads.run(function, is_read=is_read)
 
     async def note(self, function: Callable[[], _Result]) -> _Result:
         """Run a function that replaces small files of a log, beside the flusher."""

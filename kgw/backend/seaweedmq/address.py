@@ -1,17 +1,26 @@
-"""Where a SeaweedFS is, and which part of it is ours: `seaweedmq://FILER:PORT/NAMESPACE`."""
+"""Where a SeaweedFS is, and which part of it is ours: `seaweedmq://FILER:PORT/NAMESPACE`.
+
+SeaweedFS's own form of an address, `host:port.grpcport`, is understood, too: a filer may have been
+told another gRPC port than the one that it derives.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from kgw.config import ConfigError
+from kgw.config.listeners import format_address
+
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 SCHEME: Final = "seaweedmq"
 FILER_PORT: Final = 8888
 """Of a filer that was not told otherwise; its gRPC port is 10,000 above it."""
 _FORM: Final = "seaweedmq://FILER:PORT/NAMESPACE"
+_FORM_WITH_GRPC: Final = "seaweedmq://FILER:PORT.GRPCPORT/NAMESPACE"
 _GRPC_ABOVE: Final = 10_000
 _LAST_PORT: Final = 65_535
 _NAMESPACE: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,248}")
@@ -25,48 +34,71 @@ class SeaweedMqAddress(NamedTuple):
     port: int
     """Of HTTP."""
     namespace: str
+    given_grpc_port: int = 0
+    """Of gRPC, where the filer does not derive it; else 0."""
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{SCHEME}://{host}:{self.port}/{self.namespace}"
+        return f"{SCHEME}://{self.filer}/{self.namespace}"
+
+    @property
+    def filer(self) -> str:
+        """The filer's address as SeaweedFS writes it: `host:port` or `host:port.grpcport`."""
+        address = format_address(self.host, self.port)
+        return f"{address}.{self.given_grpc_port}" if self.given_grpc_port else address
 
     @property
     def grpc_port(self) -> int:
-        """The port of a filer's gRPC, which it derives from the other one."""
-        return self.port + _GRPC_ABOVE
+        """The port of the filer's gRPC."""
+        return self.given_grpc_port or self.port + _GRPC_ABOVE
 
 
 def parse_address(text: str) -> SeaweedMqAddress:
     """Read an address. Raises ConfigError that says what is wrong with it."""
+
+    def refuse(why: str, cause: Exception | None = None) -> NoReturn:
+        raise ConfigError(f"kgw.backend={text}: {why}") from cause
+
     try:
         parts = urlsplit(text)
-        hosts = parts.netloc
     except ValueError as error:
-        raise ConfigError(f"kgw.backend={text}: {error}; {_FORM} is expected") from error
+        refuse(f"{error}; {_FORM} is expected", error)
     if parts.scheme != SCHEME:
-        raise ConfigError(f"kgw.backend={text}: {_FORM} is expected")
-    if "," in hosts:
-        raise ConfigError(
-            f"kgw.backend={text}: more than one filer is refused, as nobody has shown that they "
-            "exclude each other: an update under a condition is decided by each for itself"
+        refuse(f"{_FORM} is expected")
+    if "," in parts.netloc:
+        refuse(
+            "more than one filer is refused, as nobody has shown that they exclude each other: an "
+            "update under a condition is decided by each for itself"
         )
-    if "@" in hosts or parts.query or parts.fragment:
-        raise ConfigError(
-            f"kgw.backend={text}: neither a user nor a query belongs in it; {_FORM} is expected"
-        )
-    try:
-        host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise ConfigError(f"kgw.backend={text}: {error}") from error
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        refuse(f"neither a user nor a query belongs in it; {_FORM} is expected")
+    hosts, colon, ports = parts.netloc.rpartition(":")
+    if not colon or "]" in ports:
+        hosts, ports = parts.netloc, str(FILER_PORT)
+    if ":" in hosts and not hosts.startswith("["):
+        refuse("an IPv6 address needs brackets, as in seaweedmq://[::1]:8888/NAMESPACE")
+    host = hosts.removeprefix("[").removesuffix("]").lower()
     if not host:
-        raise ConfigError(f"kgw.backend={text}: the filer's host is missing; {_FORM} is expected")
-    port = FILER_PORT if port is None else port
-    if not 0 < port <= _LAST_PORT - _GRPC_ABOVE:
-        raise ConfigError(
-            f"kgw.backend={text}: a filer's port is 1 to {_LAST_PORT - _GRPC_ABOVE}, as its gRPC "
-            f"port is {_GRPC_ABOVE} above it"
+        refuse(f"the filer's host is missing; {_FORM} is expected")
+    port_text, dot, grpc_text = ports.partition(".")
+    port, grpc_port = _port(port_text), _port(grpc_text)
+    if dot and not (port and grpc_port):
+        refuse(
+            f"{ports!r} is not PORT.GRPCPORT, each 1 to {_LAST_PORT}; {_FORM_WITH_GRPC} is expected"
         )
-    return SeaweedMqAddress(host, port, _namespace(text, parts.path))
+    if not dot and not 0 < port <= _LAST_PORT - _GRPC_ABOVE:
+        refuse(
+            f"a filer's port is 1 to {_LAST_PORT - _GRPC_ABOVE}, not {port_text!r}, as its gRPC "
+            f"port is {_GRPC_ABOVE} above it; where it is not, give {_FORM_WITH_GRPC}"
+        )
+    if grpc_port == port + _GRPC_ABOVE:
+        grpc_port = 0
+    return SeaweedMqAddress(host, port, _namespace(text, parts.path), grpc_port)
+
+
+def _port(text: str) -> int:
+    """Return the port; 0 for what is none."""
+    port = int(text[:6]) if text.isascii() and text.isdigit() else 0
+    return port if port <= _LAST_PORT else 0
 
 
 def _namespace(text: str, path: str) -> str:

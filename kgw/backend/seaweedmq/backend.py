@@ -3,40 +3,54 @@
 from __future__ import annotations
 
 from asyncio import Lock, Semaphore, ensure_future, gather, wait
+from collections import Counter
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
-from uuid import uuid4
 
 from kgw.backend.base import NOT_OPEN, Backend, Health, Leadership
 from kgw.backend.seaweedmq.chain import Chain
 from kgw.backend.seaweedmq.chain.leader import LEADER
 from kgw.backend.seaweedmq.detail import PartitionDetail, decode_detail
-from kgw.backend.seaweedmq.fence import check_fence, check_filers, other_filers
+from kgw.backend.seaweedmq.expiry import ExpiryLook
+from kgw.backend.seaweedmq.fence import check_filers, check_version, wait_for_fence
 from kgw.backend.seaweedmq.filer import EntryExistsError, EntryMissingError
+from kgw.backend.seaweedmq.known_ends import KnownEnds
 from kgw.backend.seaweedmq.layouts import Layout
 from kgw.backend.seaweedmq.log_files import LogFiles
 from kgw.backend.seaweedmq.options import SeaweedMqOptions
 from kgw.backend.seaweedmq.partition_log import SeaweedMqPartitionLog
 from kgw.backend.seaweedmq.placed_state import check_in_filer
 from kgw.backend.seaweedmq.shell import Shell
+from kgw.backend.seaweedmq.state.snapshots import snapshots_of
 from kgw.backend.seaweedmq.strangers import look_at_conf, look_at_partition
+from kgw.backend.seaweedmq.topic_conf import facts_of_row
 from kgw.backend.seaweedmq.topic_rows import TopicRows
 from kgw.backend.seaweedmq.topics import TopicDirectories, twins
+from kgw.backend.seaweedmq.watch import FilerWatch
 from kgw.clock import SystemClock
-from kgw.errors import DataDirectoryError, ErrorCode, KafkaError, KgwError, StorageError
+from kgw.errors import (
+    CorruptionError,
+    DataDirectoryError,
+    ErrorCode,
+    KafkaError,
+    KgwError,
+    StorageError,
+)
 from kgw.logs import EventLogger
 from kgw.problems import (
     DAMAGE,
     FILES,
     NO_PARTITION,
     SEAWEEDFS,
+    STOPPED,
     STRANGERS,
     UNCLAIMED,
     Problem,
 )
-from kgw.state.kinds import BINDING_KIND, COPYING_KEY
+from kgw.state.base import DamagedRowsError
+from kgw.state.kinds import BINDING_KIND, COPYING_KEY, TOPIC
 from kgw.types import format_uuid
 
 if TYPE_CHECKING:
@@ -48,6 +62,7 @@ if TYPE_CHECKING:
     from kgw.backend.seaweedmq.lease import Lease
     from kgw.backend.seaweedmq.native.topics import NativeTopics
     from kgw.backend.seaweedmq.state.offset_mirror import OffsetMirror
+    from kgw.backend.seaweedmq.topic_conf import TopicFacts
     from kgw.backend.seaweedmq.topics import TopicPlace
     from kgw.clock import Clock
     from kgw.config import Node
@@ -60,12 +75,31 @@ MakeNative: TypeAlias = "Callable[[Shell, Callable[[], None]], NativeTopics]"
 _STUCK_S: Final = 10.0
 """An append that has waited for so long is a problem that a person should know of."""
 
+_STOPPED_NAMED: Final = 20
+"""Partitions that take no more writes: after a take-over they are all of them."""
+
+_WAY_OUT: Final = (
+    "nothing is written to it. Bring the files back from a backup, delete the topic, or have it go "
+    "on without them (kgw log accept-loss)"
+)
+
 _log = EventLogger(__name__)
 
 
 def private_directory(namespace: str) -> str:
     """Return where kgw keeps what is not a topic's: no name of a topic, and none of SMQ's."""
     return f"/topics/.kgw/{namespace}"
+
+
+def state_directories(namespace: str) -> tuple[str, str]:
+    """Return the directories that have the state's files: its commits, and its snapshots."""
+    state = f"{private_directory(namespace)}/state"
+    return state, snapshots_of(state)
+
+
+def directories_of(namespace: str) -> tuple[str, str]:
+    """Return the directories below which all of a namespace is."""
+    return f"/topics/{namespace}/", f"{private_directory(namespace)}/"
 
 
 class SeaweedMqBackend(Backend):
@@ -96,7 +130,11 @@ class SeaweedMqBackend(Backend):
         self._options = options or SeaweedMqOptions()
         self._clock = clock or SystemClock()
         self._partitions: dict[PartitionKey, SeaweedMqPartitionLog] = {}
+        self._open_of: Counter[TopicId] = Counter()
+        """How many of the partitions each topic has."""
         self._locks: dict[PartitionKey, Lock] = {}
+        self._described: dict[TopicId, TopicFacts] = {}
+        """What the catalogue has of each topic, as far as SMQ's tools are to know it."""
         self._unclaimed: tuple[str, ...] = ()
         self._strangers: dict[str, list[str]] = {}
         self._is_open = False
@@ -109,10 +147,13 @@ class SeaweedMqBackend(Backend):
         self._native: NativeTopics | None = None
         self._opened = AsyncExitStack()
         """Lets go of what `open` has taken."""
+        self._watch: FilerWatch | None = None
+        self._expiry = ExpiryLook(filer, self._clock)
         self._saving: Task[None] | None = None
         """Snapshots that came for what was written, not for the time."""
         # Set by `open`.
         self._shell: Shell
+        self._known_ends: KnownEnds
         self._topics: TopicDirectories
         self._topic_rows: TopicRows
         self._slots: Semaphore
@@ -130,12 +171,26 @@ class SeaweedMqBackend(Backend):
         async with AsyncExitStack() as opened:
             await self._filer.open()
             opened.push_async_callback(self._filer.aclose)
+            check_version(self._filer)
             await check_filers(self._filer, self._clock.monotonic_s())
-            name = f"fence-{uuid4().hex}"
-            await check_fence(self._filer, private_directory(self._namespace), name)
+            self._watch = FilerWatch(
+                self._filer,
+                self._clock,
+                directories_of(self._namespace),
+                self._restore,
+                self._forget_sealed,
+                self._expiry.expect,
+            )
+            await self._watch.check()
+            directory = private_directory(self._namespace)
+            await wait_for_fence(self._filer, directory, self._clock)
             if self._lease is not None:
                 opened.push_async_callback(self._lease.aclose)
                 await self._lease.acquire()
+                # A stand-by may have waited for long.
+                await check_filers(self._filer, self._clock.monotonic_s())
+            self._watch.start()
+            opened.push_async_callback(self._watch.aclose)
             await self.state.open()
             opened.push_async_callback(self.state.aclose)
             binding = await self.state.load(BINDING_KIND)
@@ -145,10 +200,13 @@ class SeaweedMqBackend(Backend):
                     f"a copy of a state into namespace {self._namespace} was interrupted: repeat "
                     "it with `kgw state copy`"
                 )
+            self._known_ends = KnownEnds(self.state)
+            await self._known_ends.open()
             self._shell = Shell(
                 self._filer, self._clock, self._options, self.doubt, self._save_snapshots_soon
             )
             opened.push_async_callback(self._shell.aclose)
+            opened.callback(self._open_of.clear)
             opened.callback(self._partitions.clear)
             if self.mirror is not None:
                 # While the partitions are known: it writes its last positions beside them.
@@ -166,6 +224,8 @@ class SeaweedMqBackend(Backend):
         self._is_open = True
         for problem in self.state.problems:
             self._shell.report(problem)
+        if self._known_ends.damage is not None:
+            self._shell.report(self._known_ends.damage)
 
     async def aclose(self) -> None:
         # Once another gateway leads, where a log ended here is not for this one to say.
@@ -188,6 +248,8 @@ class SeaweedMqBackend(Backend):
                 self._saving.cancel()
                 await wait([self._saving])
                 self._saving = None
+            if is_orderly and self._filer.write_stop is not None:
+                await self._restore_last(deadline_s)
 
             async def close(log: SeaweedMqPartitionLog) -> None:
                 async with self._slots:
@@ -200,6 +262,48 @@ class SeaweedMqBackend(Backend):
                         )
 
             await gather(*map(close, self._partitions.values()))
+            if is_orderly:
+                await self._save_last_ends(deadline_s)
+
+    async def _restore_last(self, deadline_s: float) -> None:
+        """Put back what another filer has taken back: whoever starts next does not know of it."""
+        error = await self._until(deadline_s, self._restore())
+        if error is not None:
+            _log.error(
+                "what the filer may have lost was not put back before the stop", reason=error
+            )
+        elif self._watch is not None and self._watch.is_beside_others:
+            _log.error(
+                "kgw stops beside another filer: what that takes back from now on is not put back; "
+                "see kgw log check",
+                reason=self._filer.write_stop,
+            )
+
+    async def _save_last_ends(self, deadline_s: float) -> None:
+        """Note where the logs end, unless the state takes too long for it: what is known holds."""
+        error = await self._until(deadline_s, self._save_ends())
+        if error is not None:
+            _log.warning("where the logs end was not noted in the state", reason=error)
+
+    async def _until(self, deadline_s: float, doing: Awaitable[None]) -> str | None:
+        """Wait for something until a deadline at most; return why it was not done."""
+        task = ensure_future(doing)
+        timer = self._clock.call_at(deadline_s, task.cancel)
+        try:
+            await wait([task])
+        finally:
+            timer.cancel()
+            task.cancel()
+        if task.cancelled():
+            return "no answer in time"
+        error = task.exception()
+        return None if error is None else str(error)
+
+    async def _save_ends(self) -> None:
+        """Have the state know where each log ends. Raises StorageError."""
+        await self._known_ends.save(
+            {key: log.high_watermark for key, log in self._partitions.items()}
+        )
 
     @property
     def _close_by_s(self) -> float:
@@ -222,6 +326,22 @@ class SeaweedMqBackend(Backend):
     @property
     def leader(self) -> Node | None:
         return None if self._lease is None else self._lease.leader
+
+    @property
+    def leader_renewed_s(self) -> float:
+        return super().leader_renewed_s if self._lease is None else self._lease.renewed_s
+
+    @property
+    def standbys(self) -> Sequence[Node]:
+        return () if self._lease is None else self._lease.standbys
+
+    @property
+    def standby_problems(self) -> Sequence[str]:
+        return () if self._lease is None else self._lease.problems
+
+    def offer_leadership(self) -> None:
+        if self._lease is not None:
+            self._lease.offer()
 
     def take_over(self) -> None:
         if self._lease is None:
@@ -246,6 +366,22 @@ class SeaweedMqBackend(Backend):
                 self._topic_rows.stop()
         if self.on_leadership is not None:
             self.on_leadership()
+
+    async def _restore(self) -> None:
+        """Put back what the filer has lost of the last changes. Raises StorageError."""
+        await self.state.restore()
+
+        async def restore(key: PartitionKey) -> None:
+            log = self._partitions.get(key)
+            if log is not None:
+                await log.restore()
+
+        await self._side_by_side(restore, list(self._partitions))
+
+    def _forget_sealed(self) -> None:
+        """Let go of what only a filer that joined a moment ago could have lost."""
+        for log in self._partitions.values():
+            log.forget_sealed()
 
     async def directory_of(self, key: PartitionKey) -> str | None:
         """Return where the files of a partition are; None where it is not open."""
@@ -290,7 +426,7 @@ class SeaweedMqBackend(Backend):
             await self._side_by_side(
                 lambda key: self._adopt(key, lambda: self._create(key, place, settings)), missing
             )
-            await self._topics.write_conf(place, await self._topics.partitions(place))
+            await self._write_conf(place, missing[0].topic_id)
         return [self._partitions[key] for key in keys]
 
     async def open_partition(
@@ -328,6 +464,7 @@ class SeaweedMqBackend(Backend):
                     await log.aclose(self._close_by_s, is_orderly=False)
                     raise StorageError("the backend is closed")
                 self._partitions[key] = log
+                self._open_of[key.topic_id] += 1
         return log
 
     async def _place(self, topic: TopicName, key: PartitionKey) -> TopicPlace:
@@ -364,6 +501,13 @@ class SeaweedMqBackend(Backend):
                 return await self._take_over(key, place.partition(key.partition), settings)
             except EntryMissingError:
                 pass
+        known_end = self._known_ends.of(key)
+        if known_end:
+            where = f"topic {topic}" if place is None else place.partition(key.partition)
+            raise CorruptionError(
+                f"{where}: all files of partition {key} are gone, and the state has it end at "
+                f"{known_end}; {_WAY_OUT}"
+            )
         place = await self._place(topic, key)
         directory = place.partition(key.partition)
         log = await self._create(key, place, settings)
@@ -372,8 +516,16 @@ class SeaweedMqBackend(Backend):
             DAMAGE,
             partial(log.is_gone_below, 1),
         )
-        await self._topics.write_conf(place, await self._topics.partitions(place))
+        await self._write_conf(place, key.topic_id)
         return log
+
+    async def _write_conf(self, place: TopicPlace, topic_id: TopicId) -> None:
+        facts = self._described.get(topic_id)
+        await self._topics.write_conf(
+            place,
+            await self._topics.partitions(place),
+            None if facts is None else facts.record_type,
+        )
 
     async def _take_over(
         self, key: PartitionKey, directory: str, settings: LogSettings
@@ -389,11 +541,11 @@ class SeaweedMqBackend(Backend):
         )
         try:
             found = decode_detail(chain.detail)
+            if lost := found.lost_end(chain.end_offset, self._known_ends.of(key)):
+                # To go on would be to give offsets twice, that readers have read and committed.
+                raise CorruptionError(f"{directory}/{LEADER}: {lost}; {_WAY_OUT}")
             files = LogFiles(key, chain, found, settings, self._shell)
             log = SeaweedMqPartitionLog(files)
-            if lost := found.lost_end(chain.end_offset):
-                is_over = partial(log.is_gone_below, chain.end_offset + 1)
-                self._shell.report(f"{directory}/{LEADER}: {lost}", DAMAGE, is_over)
             if found.clean_end != chain.end_offset and chain.end_offset:
                 await log.verify_end()
             # Before anything is stamped with it.
@@ -404,12 +556,22 @@ class SeaweedMqBackend(Backend):
         return log
 
     def describe_topic(self, topic_id: TopicId, row: bytes) -> None:
+        facts = facts_of_row(row)
+        if facts is not None:
+            self._described[topic_id] = facts
         self._topic_rows.note(topic_id, row)
 
     async def delete_partition(self, key: PartitionKey) -> None:
         self._check_open()
         log = self._partitions.pop(key, None)
         self._locks.pop(key, None)
+        if log is not None:
+            self._open_of[key.topic_id] -= 1
+        if not self._open_of[key.topic_id]:
+            # Else a topic takes back partitions that it could not be given.
+            del self._open_of[key.topic_id]
+            self._described.pop(key.topic_id, None)
+        self._known_ends.forget(key)
         if log is not None:
             log.retire(f"partition {key} has been deleted")
             with suppress(StorageError):
@@ -419,7 +581,11 @@ class SeaweedMqBackend(Backend):
     # --- health ----------------------------------------------------------------------------------
 
     async def forget_others(self) -> None:
-        """Look for topics of ours that the catalogue does not know. Nothing is noted of them."""
+        """Look for topics of ours that the catalogue does not know.
+
+        All that is noted of others is where their logs end: it is kept as long as the catalogue or
+        a directory has the topic.
+        """
         self._check_open()
         claimed = {key.topic_id for key in self._partitions}
         places = await self._topics.list_all()
@@ -431,15 +597,33 @@ class SeaweedMqBackend(Backend):
         )
         self._note_strangers({**self._strangers, self._topics.root: twins(places)})
         self._topic_rows.begin()
+        if gone := self._known_ends.topics - self._open_of.keys() - places.keys():
+            try:
+                rows = await self.state.load(TOPIC)
+            except DamagedRowsError:
+                return  # One of them may be of such a topic.
+            # One that cannot be opened is none that is gone.
+            gone = {one for one in gone if format_uuid(one) not in rows}
+            self._known_ends.forget_topics(gone - self._open_of.keys())
 
     async def checkpoint(self) -> None:
-        """See whether others have been at what is ours. Nothing has to be bounded.
+        """See whether others have been at what is ours, and note where the logs end.
 
-        What an append has written is all that an opening reads.
+        Nothing has to be bounded: what an append has written is all that an opening reads.
         """
         self._check_open()
         self._topic_rows.begin()
-        self._note_strangers(await self._look_for_strangers())
+        try:
+            # First: a listing that fails, each time, must not keep the ends from being known.
+            await self._save_ends()
+        finally:
+            self._note_strangers(await self._look_for_strangers())
+            await self._expiry.look(
+                [
+                    *state_directories(self._namespace),
+                    *sorted(log.directory for log in self._partitions.values()),
+                ]
+            )
 
     def _save_snapshots_soon(self) -> None:
         """Have snapshots saved in the background, one run of it at a time."""
@@ -472,11 +656,16 @@ class SeaweedMqBackend(Backend):
         await self._side_by_side(look, list(self._partitions))
         places = await self._topics.list_all(again=True)
         found[self._topics.root] = twins(places)
-        if problem := await other_filers(self._filer, self._clock.monotonic_s()):
-            found[self._topics.root].append(problem)
         for topic_id, partitions in numbers.items():
+            facts = self._described.get(topic_id)
+            if facts is not None:
+                # Those that cannot be opened are the topic's as well.
+                partitions = list(range(facts.partitions))  # noqa: PLW2901
             for place in places.get(topic_id, ()):
                 found[place.parent] = await look_at_conf(self._filer, place, partitions)
+                if facts is not None and facts.record_type is not None:
+                    # What a gateway has left out that did not know of it, or a broker forgot.
+                    await self._topics.write_record_type(place, facts.record_type)
         return found
 
     def _note_strangers(self, found: dict[str, list[str]]) -> None:
@@ -486,6 +675,10 @@ class SeaweedMqBackend(Backend):
                 if problem not in self._strangers.get(directory, ()):
                     _log.warning("others write where kgw does", problem=problem)
         self._strangers = found
+
+    async def look(self) -> None:
+        if self._is_open:
+            await self._filer.look()
 
     @property
     def recovery_anomalies(self) -> Mapping[str, int]:
@@ -499,11 +692,19 @@ class SeaweedMqBackend(Backend):
             return Health((NOT_OPEN,))
         stuck = [log for log in self._partitions.values() if log.stuck_s > _STUCK_S]
         lost = sum(1 for log in self._partitions.values() if log.has_failed)
-        problems = [*self.state.found, *self._shell.found]
+        problems = [*self.state.found, *self._shell.found, *self._filer.problems]
+        if self._watch is not None:
+            problems += self._watch.problems
+        problems += self._expiry.problems
         for found in self._strangers.values():
             problems += [Problem(STRANGERS, text) for text in found]
         if self._partitions and len(stuck) + lost >= len(self._partitions):
             problems.append(Problem(NO_PARTITION, "no partition takes records"))
+        stopped = [why for log in self._partitions.values() if (why := log.why_stopped)]
+        problems += [Problem(STOPPED, why) for why in stopped[:_STOPPED_NAMED]]
+        if len(stopped) > _STOPPED_NAMED:
+            more = len(stopped) - _STOPPED_NAMED
+            problems.append(Problem(STOPPED, f"{more} more partitions take no more writes"))
         if stuck:
             why = next((log.trouble for log in stuck if log.trouble), "no answer")
             problems.append(

@@ -2,24 +2,32 @@
 
 A chunk never changes, and its file id is never given again. So it is fetched once for all who want
 it at the same time, verified once, and kept decoded; the one that was used longest ago goes first.
+
+Few are fetched at a time. One that takes long leaves its place, and its room, to others: a volume
+server that hangs holds up its own chunks alone.
 """
 
 from __future__ import annotations
 
-from asyncio import CancelledError, Semaphore, ensure_future, shield
+from asyncio import CancelledError, ensure_future, shield
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 
 from kgw.backend.seaweedmq.layouts import decode
 from kgw.backend.seaweedmq.room import Room
 
 if TYPE_CHECKING:
     from asyncio import Future
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from kgw.backend.seaweedmq.filer import Chunk
     from kgw.backend.seaweedmq.layouts import DecodedChunk
     from kgw.backend.seaweedmq.options import SeaweedMqOptions
+    from kgw.clock import Clock, Timer
+
+STALLED_S: Final = 0.05
+"""A chunk that has not come by then is fetched beside others, not in their place."""
+_MORE_WHILE_STALLED: Final = 4
 
 
 class ChunkSource(Protocol):
@@ -52,17 +60,27 @@ class ChunkReader:
         self,
         options: SeaweedMqOptions,
         run: Callable[[Callable[[], DecodedChunk]], Awaitable[DecodedChunk]],
+        clock: Clock,
     ) -> None:
         """`run` has a function called in a thread."""
         self._options = options
         self._run = run
         self._kept: dict[str, DecodedChunk] = {}
         self._loading: dict[str, Future[DecodedChunk]] = {}
-        self._slots = Semaphore(options.chunk_loads)
+        self._clock = clock
+        self._slots = Room(options.chunk_loads)
         self._room = Room(options.chunk_load_bytes)
+        self._stalled = Room(options.stalled_chunks)
+        self._stalled_room = Room(options.stalled_chunk_bytes)
         self._ahead_bytes = 0
         self.size_bytes = 0
         """Of what is kept."""
+
+    @property
+    def used(self) -> set[int]:
+        """How much is taken of each room: {0} where nothing is on its way."""
+        rooms = (self._slots, self._room, self._stalled, self._stalled_room)
+        return {room.used_bytes for room in rooms}
 
     async def get(self, source: ChunkSource, place: ChunkPlace) -> DecodedChunk:
         """Return a chunk. Raises CorruptionError when it is gone, FilerError."""
@@ -115,16 +133,42 @@ class ChunkReader:
         return loading
 
     async def _fetch(self, source: ChunkSource, place: ChunkPlace) -> DecodedChunk:
-        async with self._slots, self._room.taken(place.chunk.size_bytes):
-            file_id = place.chunk.file_id
-            # Its list of chunks may have been forgotten while this waited.
-            await source.load(place.file)
-            data = await source.read(place.file, place.number)
+        size_bytes = place.chunk.size_bytes
+        places = _Places(
+            ((self._slots, self._stalled, 1), (self._room, self._stalled_room, size_bytes))
+        )
+        if not self._stalled.used_bytes:
+            self._slots.limit_bytes = self._options.chunk_loads
+        async with places:
+            self._watch(places)
+            try:
+                file_id = place.chunk.file_id
+                # Its list of chunks may have been forgotten while this waited.
+                await source.load(place.file)
+                data = await source.read(place.file, place.number)
+            finally:
+                places.timer.cancel()
             work = partial(place.decode, data, place.base_offset, place.end_offset)
             is_small = len(data) <= self._options.decoded_on_loop_bytes
             decoded = work() if is_small else await self._run(work)
             self._keep(file_id, decoded)
             return decoded
+
+    def _watch(self, places: _Places) -> None:
+        """Have the places of a fetch left to others once it stalls, or as soon as there is room."""
+        stalls_s = self._clock.monotonic_s() + STALLED_S
+        places.timer = self._clock.call_at(stalls_s, partial(self._stall, places))
+
+    def _stall(self, places: _Places) -> None:
+        """Leave the places of a fetch to others, and let more of these begin meanwhile.
+
+        Those that come next may be of the same server.
+        """
+        if places.leave():
+            self._slots.limit_bytes = _MORE_WHILE_STALLED * self._options.chunk_loads
+            self._slots.give_back(0)
+        else:
+            self._watch(places)
 
     def _keep(self, file_id: str, decoded: DecodedChunk) -> None:
         limit_bytes = self._options.chunk_cache_bytes
@@ -136,3 +180,49 @@ class ChunkReader:
         while self.size_bytes > limit_bytes:
             oldest = next(iter(self._kept))
             self.size_bytes -= self._kept.pop(oldest).size_bytes
+
+
+class _Places:
+    """What a fetch takes of several rooms, until it is done.
+
+    To each of these belongs a second room: once the fetch has stalled, it takes as much of that
+    one, and gives back what it has of the first.
+    """
+
+    timer: Timer
+    """Until it counts as stalled."""
+
+    def __init__(self, rooms: Sequence[tuple[Room, Room, int]]) -> None:
+        self._rooms = rooms
+        self._taken: list[tuple[Room, int]] = []
+
+    async def __aenter__(self) -> Self:
+        try:
+            for room, _, size in self._rooms:
+                await room.take_later(size)
+                self._taken.append((room, size))
+        except BaseException:
+            self._give_back()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._give_back()
+
+    def leave(self) -> bool:
+        """Leave the places to others, if there is room for one more that stalls; whether."""
+        beside: list[tuple[Room, int]] = []
+        for _, room, size in self._rooms:
+            if not room.take(size):
+                for taken, taken_size in beside:
+                    taken.give_back(taken_size)
+                return False
+            beside.append((room, size))
+        self._give_back()
+        self._taken = beside
+        return True
+
+    def _give_back(self) -> None:
+        taken, self._taken = self._taken, []
+        for room, size in taken:
+            room.give_back(size)

@@ -40,13 +40,19 @@ class PartitionDetail(NamedTuple):
         clean_end = -1 if is_shorter else self.clean_end
         return self._replace(epochs=(*kept, begun), clean_end=clean_end)
 
-    def lost_end(self, end_offset: int) -> str | None:
-        """Return what is to be said of a log that ends there; None when no end of it is lost."""
-        if end_offset >= self.clean_end:
+    def lost_end(self, end_offset: int, known_end: int = 0) -> str | None:
+        """Return what is to be said of a log that ends there; None when no end of it is lost.
+
+        `known_end` is where the state has it end, at the least.
+        """
+        lost_end, when = max(
+            (self.clean_end, "where it ended at an orderly stop"),
+            (known_end, "where the state has it end"),
+        )
+        if end_offset >= lost_end:
             return None
         return (
-            f"the log ends at {end_offset}, before {self.clean_end}, where it ended at an orderly "
-            "stop: what is between them is gone"
+            f"the log ends at {end_offset}, before {lost_end}, {when}: what is between them is gone"
         )
 
     def raised(self, log_start_offset: int) -> PartitionDetail:

@@ -8,6 +8,7 @@ may, too; so it is tried at every start.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
+from uuid import uuid4
 
 from kgw.backend.seaweedmq.filer import (
     ConditionFailedError,
@@ -16,11 +17,14 @@ from kgw.backend.seaweedmq.filer import (
     FilerError,
     OutcomeUnknownError,
 )
+from kgw.backend.seaweedmq.path_rules import LEAST_NAME
+from kgw.backend.seaweedmq.versions import judge_version
 from kgw.errors import DataDirectoryError, StorageError
 from kgw.logs import EventLogger
 
 if TYPE_CHECKING:
     from kgw.backend.seaweedmq.filer import Filer
+    from kgw.clock import Clock
 
 _ATTRIBUTE: Final = "kgw-fence"
 _BEFORE: Final = b"before"
@@ -29,6 +33,10 @@ _AFTER: Final = b"after"
 _ASK_S: Final = 3.0
 """For how long the masters are asked which filers there are: they may be out of a gateway's reach,
 and nothing else of it needs them."""
+_PATIENCE_S: Final = 16.0
+"""For how long a filer that does not answer changes is tried. One whose neighbour is gone passes
+changes on to it for some seconds more (`watch.CALM_S`)."""
+_PAUSE_S: Final = 0.5
 
 _log = EventLogger(__name__)
 
@@ -51,20 +59,55 @@ async def find_other_filers(filer: Filer, now_s: float) -> str | None:
     )
 
 
-async def other_filers(filer: Filer, now_s: float) -> str | None:
-    """Return what `find_other_filers` does; None where the masters do not say."""
+async def check_filers(filer: Filer, now_s: float) -> None:
+    """Raise DataDirectoryError where the cluster has other filers.
+
+    Masters that do not say are warned of: they may be out of reach for ever.
+    """
     try:
-        return await find_other_filers(filer, now_s)
+        problem = await find_other_filers(filer, now_s)
     except FilerError as error:
         _log.warning("which filers there are could not be asked", reason=str(error))
-        return None
-
-
-async def check_filers(filer: Filer, now_s: float) -> None:
-    """Raise DataDirectoryError where the cluster has other filers."""
-    problem = await other_filers(filer, now_s)
+        return
     if problem is not None:
         raise DataDirectoryError(problem)
+
+
+def check_version(filer: Filer) -> None:
+    """Raise DataDirectoryError for an open filer whose version cannot be relied on.
+
+    What is old, or says nothing of its version, is warned of.
+    """
+    verdict = judge_version(filer.version)
+    if verdict.is_refused:
+        raise DataDirectoryError(verdict.text)
+    if not verdict.is_sound:
+        _log.warning("the filer is none that kgw is tried with", detail=verdict.text)
+
+
+class _UnknownError(DataDirectoryError):
+    """Nobody knows what the filer has done."""
+
+
+async def wait_for_fence(filer: Filer, directory: str, clock: Clock) -> None:
+    """Try it until changes are answered, each time with an entry of another name.
+
+    Raises DataDirectoryError as `check_fence`: at once where the filer cannot be relied on, or
+    refuses.
+    """
+    end_s = clock.monotonic_s() + _PATIENCE_S
+    while True:
+        try:
+            # As long as a rule must allow: filer.toml's max_file_name_length is seen in time.
+            await check_fence(filer, directory, f"fence-{uuid4().hex}".ljust(LEAST_NAME, "-"))
+        except _UnknownError as error:
+            next_s = clock.monotonic_s() + _PAUSE_S
+            if next_s > end_s:
+                raise
+            _log.warning("the filer does not answer yet", reason=str(error))
+            await clock.sleep_until(next_s)
+        else:
+            return
 
 
 async def check_fence(filer: Filer, directory: str, name: str) -> None:
@@ -80,9 +123,9 @@ async def check_fence(filer: Filer, directory: str, name: str) -> None:
     except DataDirectoryError:
         raise
     except StorageError as error:
-        raise DataDirectoryError(
-            f"whether the filer refuses stale writers cannot be tested: {error}"
-        ) from error
+        # What may be repeated was: only a change that nobody has answered is worth another name.
+        kind = _UnknownError if isinstance(error, OutcomeUnknownError) else DataDirectoryError
+        raise kind(f"whether the filer refuses stale writers cannot be tested: {error}") from error
 
 
 async def _try(filer: Filer, directory: str, name: str) -> None:

@@ -13,6 +13,8 @@ from kgw.errors import CorruptionError, StorageError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
+    from kgw.backend.seaweedmq.path_rules import PathRule
+    from kgw.problems import Problem
     from kgw.types import Buffer
 
 
@@ -37,7 +39,11 @@ class EntryMissingError(FilerError):
 
 
 class ChunkMissingError(CorruptionError):
-    """A chunk that an entry names is gone, or shorter than the entry says."""
+    """A chunk that an entry names is gone, shorter than the entry says, or cannot be decrypted."""
+
+
+class ChunkTooLargeError(FilerError):
+    """A chunk is larger than volume servers take: it will never be stored."""
 
 
 class Chunk(NamedTuple):
@@ -49,6 +55,10 @@ class Chunk(NamedTuple):
     size_bytes: int
     modified_ns: int = 0
     """When it was uploaded."""
+    cipher_key: bytes = b""
+    """What it is encrypted with on its volume server; b"" for a chunk in the clear."""
+    is_compressed: bool = False
+    """Whether it was compressed before it was encrypted, as some clients of SeaweedFS do."""
 
 
 class Entry(NamedTuple):
@@ -61,6 +71,8 @@ class Entry(NamedTuple):
     extended: Mapping[str, bytes] = {}
     is_directory: bool = False
     modified_s: int = 0
+    expires_s: int = 0
+    """When the filer removes it by itself, by the wall clock; 0: never. It is not written."""
 
     @property
     def size_bytes(self) -> int:
@@ -71,12 +83,35 @@ class Entry(NamedTuple):
         return last.position + last.size_bytes
 
 
+class Expiry(NamedTuple):
+    """When a volume deletes what it holds."""
+
+    ttl_s: int = 0
+    """So long after it was stored, each chunk."""
+    at_s: int = 0
+    """All of it at this time by the wall clock: so it is with a volume that is erasure coded."""
+
+    def of(self, stored_ns: int) -> int:
+        """Return when a chunk is deleted that was stored then, in seconds of the wall clock."""
+        return self.at_s or stored_ns // 10**9 + self.ttl_s
+
+
 class Filer(ABC):
     """A filer and the volume servers behind it.
 
     A call may be given a deadline, by the monotonic clock; it covers the call with its retries and
     fall-backs. Without one the filer's own time-out counts. Each raises FilerError when it knows
     that nothing was done, OutcomeUnknownError when a change may have been.
+    """
+
+    version: str = ""
+    """What the filer says of its version once it is open; "" where it says nothing."""
+
+    write_stop: str | None = None
+    """Why nothing may be written at present, set by whoever watches SeaweedFS; None: nothing is
+    against it. Chains obey it: what they are asked for they refuse, and what is on its way waits.
+    The filer itself refuses nothing: the lease, `topic.conf`, rows of topics, mirrors and snapshots
+    are written all the same, as no acknowledged record rests on them.
     """
 
     @abstractmethod
@@ -90,6 +125,42 @@ class Filer(ABC):
     @abstractmethod
     async def filers(self, *, deadline_s: float | None = None) -> list[str]:
         """Return the addresses of the cluster's filers that are there, this one among them."""
+
+    @property
+    def encrypts(self) -> bool:
+        """Whether chunks are encrypted before they are stored, as the filer wants it."""
+        return False
+
+    @property
+    def problems(self) -> Sequence[Problem]:
+        """What is wrong with the volumes and their servers, as far as calls have shown it."""
+        return ()
+
+    async def look(self) -> None:  # noqa: B027 - most find out by themselves
+        """See whether what `problems` tells of is over. Raises nothing."""
+
+    async def refresh(self) -> None:  # noqa: B027 - most have nothing to ask
+        """Ask again how the filer wants chunks stored.
+
+        Raises FilerError; DataDirectoryError where they cannot be stored so.
+        """
+
+    def forget_places(self) -> None:  # noqa: B027 - most ask for a place with each upload
+        """Upload nothing more to places that were asked for before: rules may say others now."""
+
+    async def rules(self) -> tuple[PathRule, ...]:
+        """Return the filer's rules by path: of `fs.configure`, and remote mounts.
+
+        Raises FilerError, CorruptionError.
+        """
+        return ()
+
+    async def expiries(self) -> Mapping[int, Expiry | None]:
+        """Return when each volume that the masters know deletes what it holds; None: never.
+
+        Raises FilerError.
+        """
+        return {}
 
     @abstractmethod
     async def look_up(
@@ -145,14 +216,17 @@ class Filer(ABC):
         """Store bytes as a chunk that belongs to no entry yet; its position is 0.
 
         On return it is as safe as the replication asked for makes it. What failed half-way is
-        tried again elsewhere, under another id, while there is time.
+        tried again elsewhere, under another id, while there is time. Raises ChunkTooLargeError.
         """
 
     @abstractmethod
     async def read_chunk(
         self, chunk: Chunk, start: int, size_bytes: int, *, deadline_s: float | None = None
     ) -> bytes:
-        """Return bytes of a chunk, from a place within it. Raises ChunkMissingError."""
+        """Return bytes of a chunk, from a place within it. Raises ChunkMissingError.
+
+        An encrypted chunk is fetched and decrypted whole, however little of it is wanted.
+        """
 
     @abstractmethod
     async def delete_chunks(

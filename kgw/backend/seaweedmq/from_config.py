@@ -22,7 +22,6 @@ from kgw.backend.seaweedmq.run_files import RunFiles
 from kgw.backend.seaweedmq.state.offset_mirror import OffsetMirror
 from kgw.backend.seaweedmq.state_store import ChainStateStore
 from kgw.config import ConfigError
-from kgw.config.listeners import format_address
 from kgw.config.memory import request_memory_bytes
 from kgw.state.sql.stores import configured_store
 
@@ -105,8 +104,9 @@ def filer_channel(config: Config, clock: Clock, metrics: Metrics) -> FilerChanne
     """Return the filer that a configuration names; it is not open yet. Raises ConfigError."""
     address = parse_address(config.backend)
     options = ChannelOptions(
-        format_address(address.host, address.port),
-        path=f"/topics/{address.namespace}",
+        address.filer,
+        # With the slash: a rule for what is below it holds.
+        path=f"/topics/{address.namespace}/",
         collection=config.seaweedmq_collection,
         replication=config.seaweedmq_replication,
         disk_type=config.seaweedmq_disk_type,

@@ -18,12 +18,19 @@ from kgw.backend.seaweedmq.filer import (
     FilerError,
     OutcomeUnknownError,
 )
-from kgw.backend.seaweedmq.lease_rules import NAME, LeaseEntry, LeaseRules
+from kgw.backend.seaweedmq.lease_rules import NAME, OFFER_S, LeaseEntry, LeaseRules
+from kgw.backend.seaweedmq.standby_rules import (
+    PREFIX,
+    StandbyEntry,
+    Standbys,
+    entry_name,
+    why_not_listed,
+)
 from kgw.errors import CorruptionError, DataDirectoryError
 from kgw.logs import EventLogger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine, Sequence
 
     from kgw.backend.seaweedmq.filer import Filer
     from kgw.backend.seaweedmq.lease_rules import Write
@@ -59,6 +66,13 @@ class Lease:
         self._clock = clock
         self._directory = directory
         self._rules = LeaseRules(holder or urandom(16), lease_ms)
+        self._known = Standbys(lease_ms)
+        self._standby_node: Node | None = None
+        self._beats = 0
+        self._beats_next_s = float("-inf")
+        self._has_standby_entry = False
+        self._aside: asyncio.Task[None] | None = None
+        """What must not hold up the lease: a look for stand-bys, or word of this one."""
         self._run_files = run_files
         self._takes_over = False
         self._wake = asyncio.Event()
@@ -66,12 +80,20 @@ class Lease:
         self._holding: asyncio.Task[None] | None = None
         self._is_gone = False
         self._in_trouble = False
+        self._is_offering = False
         self.leadership = Leadership.STANDBY
         """Whether this gateway leads."""
         self.leader: Node | None = None
         """Who leads, where another does and clients can reach it."""
+        self.renewed_s = float("-inf")
+        """When a stand-by has seen the leader renew last, in monotonic time."""
+        self.standbys: Sequence[Node] = ()
+        """Those who stand by, as far as clients are told of them; known to the leader."""
+        self.problems: Sequence[str] = ()
+        """Why clients are not told of a stand-by."""
         self.on_change: Callable[[], None] | None = None
-        """Called when `leadership` or `leader` has changed, and once when it has to stand by."""
+        """Called when `leadership`, `leader` or `standbys` has changed, when a leader has renewed,
+        and once when this gateway has to stand by."""
 
     def __repr__(self) -> str:
         return f"<Lease {self._directory} {self.leadership.value} {self._rules.entry}>"
@@ -93,16 +115,20 @@ class Lease:
                     break
             entry = rules.entry
             leader = None if entry is None else entry.node
-            if leader != self.leader or not stands_by:
+            if leader != self.leader or not stands_by or rules.seen_s != self.renewed_s:
                 stands_by = True
-                self.leader = leader
+                self.leader, self.renewed_s = leader, rules.seen_s
                 self._tell()
+            self._beat()
             next_s = clock.monotonic_s() + self._pause_s
             if rules.takes_over_s > clock.monotonic_s():
                 next_s = min(next_s, rules.takes_over_s)
             await self._pause(next_s)
         self._takes_over = False
         self.leader = None
+        while clock.monotonic_s() < rules.begins_s:
+            # The one who has offered its lease may not have seen yet that it is taken.
+            await self._pause(rules.begins_s)
         if ended is not None and self._run_files is not None:
             _log.info("the gateway that led has ended: its lease is not waited for")
             await asyncio.to_thread(self._run_files.remove, ended)
@@ -117,8 +143,20 @@ class Lease:
             self._wake.set()
 
     def advertise(self, node: Node) -> None:
-        """Take how clients reach this gateway, and say so where others look."""
-        self._rules.node = node
+        """Take how clients reach this gateway, and say so where others look.
+
+        Of a stand-by: others, and their clients, learn how it is reached while it stands by.
+        """
+        if self.leadership is Leadership.STANDBY:
+            self._standby_node = node
+            self._beats_next_s = float("-inf")
+        else:
+            self._rules.node = node
+        self._wake.set()
+
+    def offer(self) -> None:
+        """Have a stand-by take over: lead until one has, and no longer."""
+        self._is_offering = True
         self._wake.set()
 
     def doubt(self) -> None:
@@ -133,11 +171,15 @@ class Lease:
             await asyncio.wait((holding,))
         if self._end is not None:
             self._end.cancel()
+        if self._aside is not None:
+            self._aside.cancel()
+            await asyncio.wait((self._aside,))
         rules = self._rules
+        await self._remove_standby_entry()
         if rules.is_holder and await self._look() and rules.is_holder:
             rules.dropped()
             write = rules.renew()
-            released = write.wanted._replace(is_released=True, node=None)
+            released = write.wanted._replace(is_released=True, is_offered=False, node=None)
             rules.is_holder = not await self._write(write._replace(wanted=released))
         if self._run_files is not None:
             if not rules.is_holder:
@@ -170,15 +212,20 @@ class Lease:
         """Renew the lease until another gateway has it; then find out how that is reached."""
         rules, clock = self._rules, self._clock
         begun_s = clock.monotonic_s()
+        self._do_aside(self._look_for_standbys)
         next_s = begun_s + rules.interval_s if rules.leads(begun_s) else begun_s
         is_missing = False
         while rules.is_holder:
             await self._pause(next_s)
             begun_s = clock.monotonic_s()
-            if await self._write(rules.renew(is_missing=is_missing)):
+            if self._is_offering:
+                await self._offer()
+                next_s = clock.monotonic_s() + OFFER_S / _LOOKS_PER_RENEWAL
+            elif await self._write(rules.renew(is_missing=is_missing)):
                 is_missing = False
                 # What was sent a long time ago first confirms nothing: the next one will.
                 next_s = begun_s + rules.interval_s if rules.leads(begun_s) else begun_s
+                self._do_aside(self._look_for_standbys)
             else:
                 is_missing = await self._look() and self._is_gone
                 next_s = clock.monotonic_s() + self._pause_s
@@ -187,29 +234,130 @@ class Lease:
         if self._end is not None:
             self._end.cancel()
         self._lost()
+        # Whoever is about to stop does so when it can tell clients where to go.
+        pause_s = OFFER_S / _LOOKS_PER_RENEWAL if self._is_offering else self._pause_s
         while self.leader is None:
-            await self._pause(clock.monotonic_s() + self._pause_s)
+            await self._pause(clock.monotonic_s() + pause_s)
             if await self._look():
                 self._lost()
 
-    def _confirmed(self) -> None:
+    async def _offer(self) -> None:
+        """Let whoever stands by have the lease, and see whether somebody has taken it."""
         rules = self._rules
-        if self._end is not None:
-            self._end.cancel()
-        self._end = self._clock.call_at(rules.ends_s, self._unconfirmed)
+        entry = rules.entry
+        if entry is None or not entry.is_offered:
+            _log.info("this gateway is about to stop, and offers its lease to one that stands by")
+            if await self._write(rules.offer()):
+                return
+        asked_s = self._clock.monotonic_s()
+        if await self._look(within_s=OFFER_S) and not self._is_gone:
+            rules.still_there(asked_s)
+
+    async def _look_for_standbys(self) -> None:
+        """Learn who stands by, and remove what those have left who are gone.
+
+        A filer that does not answer changes nothing: it is asked again with the next renewal.
+        """
+        rules, found, problems = self._rules, [], []
+        try:
+            async for entry in self._filer.list_entries(
+                self._directory, prefix=PREFIX, chunks=False
+            ):
+                try:
+                    found.append(StandbyEntry.decode(entry))
+                except CorruptionError as error:
+                    problems.append(f"{self._directory}: {error}")
+            now_s = self._clock.monotonic_s()
+            for name in self._known.saw(found, rules.node, rules.holder, now_s):
+                deadline_s = self._clock.monotonic_s() + rules.interval_s
+                await self._filer.delete(self._directory, name, deadline_s=deadline_s)
+        except FilerError as error:
+            self._trouble(error)
+            return
+        self._note_problems((*self._known.problems, *problems))
+        if tuple(self.standbys) != self._known.nodes:
+            self.standbys = self._known.nodes
+            _log.info("gateways that stand by", nodes=", ".join(map(str, self.standbys)) or "none")
+            self._tell()
+
+    def _note_problems(self, problems: Sequence[str]) -> None:
+        for problem in problems:
+            # The problems of a gateway that leads are looked for, and logged, all the time.
+            if self.leadership is Leadership.STANDBY and problem not in self.problems:
+                _log.warning(problem)
+        self.problems = problems
+
+    # --- a stand-by -------------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        """Say that this gateway stands by, and how it is reached, if that is due."""
+        now_s = self._clock.monotonic_s()
+        if self._standby_node is None or now_s < self._beats_next_s:
+            return
+        problem = why_not_listed(self._standby_node, self.leader)
+        self._note_problems((problem,) if problem else ())
+        if self._do_aside(self._put_standby_entry):
+            self._beats_next_s = now_s + self._rules.interval_s
+
+    async def _put_standby_entry(self) -> None:
+        node, rules = self._standby_node, self._rules
+        if node is None or self.leadership is not Leadership.STANDBY:
+            return
+        self._beats += 1
+        self._has_standby_entry = True
+        entry = StandbyEntry(rules.holder, self._beats, rules.lease_ms, node).encode()
+        deadline_s = self._clock.monotonic_s() + rules.interval_s
+        try:
+            await self._filer.put(self._directory, entry, deadline_s=deadline_s)
+        except FilerError as error:
+            self._trouble(error)
+
+    async def _remove_standby_entry(self) -> None:
+        """Let nobody be told any more that this gateway stands by. What fails ends by itself."""
+        if not self._has_standby_entry:
+            return
+        self._has_standby_entry = False
+        deadline_s = self._clock.monotonic_s() + self._pause_s
+        try:
+            await self._filer.delete(
+                self._directory, entry_name(self._rules.holder), deadline_s=deadline_s
+            )
+        except FilerError as error:
+            self._trouble(error)
+
+    def _do_aside(self, what: Callable[[], Coroutine[None, None, None]]) -> bool:
+        """Begin something that nothing waits for; whether it has begun: one at a time."""
+        if self._aside is not None and not self._aside.done():
+            return False
+        self._aside = asyncio.ensure_future(what())
+        return True
+
+    # --- what it is -------------------------------------------------------------------------------
+
+    def _confirmed(self) -> None:
+        self._watch_end()
         if self.leadership is not Leadership.LEADING:
-            if self.leadership is Leadership.UNCONFIRMED:
+            if self.leadership is Leadership.UNCONFIRMED and not self._is_offering:
                 _log.info("the lease has been renewed: requests are answered again")
             self.leadership = Leadership.LEADING
             self._tell()
 
+    def _watch_end(self) -> None:
+        """Stop answering when the lease ends, unless it is renewed before."""
+        if self._end is not None:
+            self._end.cancel()
+        self._end = self._clock.call_at(self._rules.ends_s, self._unconfirmed)
+
     def _unconfirmed(self) -> None:
         """Stop answering: from now on another gateway may lead."""
-        _log.warning(
-            "the lease has run out: requests are refused until it has been renewed",
-            directory=self._directory,
-            lease_ms=self._rules.lease_ms,
-        )
+        if self.leadership is not Leadership.LEADING:
+            return
+        if not self._is_offering:
+            _log.warning(
+                "the lease has run out: requests are refused until it has been renewed",
+                directory=self._directory,
+                lease_ms=self._rules.lease_ms,
+            )
         self.leadership = Leadership.UNCONFIRMED
         self._tell()
 
@@ -232,9 +380,11 @@ class Lease:
         entry = self._rules.entry
         return 0 if entry is None else entry.epoch
 
-    async def _look(self) -> bool:
+    async def _look(self, *, within_s: float | None = None) -> bool:
         """Look the entry up; whether the filer has answered."""
-        deadline_s = self._clock.monotonic_s() + self._rules.interval_s
+        if within_s is None:
+            within_s = self._rules.interval_s
+        deadline_s = self._clock.monotonic_s() + within_s
         try:
             entry = await self._filer.look_up(self._directory, NAME, deadline_s=deadline_s)
             found = None if entry is None else LeaseEntry.decode(entry)
@@ -257,6 +407,8 @@ class Lease:
         rules = self._rules
         now_s = self._clock.monotonic_s()
         rules.sending(write, now_s)
+        if rules.is_offering:
+            self._watch_end()
         deadline_s = now_s + rules.interval_s
         entry = write.wanted.encode()
         try:
@@ -275,7 +427,7 @@ class Lease:
         except FilerError as error:
             self._trouble(error)
             return False
-        rules.succeeded()
+        rules.succeeded(self._clock.monotonic_s())
         self._in_trouble = False
         return True
 

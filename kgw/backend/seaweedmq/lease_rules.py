@@ -5,6 +5,10 @@ each expects the holder, the epoch and the count that were there, and sets the c
 leader counts its time from when it sent a renewal, a stand-by from when it saw one; so if their
 clocks run at the same rate, at most one of them believes that it leads. Nothing is lost where they
 do not: that no other gateway writes is up to the chains.
+
+A leader that is about to stop offers the lease: a stand-by may take it at once. From then on the
+leader believes that it leads only for OFFER_S after it has asked and found that nobody has, and
+whoever takes an offered lease does not lead before OFFER_S have passed.
 """
 
 from __future__ import annotations
@@ -13,15 +17,20 @@ import json
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.seaweedmq.filer import Entry
-from kgw.config import Listener, Node
+from kgw.backend.seaweedmq.standby_rules import decode_node, encode_node
 from kgw.errors import CorruptionError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kgw.config import Node
+
 NAME: Final = "gateway"
 RENEWALS_PER_LEASE: Final = 10 / 3
 """So many renewals are due in the length of a lease: every 3 s of 10."""
+
+OFFER_S: Final = 0.3
+"""A leader that offers its lease believes for so long that nobody has taken it."""
 
 _VERSION: Final = 1
 _IDENTITY: Final = b"kgw gateway"
@@ -44,6 +53,8 @@ class LeaseEntry(NamedTuple):
     """Whether the holder has let go."""
     boot_id: str = ""
     """Of the run of the system in which the holder's end can be seen (`run_files`); "": in none."""
+    is_offered: bool = False
+    """Whether the holder is about to stop, and leads until another gateway has taken the lease."""
 
     @property
     def expected(self) -> Mapping[str, bytes]:
@@ -63,11 +74,10 @@ class LeaseEntry(NamedTuple):
         fields = {
             "version": _VERSION,
             "lease_ms": self.lease_ms,
-            "node": None
-            if self.node is None
-            else {"id": self.node.node_id, "listeners": [*self.node.listeners.values()]},
+            "node": None if self.node is None else encode_node(self.node),
             "is_released": self.is_released,
             "boot_id": self.boot_id,
+            "is_offered": self.is_offered,
         }
         return Entry(NAME, content=json.dumps(fields).encode(), extended=self.expected)
 
@@ -82,20 +92,15 @@ class LeaseEntry(NamedTuple):
             if fields["version"] != _VERSION:
                 raise ValueError(f"version {fields['version']!r} is not known")
             node = fields["node"]
-            if node is not None:
-                listeners = (
-                    Listener(str(name), str(host), int(port))
-                    for name, host, port in node["listeners"]
-                )
-                node = Node(int(node["id"]), {one.name: one for one in listeners})
             return cls(
                 extended["kgw-holder"],
                 int.from_bytes(extended["kgw-epoch"], "big"),
                 int.from_bytes(extended["kgw-count"], "big"),
                 int(fields["lease_ms"]),
-                node,
+                None if node is None else decode_node(node),
                 bool(fields["is_released"]),
                 str(fields.get("boot_id", "")),
+                bool(fields.get("is_offered", False)),
             )
         except (LookupError, TypeError, ValueError) as error:
             raise CorruptionError(f"{NAME} is not a lease of kgw: {error!r}") from error
@@ -128,7 +133,12 @@ class LeaseRules:
         """Whether it has the lease, as far as it knows. It may have run out."""
         self.ends_s = float("-inf")
         """From then on it does not lead, unless it has been confirmed again."""
-        self._seen_s = float("-inf")
+        self.begins_s = float("-inf")
+        """Until then it does not lead, though it is the holder: the one before may believe so."""
+        self.is_offering = False
+        """Whether another gateway may take the lease at any time."""
+        self.seen_s = float("-inf")
+        """When another gateway's change was seen last."""
         self._ended: bytes | None = None
         self._pending: Write | None = None
         self._sent_s = 0.0
@@ -140,15 +150,15 @@ class LeaseRules:
 
     def leads(self, now_s: float) -> bool:
         """Whether it may believe that no other gateway leads."""
-        return now_s < self.ends_s
+        return self.begins_s <= now_s < self.ends_s
 
     @property
     def takes_over_s(self) -> float:
         """When a stand-by may try, if it sees no change before."""
         entry = self.entry
-        if entry is None or entry.is_released or entry.holder == self._ended:
+        if entry is None or entry.is_released or entry.is_offered or entry.holder == self._ended:
             return float("-inf")
-        return self._seen_s + max(self.lease_ms, entry.lease_ms) / 1000
+        return self.seen_s + max(self.lease_ms, entry.lease_ms) / 1000
 
     def may_have_ended(self) -> LeaseEntry | None:
         """Return the entry, if another one is the holder and its end is seen somewhere."""
@@ -167,7 +177,7 @@ class LeaseRules:
         if pending is not None:
             if pending.wanted.is_same(found):
                 # Sent for the first time then: it cannot have been there before.
-                self.succeeded()
+                self.succeeded(now_s)
                 return
             there_before = (
                 found is None if pending.before is None else pending.before.is_same(found)
@@ -176,12 +186,18 @@ class LeaseRules:
                 # Its condition holds no more, and never will: the counts only rise.
                 self._pending = None
         if found is not None and not found.is_same(self.entry):
-            self._seen_s = now_s
+            self.seen_s = now_s
         if found is not None or not self.is_holder:
             self.entry = found
         if self.is_holder and found is not None and found.holder != self.holder:
             self.is_holder = False
+            self.is_offering = False
             self.ends_s = float("-inf")
+
+    def still_there(self, asked_s: float) -> None:
+        """Take note that a look-up which was sent then has found this gateway's own lease."""
+        if self.is_offering and self.is_holder:
+            self.ends_s = asked_s + OFFER_S
 
     def take(self) -> Write:
         """Return the change by which this gateway becomes the holder."""
@@ -199,19 +215,43 @@ class LeaseRules:
         wanted = before._replace(change=before.change + 1, node=self.node, lease_ms=self.lease_ms)
         return self._pending or Write(None if is_missing else before, wanted)
 
+    def offer(self) -> Write:
+        """Return the change by which the holder offers its lease to whoever takes it first.
+
+        A renewal that is on its way is given up: it takes effect before this one, or never.
+        """
+        pending, before = self._pending, self.entry
+        assert before is not None  # noqa: S101 - the holder has seen its own
+        if pending is not None and pending.wanted.is_offered:
+            return pending
+        # A count of its own: what a look-up finds must not be taken for the other one.
+        change = before.change if pending is None else pending.wanted.change
+        wanted = before._replace(change=change + 1, node=self.node, is_offered=True)
+        return Write(before, wanted)
+
     def sending(self, write: Write, now_s: float) -> None:
         """Note that a change is sent now: it counts from the first time that it is."""
         if write is not self._pending:
             self._pending = write
             self._sent_s = now_s
+            if write.wanted.is_offered:
+                # Whether it arrives or not: another gateway may have the lease at any time.
+                self.is_offering = True
+                self.ends_s = min(self.ends_s, now_s + OFFER_S)
 
-    def succeeded(self) -> None:
-        """Take note that the change on its way has been made."""
+    def succeeded(self, now_s: float) -> None:
+        """Take note that the change on its way has been made, as an answer has said now."""
         pending, self._pending = self._pending, None
         assert pending is not None  # noqa: S101 - there is an answer to it
+        before = pending.before
+        if before is not None and before.is_offered and before.holder != self.holder:
+            self.begins_s = now_s + OFFER_S
         self.entry = pending.wanted
         self.is_holder = True
-        self.ends_s = self._sent_s + self.lease_ms / 1000
+        if pending.wanted.is_offered:
+            self.ends_s = self._sent_s + OFFER_S
+        else:
+            self.ends_s = self._sent_s + self.lease_ms / 1000
 
     def dropped(self) -> None:
         """Take note that the change on its way has not been made, and never will be."""

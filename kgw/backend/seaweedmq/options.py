@@ -23,6 +23,12 @@ class SeaweedMqOptions(NamedTuple):
     chunk_load_bytes: int = 64 << 20
     """Of the chunks that are fetched and unpacked at a time, over all partitions: one may be as
     large as a batch. A larger one is fetched by itself."""
+    stalled_chunks: int = 256
+    """Chunks that have been on their way for a while, beside these: their server hangs, perhaps,
+    and others are fetched meanwhile."""
+    stalled_chunk_bytes: int = 256 << 20
+    """Of these chunks, over all partitions: 64 of the usual 4 MB. They are in memory only when they
+    come, but then all at once: the server goes on."""
     waiting_bytes: int = 1 << 30
     """Of the appends that SeaweedFS has not taken yet, over all partitions: more is refused. What
     a gone client has sent is not counted among its requests any more, and waits all the same."""

@@ -25,7 +25,7 @@ from kgw.completion import until_done
 from kgw.errors import CorruptionError, StorageError
 from kgw.logs import EventLogger
 from kgw.offsets.manager import PartitionOffsetManager
-from kgw.problems import DAMAGE, SEAWEEDFS, WAITING
+from kgw.problems import DAMAGE, READS, WAITING
 from kgw.types import NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
@@ -108,6 +108,16 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         return self._chain.failure is not None
 
     @property
+    def why_stopped(self) -> str | None:
+        """Why it takes no writes for good, None where it takes some."""
+        failure = self._chain.failure
+        if failure is None:
+            return None
+        if isinstance(failure, NotWriterError):
+            return f"partition {self.key} is led by another gateway: {failure}"
+        return f"partition {self.key} takes no more writes: {failure}"
+
+    @property
     def directory(self) -> str:
         """Where its files are."""
         return self._chain.directory
@@ -145,6 +155,9 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
     def append(self, batches: Sequence[RecordBatch]) -> Append:
         # What is submitted before a failure is settled would stand behind what is not there.
         refusal = self._failure or self._refusal or self._chain.failure
+        stop = self._shell.filer.write_stop
+        if refusal is None and stop is not None:
+            refusal = StorageError(stop)
         if refusal is None and self.file_count >= self._shell.options.most_files:
             self._joiner.look()
             refusal = StorageError(
@@ -287,13 +300,26 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
     def _lose(self, error: NotWriterError) -> None:
         """Another gateway leads: nothing is appended here any more."""
         self._failure = error
-        self._shell.report(f"partition {self.key} is led by another gateway: {error}", SEAWEEDFS)
         self._shell.on_lost()
 
     def retire(self, reason: str) -> None:
         """Refuse appends from now on."""
         if self._failure is None:
             self._failure = StorageError(reason)
+
+    async def restore(self) -> None:
+        """Put back the last changes where the filer has lost them. Raises FilerError.
+
+        What the filer has instead, and cannot be ours, is told and ends no others.
+        """
+        try:
+            await self._chain.restore()
+        except CorruptionError as error:
+            self._shell.report(str(error), DAMAGE)
+
+    def forget_sealed(self) -> None:
+        """Let go of what `restore` knows of files that were sealed long ago."""
+        self._chain.forget_sealed()
 
     async def aclose(self, deadline_s: float, *, is_orderly: bool = True) -> None:
         """Wait until what was submitted is settled, note where the log ended, and let go.
@@ -406,6 +432,11 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
             return await read
         except CorruptionError as error:
             await self._report(error)
+            raise
+        except NotWriterError:
+            raise
+        except StorageError as error:
+            self._shell.refusals.note(READS, str(error))
             raise
 
     async def _report(self, error: CorruptionError) -> None:

@@ -158,6 +158,9 @@ class PlacedStateStore(StateStore):
             raise
         return store
 
+    async def restore(self) -> None:
+        await self._chain.restore()
+
     def _lose(self) -> None:
         if self.on_lost is not None:
             self.on_lost()

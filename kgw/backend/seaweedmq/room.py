@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from asyncio import get_running_loop
 from collections import deque
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from asyncio import Future
-    from collections.abc import AsyncIterator
 
 
 class Room:
@@ -39,27 +38,23 @@ class Room:
                 self.used_bytes += wanted_bytes
                 granted.set_result(None)
 
-    @asynccontextmanager
-    async def taken(self, size_bytes: int) -> AsyncIterator[None]:
-        """Have some for a while, as soon as there is."""
-        if not self.take(size_bytes):
-            granted: Future[None] = get_running_loop().create_future()
-            self._waiting.append((size_bytes, granted))
-            try:
-                await granted
-            except BaseException:
-                if granted.done() and not granted.cancelled():
-                    self.give_back(size_bytes)
-                else:
-                    # Whoever comes behind it may have waited for it alone.
-                    with suppress(ValueError):  # its turn came after it was cancelled
-                        self._waiting.remove((size_bytes, granted))
-                    self.give_back(0)
-                raise
+    async def take_later(self, size_bytes: int) -> None:
+        """Take some as soon as there is, to be given back."""
+        if self.take(size_bytes):
+            return
+        granted: Future[None] = get_running_loop().create_future()
+        self._waiting.append((size_bytes, granted))
         try:
-            yield
-        finally:
-            self.give_back(size_bytes)
+            await granted
+        except BaseException:
+            if granted.done() and not granted.cancelled():
+                self.give_back(size_bytes)
+            else:
+                # Whoever comes behind it may have waited for it alone.
+                with suppress(ValueError):  # its turn came after it was cancelled
+                    self._waiting.remove((size_bytes, granted))
+                self.give_back(0)
+            raise
 
     def _has(self, size_bytes: int) -> bool:
         return not self.used_bytes or self.used_bytes + size_bytes <= self.limit_bytes

@@ -62,7 +62,7 @@ class Shell:
         self.clock = clock
         self.options = options
         self.cache = HotCache(options.cache_bytes)
-        self.chunks = ChunkReader(options, self.run)
+        self.chunks = ChunkReader(options, self.run, clock)
         self.joining = Lock()
         """One partition's files are joined at a time: they are in memory meanwhile."""
         self.answer_memory = FreshMemory()

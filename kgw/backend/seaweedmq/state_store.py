@@ -31,6 +31,7 @@ from kgw.backend.seaweedmq.state.snapshots import (
     StoppedError,
     decode_detail,
     encode_detail,
+    snapshots_of,
 )
 from kgw.errors import CorruptionError, StorageError
 from kgw.logs import EventLogger
@@ -107,7 +108,7 @@ class ChainStateStore(StateStore):
         self._clock = clock
         self._directory = directory
         self._options = options or StateOptions()
-        self._snapshots = SnapshotFiles(filer, f"{directory}-snapshots", self._options.part_bytes)
+        self._snapshots = SnapshotFiles(filer, snapshots_of(directory), self._options.part_bytes)
         self._queue: WriteQueue[_Write] = WriteQueue(self._flush)
         self._lag_history = _ChainLagHistory(self)
         self._chain: Chain | None = None
@@ -254,6 +255,13 @@ class ChainStateStore(StateStore):
             timer.cancel()
             await asyncio.gather(chain.aclose(deadline_s), *closing)
         self._chain = self._contents = None
+
+    async def restore(self) -> None:
+        if self._chain is not None:
+            try:
+                await self._chain.restore()
+            except CorruptionError as error:
+                self._fail(str(error))
 
     # --- reading ---------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from kgw.backend.seaweedmq.chain.leader import LEADER
 from kgw.backend.seaweedmq.chain.marks import IDENTITY
 from kgw.backend.seaweedmq.native.files import is_log_file_name
 from kgw.backend.seaweedmq.topic_conf import TOPIC_CONF, topic_conf
@@ -39,6 +40,12 @@ async def look_at_partition(
     # What retention has dropped meanwhile is no loss.
     gone = sorted((before & sealed_names()) - found)
     problems = []
+    if LEADER not in found:
+        problems.append(
+            f"{directory}/{LEADER} is gone: nothing else says which files are the partition's log, "
+            "and the next start does not open it. Bring it back from a backup of the filer's "
+            "metadata while this gateway is stopped"
+        )
     if gone:
         problems.append(f"{directory}: {_some(gone)} gone: the records in there cannot be read")
     if theirs:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64decode
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 TOPICS: Final = "/topics"
 TOPIC_CONF: Final = "topic.conf"
 RANGE: Final = 32
+RECORD_TYPE: Final = "kgw.smq.record.type"
+"""The topic setting that keeps a RecordType, in base64."""
 _RING: Final = 4096
 _PARTITION: Final = re.compile(r"(\d{4,})-(\d{4,})")
 
@@ -48,7 +51,58 @@ def parse_partition_name(name: str) -> int | None:
     return partition if partition_name(partition) == name else None
 
 
-def topic_conf(partitions: Iterable[int], unix_s: int) -> bytes:
+class TopicFacts(NamedTuple):
+    """What of a topic's row SMQ's tools are to know."""
+
+    partitions: int
+    record_type: Any = None
+    """The JSON form of its RecordType; None where it has none, or none that can be understood."""
+
+
+def facts_of_row(row: bytes) -> TopicFacts | None:
+    """Return what a topic's row says, None where it cannot be understood."""
+    try:
+        fields = json.loads(row)
+        partitions = int(fields["partitions"])
+        text = fields["configs"].get(RECORD_TYPE, "")
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+    return TopicFacts(partitions, record_type_json(text) if text else None)
+
+
+def record_type_json(text: str) -> Any:
+    """Return the JSON form of a RecordType in base64, as protobuf writes it with every field.
+
+    None where it is none.
+    """
+    # Imported here: few topics have one.
+    from google.protobuf.json_format import MessageToDict
+    from google.protobuf.message import DecodeError
+
+    from kgw.backend.seaweedmq.protos.schema_pb2 import RecordType
+
+    try:
+        record_type = RecordType.FromString(b64decode(text, validate=True))
+    except (ValueError, DecodeError):
+        return None
+    return MessageToDict(record_type, always_print_fields_with_no_presence=True)
+
+
+def with_record_type(content: bytes, record_type: Any) -> bytes | None:
+    """Return a `topic.conf` with another RecordType, None where it has this one.
+
+    What else is in there stays: brokers note who leads. Raises ValueError for what is no
+    `topic.conf`.
+    """
+    conf = json.loads(content)
+    if not isinstance(conf, dict):
+        raise ValueError("it is no object")  # noqa: TRY004 - as json does
+    if conf.get("messageRecordType") == record_type:
+        return None
+    return json.dumps({**conf, "messageRecordType": record_type}, indent=2).encode()
+
+
+def topic_conf(partitions: Iterable[int], unix_s: int, record_type: Any = None) -> bytes:
     """Return what SMQ's shell, SQL and agents are to know of a topic.
 
     As protobuf writes JSON, with every field: 64-bit numbers are strings. No broker leads the
@@ -73,7 +127,7 @@ def topic_conf(partitions: Iterable[int], unix_s: int) -> bytes:
             for number in numbers
         ],
         "retention": None,
-        "messageRecordType": None,
+        "messageRecordType": record_type,
         "keyColumns": [],
         "schemaFormat": "",
     }

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from asyncio import Lock
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kgw.backend.seaweedmq.filer import (
     ConditionFailedError,
@@ -22,11 +22,13 @@ from kgw.backend.seaweedmq.filer import (
 )
 from kgw.backend.seaweedmq.topic_conf import (
     TOPIC_CONF,
+    facts_of_row,
     parse_partition_name,
     partition_name,
     topic_conf,
     topics_directory,
     version_name,
+    with_record_type,
 )
 from kgw.errors import CorruptionError, ErrorCode, StorageError
 from kgw.types import PartitionKey, TopicId, TopicName, format_uuid, parse_uuid
@@ -166,7 +168,7 @@ class TopicDirectories:
     async def write_row(self, topic_id: TopicId, row: bytes) -> None:
         """Keep a topic's row with its directory, unless it is there or the topic is gone.
 
-        Raises FilerError.
+        SMQ's tools are told of another record type, first. Raises FilerError.
         """
         places = self._places.get(topic_id, [])
         # Where several have its id, nobody knows which is the topic's.
@@ -178,6 +180,10 @@ class TopicDirectories:
             places = self._places.get(topic_id, [])
             if len(places) != 1 or places[0].row == row:
                 return
+            before, facts = facts_of_row(places[0].row), facts_of_row(row)
+            old_type = None if before is None else before.record_type
+            if facts is not None and facts.record_type != old_type:
+                await self.write_record_type(places[0], facts.record_type)
             place = places[0]._replace(row=row)
             with suppress(EntryMissingError, ConditionFailedError):
                 entry = _entry(topic_id, place)
@@ -193,10 +199,27 @@ class TopicDirectories:
             if entry.is_directory and (partition := parse_partition_name(entry.name)) is not None
         ]
 
-    async def write_conf(self, place: TopicPlace, partitions: Iterable[int]) -> None:
+    async def write_conf(
+        self, place: TopicPlace, partitions: Iterable[int], record_type: Any = None
+    ) -> None:
         """Tell SMQ's tools which partitions there are. Raises FilerError."""
-        content = topic_conf(partitions, place.created_s)
+        content = topic_conf(partitions, place.created_s, record_type)
         await self._filer.put(place.parent, Entry(TOPIC_CONF, content=content))
+
+    async def write_record_type(self, place: TopicPlace, record_type: Any) -> None:
+        """Tell SMQ's tools what a topic's records are, where it is another. Raises FilerError.
+
+        A configuration that is gone, or is none, is left as it is: `strangers` names it.
+        """
+        found = await self._filer.look_up(place.parent, TOPIC_CONF)
+        if found is None:
+            return
+        try:
+            content = with_record_type(found.content, record_type)
+        except ValueError:
+            return
+        if content is not None:
+            await self._filer.put(place.parent, Entry(TOPIC_CONF, content=content))
 
     async def remove(self, key: PartitionKey) -> None:
         """Remove a partition with its files, and its topic's directory with the last one.

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from kgw.pipeline.options import read_sink_options, read_source_options
+from kgw.pipeline.planner import say_nothing_of_hang_ups
 from kgw.pipeline.sink import KgwStreamWriter, KgwWriter
 from kgw.pipeline.source.readers import KgwReader, KgwStreamReader
 from kgw.pipeline.source.schema import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+# Workers of Spark's planner that ask this source load this module.
+say_nothing_of_hang_ups()
 
 
 class KgwDataSource(DataSource):

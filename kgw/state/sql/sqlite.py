@@ -13,7 +13,7 @@ import asyncio
 import sqlite3
 from os import fspath
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kgw.errors import StorageError
 from kgw.state.sql.migrations import MIGRATIONS
@@ -22,13 +22,15 @@ from kgw.state.sql.sqlite_file import open_database, storage_error
 from kgw.state.sql.store import SqlStateStore
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from os import PathLike
 
     from aiosqlite import Connection
 
     from kgw.state.sql.migrations import Migration
     from kgw.state.sql.schema import Batch
+
+_Result = TypeVar("_Result")
 
 
 def _daemon_connection(database: sqlite3.Connection) -> Connection:
@@ -47,6 +49,21 @@ def _daemon_connection(database: sqlite3.Connection) -> Connection:
     maker.start()
     maker.join()
     return made[0]
+
+
+async def _copy(connection: Connection, path: str) -> None:
+    target = await asyncio.to_thread(_new_database, path)
+    try:
+        await connection.backup(target)
+    finally:
+        await asyncio.to_thread(target.close)
+
+
+def _new_database(path: str) -> sqlite3.Connection:
+    database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+    # Nobody opens what a crash leaves of it.
+    database.execute("PRAGMA synchronous = OFF")
+    return database
 
 
 class SqliteStateStore(SqlStateStore):
@@ -101,6 +118,26 @@ class SqliteStateStore(SqlStateStore):
             report=self._problems.append,
         )
         return await _daemon_connection(database)
+
+    async def copy_to(self, path: str, at: Callable[[], Awaitable[_Result]]) -> _Result:
+        """Copy the database into a new file, as it is while `at` runs, and return its result.
+
+        `at` must not ask this store for anything: no commit is made and no query is answered from
+        before it until the copy is complete. The copy is not synced. Raises StorageError.
+        """
+        async with self._lock:
+            connection = self._open_connection()
+            result = await at()
+            # The thread ends what it has begun: nothing else may use the connection meanwhile.
+            copying = asyncio.ensure_future(_copy(connection, path))
+            try:
+                await asyncio.shield(copying)
+            except asyncio.CancelledError:
+                await asyncio.wait({copying})
+                raise
+            except sqlite3.Error as error:
+                raise storage_error(error, path) from error
+        return result
 
     async def _disconnect(self) -> None:
         connection, self._connection = self._open_connection(), None

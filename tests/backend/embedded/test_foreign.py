@@ -1,4 +1,4 @@
-"""A data directory of Apache Kafka is not taken for a new one of kgw."""
+"""A directory of another program is not taken for a new one of kgw."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
+from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.files.fs import RealFs
-from kgw.backend.embedded.foreign import refuse_foreign
+from kgw.backend.embedded.foreign import refuse_foreign, refuse_others
 from kgw.backend.embedded.offline.log_place import opened_target
+from kgw.backend.registry import open_backend
 from kgw.cli.errors import ExitCode
 from kgw.cli.main import main
+from kgw.clock import SystemClock
+from kgw.config import Config
 from kgw.errors import DataDirectoryError
 
 if TYPE_CHECKING:
@@ -94,17 +98,85 @@ def test_kafkas_directories_are_recognised(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", OTHERS)
 def test_other_directories_are_not_taken_for_kafkas(tmp_path: Path, kind: str) -> None:
-    """A new directory, and one with something else in it, can be served from."""
+    """A new directory, and one with something else in it."""
     refuse_foreign(RealFs(), make(tmp_path / "data", OTHERS[kind]))
     refuse_foreign(RealFs(), str(tmp_path / "not there"))
+
+
+FREE: dict[str, dict[str, str]] = {
+    "empty": {},
+    "a new file system": {"lost+found/": "", ".snapshot/": ""},
+    "a start that was ended": {"kgw.lock": "", "partitions/": "", "format.json.tmp": ""},
+    "one that was ended later": {"journal/": "", "meta.sqlite-wal": "", "quarantine/": ""},
+    "copied records": {"kgw.lock": "", "partitions/": "", "copied.json": "{}"},
+}
+TAKEN: dict[str, tuple[dict[str, str], str]] = {
+    "a file": ({"notes.txt": "", "lost+found/": ""}, "it has notes.txt; name"),
+    "hidden files": ({".profile": "", ".ssh/": ""}, "it has .profile, .ssh; name"),
+    "many": (
+        {f"{number}.jpg": "" for number in range(9)},
+        "it has 0.jpg, 1.jpg, 2.jpg and 6 more; name",
+    ),
+    "beside a start": ({"partitions/": "", "a": ""}, "it has a; name"),
+}
+
+
+@pytest.mark.parametrize("kind", FREE)
+def test_a_directory_that_is_free_is_taken(tmp_path: Path, kind: str) -> None:
+    """With what a file system has by itself, and what a start has left that did not get far."""
+    refuse_others(RealFs(), make(tmp_path / "data", FREE[kind]))
+    refuse_others(RealFs(), str(tmp_path / "not there"))
+
+
+@pytest.mark.parametrize("kind", TAKEN)
+async def test_other_peoples_files_are_not_taken_for_a_data_directory(
+    tmp_path: Path, kind: str
+) -> None:
+    """It is said what is there, and how to use the directory all the same; nothing is written."""
+    content, expected = TAKEN[kind]
+    path = make(tmp_path / "data", content)
+    before = listed(tmp_path / "data")
+    with pytest.raises(DataDirectoryError) as caught:
+        await EmbeddedBackend(path).open()
+    assert f"{path} is no data directory of kgw, and not empty: {expected}" in str(caught.value)
+    assert "kgw.data.dir.shared=true" in str(caught.value)
+    with pytest.raises(DataDirectoryError) as caught:
+        async with opened_target(path):
+            pass
+    assert expected in str(caught.value)
+    assert "kgw.data.dir.shared" not in str(caught.value)
+    assert before == listed(tmp_path / "data")
+
+
+async def test_what_records_were_copied_to_is_no_strangers(tmp_path: Path) -> None:
+    """They are copied on, the state comes behind them, and a server is started there."""
+    path = str(tmp_path / "data")
+    for _ in range(2):
+        async with opened_target(path):
+            pass
+    assert {"copied.json", "kgw.lock", "partitions"} == set(listed(tmp_path / "data"))
+    backend = EmbeddedBackend(path)
+    await backend.open()
+    await backend.aclose()
+
+
+async def test_a_directory_is_shared_by_request(tmp_path: Path) -> None:
+    """What is there stays, and later starts need not be told again."""
+    path = make(tmp_path / "data", {"notes.txt": "mine"})
+    for config in (Config.of(log_dirs=path, data_dir_shared=True), Config.of(log_dirs=path)):
+        backend = open_backend(config, SystemClock())
+        await backend.open()
+        await backend.aclose()
+    assert "mine" == (tmp_path / "data" / "notes.txt").read_text()
+    assert (tmp_path / "data" / "format.json").exists()
 
 
 @pytest.mark.damages_storage("a format file alone is no data directory")
 def test_a_directory_of_kgw_is_its_own(tmp_path: Path) -> None:
     """Whatever lies beside what kgw has written."""
-    refuse_foreign(
-        RealFs(), make(tmp_path / "data", {"meta.properties": KRAFT, "format.json": "{}"})
-    )
+    path = make(tmp_path / "data", {"meta.properties": KRAFT, "format.json": "{}"})
+    refuse_foreign(RealFs(), path)
+    refuse_others(RealFs(), path)
 
 
 async def test_logs_are_not_copied_into_kafkas_directory(tmp_path: Path) -> None:
@@ -140,3 +212,13 @@ def test_no_command_works_on_kafkas_directory(tmp_path: Path, name: str) -> None
     assert ExitCode.DATA_DIRECTORY == result.exit_code, result.output
     assert f"{path} {expected}" in result.stderr
     assert before == listed(root)
+
+
+def test_a_state_is_not_copied_among_other_files(tmp_path: Path) -> None:
+    """It would make a data directory there."""
+    path = make(tmp_path / "data", {"notes.txt": ""})
+    command = [*COMMANDS["state copy into it"], path]
+    result = CliRunner(env={"KGW_CONFIG": None}).invoke(main, command)
+    assert ExitCode.DATA_DIRECTORY == result.exit_code, result.output
+    assert "not empty: it has notes.txt" in result.stderr
+    assert ["notes.txt"] == listed(tmp_path / "data")

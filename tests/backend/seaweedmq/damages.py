@@ -14,15 +14,18 @@ from kgw.backend.seaweedmq.chain.leader import LEADER, Leader, leader_entry, rea
 from kgw.backend.seaweedmq.chain.marks import EPOCH, IDENTITY, NOTE, NOTES, NUMBER
 from kgw.backend.seaweedmq.entries import LENGTH, append_around, walk
 from kgw.backend.seaweedmq.filer import Entry
+from kgw.backend.seaweedmq.known_ends import KIND as END
 from kgw.backend.seaweedmq.layouts import Layout, encode
 from kgw.backend.seaweedmq.offline.opening import state_directory
 from kgw.backend.seaweedmq.options import SeaweedMqOptions
 from kgw.backend.seaweedmq.snapshots import NAME as SNAPSHOT
 from kgw.backend.seaweedmq.state.snapshots import encode_detail
 from kgw.backend.seaweedmq.state_store import ChainStateStore
+from kgw.offsets.committed import CommittedOffset
+from kgw.offsets.rows import encode_row, row_key
 from kgw.records.crc import crc32c
 from kgw.state.base import Change
-from kgw.state.kinds import TOPIC
+from kgw.state.kinds import GROUP_OFFSETS, TOPIC
 from kgw.testing.backend_harness import KEY
 from kgw.testing.backend_harness import TOPIC as NAME
 from kgw.testing.batches import make_batch
@@ -461,8 +464,32 @@ def of_snapshot(change: Callable[[bytes], bytes]) -> Callable[[Damaged], None]:
     return lambda damaged: damaged.rewrite(change, SNAPSHOT)
 
 
+def unknown(plant: Callable[[Damaged], Any]) -> Callable[[Damaged], Any]:
+    """Have the state know nothing of where the log ended, and plant something."""
+
+    async def both(damaged: Damaged) -> None:
+        await damaged.commit(Change(END, str(KEY), None))
+        plant(damaged)
+
+    return both
+
+
+def committed(offset: int) -> Change:
+    """Return the row of a group that has committed an offset of the partition."""
+    group_id, topic_id = "readers", KEY.topic_id
+    rows = encode_row({KEY.partition: CommittedOffset(offset, -1, "", 0, -1, 0.0)})
+    return Change(GROUP_OFFSETS, row_key(group_id, topic_id, (GROUP_OFFSETS, "0")), rows)
+
+
 FILES: Final = {
-    "all is gone": Kind("is missing: nothing says which files there are", LEADER, all_gone),
+    "all is gone": Kind(
+        "is missing: nothing says which files there are; it held records up to offset 33",
+        LEADER,
+        all_gone,
+    ),
+    "all is gone of what the state knows nothing of": Kind(
+        "is missing: nothing says which files there are", LEADER, unknown(all_gone)
+    ),
     "the leader entry is gone": Kind(
         "it is gone, and nothing but it says which of the 5 log files there belong to the log, "
         "and where it begins. Bring it back, from a backup of the filer's metadata (fs.meta.load "
@@ -516,7 +543,18 @@ FILES: Final = {
         "the log ends at 24, before 33, where it ended at an orderly stop: what is between them "
         "is gone",
         LEADER,
-        without_last_chunk,
+        unknown(without_last_chunk),
+    ),
+    "the log ends before the state says it did": Kind(
+        "the log ends at 33, before 40, where the state has it end: what is between them is gone",
+        LEADER,
+        lambda damaged: damaged.commit(Change(END, str(KEY), b"40")),
+    ),
+    "a group is behind the log's end": Kind(
+        "group readers has committed offset 34, behind the log's end 33: either somebody has set "
+        "it so, or the log has lost its end",
+        LEADER,
+        lambda damaged: damaged.commit(committed(34)),
     ),
     "a file is not listed": Kind("begins at 12, where 6 was expected", "file", without_a_file),
     "a sealed file is gone": Kind(
@@ -681,43 +719,43 @@ STATE_KINDS: Final = {
         "the state's leader entry names no snapshot", "state", of_state_detail(encode_detail([]))
     ),
     "the last commit is missing": Kind(
-        "… ends at commit 60, where 61 were stored", "state", of_commit(lambda _: b"")
+        "… ends at commit 61, where 62 were stored", "state", of_commit(lambda _: b"")
     ),
     "a commit's checksum": Kind(
-        "…/… at position 73: the checksum is wrong",
+        "…/… at position 146: the checksum is wrong",
         "state",
         of_payload(lambda data: flipped(data, -1)),
     ),
     "a commit that is too short": Kind(
-        "…/… at position 73: 5 bytes are too few for a payload",
+        "…/… at position 146: 5 bytes are too few for a payload",
         "state",
         of_payload(lambda data: data[:5]),
     ),
     "a commit of another place": Kind(
-        "…/… at position 73: it belongs at (1, 61, 0), not at (1, 60, 0) (sort, offset, part)",
+        "…/… at position 146: it belongs at (1, 62, 0), not at (1, 61, 0) (sort, offset, part)",
         "state",
         recommitted(lambda items: items, offset=1),
     ),
     "a commit of another format": Kind(
-        "…/… at position 73: its format is 9, this program reads 1",
+        "…/… at position 146: its format is 9, this program reads 1",
         "state",
         recommitted(lambda items: items, form=9),
     ),
     "a commit with an unknown item": Kind(
-        "…/… at position 73: an item has the tag 99, which this program does not know",
+        "…/… at position 146: an item has the tag 99, which this program does not know",
         "state",
         recommitted(lambda items: b"\x63" + items[1:]),
     ),
     "a commit with an item that is cut off": Kind(
-        "…/… at position 73: an item is cut off", "state", recommitted(lambda items: items[:-1])
+        "…/… at position 146: an item is cut off", "state", recommitted(lambda items: items[:-1])
     ),
     "a commit with half an item": Kind(
-        "…/… at position 73: an item cannot be read: …",
+        "…/… at position 146: an item cannot be read: …",
         "state",
         recommitted(lambda items: items + b"\x01"),
     ),
     "a commit's bytes are gone": Kind(
-        "…/… at position 73: …/…: chunk 1, from offset 60: chunk … is gone",
+        "…/… at position 146: …/…: chunk 2, from offset 61: chunk … is gone",
         "state",
         lambda damaged: damaged.store.chunks.pop(
             damaged.chunk(damaged.leader(STATE)[0].rows[-1].name, -1, STATE).file_id
@@ -739,14 +777,28 @@ STATE_KINDS: Final = {
         lambda damaged: damaged.commit(Change(TOPIC, ROW.key, b"{")),
     ),
     "a topic's directory is gone": Kind(
-        "partitions 0 are gone, and the state knows them: the next start makes them anew, empty",
+        "partitions are gone that held records, and are not opened: 0 up to offset 33",
         "/topics/kafka/orders",
         lambda damaged: damaged.store.delete("/topics/kafka", "orders", is_recursive=True),
     ),
     "a partition's directory is gone": Kind(
-        "partitions 0 are gone, and the state knows them: the next start makes them anew, empty",
+        "partitions are gone that held records, and are not opened: 0 up to offset 33",
         "/topics/kafka/orders",
         lambda damaged: damaged.store.delete(*damaged.partition.rsplit("/", 1), is_recursive=True),
+    ),
+    "a directory is gone of what the state knows nothing of": Kind(
+        "partitions 0 are gone, and the state knows them: the next start makes them anew, empty",
+        "/topics/kafka/orders",
+        unknown(
+            lambda damaged: damaged.store.delete(
+                *damaged.partition.rsplit("/", 1), is_recursive=True
+            )
+        ),
+    ),
+    "the row of a log's end is no number": Kind(
+        "the log-end row … is no number",
+        "state",
+        lambda damaged: damaged.commit(Change(END, str(KEY), b"many")),
     ),
     "the newest snapshot is gone": Kind(
         "a snapshot of the state is damaged, what came before it was read: … is gone",

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kgw.backend.seaweedmq.address import SeaweedMqAddress, parse_address
+from kgw.backend.seaweedmq.channel.options import grpc_target
 from kgw.config import ConfigError
 
 
@@ -12,6 +13,8 @@ from kgw.config import ConfigError
         ("seaweedmq://filer:8888/kafka", SeaweedMqAddress("filer", 8888, "kafka")),
         ("seaweedmq://filer/kafka/", SeaweedMqAddress("filer", 8888, "kafka")),
         ("seaweedmq://[::1]:18888/a_b.c-d", SeaweedMqAddress("::1", 18888, "a_b.c-d")),
+        ("seaweedmq://[FE80::1]/kafka", SeaweedMqAddress("fe80::1", 8888, "kafka")),
+        ("seaweedmq://filer:8888.18888/kafka", SeaweedMqAddress("filer", 8888, "kafka")),
     ],
 )
 def test_addresses(text: str, expected: SeaweedMqAddress) -> None:
@@ -19,6 +22,36 @@ def test_addresses(text: str, expected: SeaweedMqAddress) -> None:
     assert expected == parse_address(text)
     assert expected == parse_address(str(expected))
     assert expected.port + 10_000 == expected.grpc_port
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "target"),
+    [
+        (
+            "seaweedmq://filer:8888.9999/kafka",
+            SeaweedMqAddress("filer", 8888, "kafka", 9999),
+            "filer:9999",
+        ),
+        (
+            "seaweedmq://10.0.0.1:60000.7/kafka",
+            SeaweedMqAddress("10.0.0.1", 60000, "kafka", 7),
+            "10.0.0.1:7",
+        ),
+        (
+            "seaweedmq://[::1]:8888.9999/kafka",
+            SeaweedMqAddress("::1", 8888, "kafka", 9999),
+            "[::1]:9999",
+        ),
+    ],
+)
+def test_an_address_may_name_the_port_of_grpc(
+    text: str, expected: SeaweedMqAddress, target: str
+) -> None:
+    """As SeaweedFS writes it, for a filer that was told another one than it derives."""
+    assert expected == parse_address(text)
+    assert text == str(parse_address(text))
+    assert target == grpc_target(expected.filer)
+    assert target.rpartition(":")[2] == str(expected.grpc_port)
 
 
 @pytest.mark.parametrize(
@@ -31,6 +64,17 @@ def test_addresses(text: str, expected: SeaweedMqAddress) -> None:
         ("seaweedmq:filer", "host is missing"),
         ("seaweedmq://filer:x/kafka", "[Pp]ort"),
         ("seaweedmq://filer:60000/kafka", "1 to 55535"),
+        ("seaweedmq://filer:60000/kafka", r"FILER:PORT\.GRPCPORT"),
+        ("seaweedmq://filer:8888./kafka", r"'8888\.' is not PORT\.GRPCPORT"),
+        ("seaweedmq://filer:8888.x/kafka", r"is not PORT\.GRPCPORT"),
+        ("seaweedmq://filer:.18888/kafka", r"is not PORT\.GRPCPORT"),
+        ("seaweedmq://filer:8888.0/kafka", r"is not PORT\.GRPCPORT"),
+        ("seaweedmq://filer:8888.65536/kafka", r"is not PORT\.GRPCPORT"),
+        ("seaweedmq://filer:65536.18888/kafka", r"is not PORT\.GRPCPORT"),
+        ("seaweedmq://filer:8888.1.2/kafka", r"is not PORT\.GRPCPORT"),
+        ("seaweedmq://filer:-1/kafka", "1 to 55535"),
+        ("seaweedmq://::1:8888/kafka", "needs brackets"),
+        ("seaweedmq://[]:8888/kafka", "."),
         ("seaweedmq://filer:0/kafka", "1 to 55535"),
         ("seaweedmq://filer:8888/.kgw", "begin with a dot"),
         ("seaweedmq://filer:8888/.system", "begin with a dot"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -19,7 +20,10 @@ from kgw.backend.seaweedmq.layouts import Layout
 from kgw.backend.seaweedmq.offline import check, views
 from kgw.backend.seaweedmq.state import items
 from kgw.backend.seaweedmq.state import snapshots as state_snapshots
+from kgw.testing.backend_harness import KEY
+from kgw.testing.filer import CallKind, MemoryFiler
 from tests.backend.seaweedmq.damages import KINDS, Damaged, Kind
+from tests.backend.seaweedmq.namespaces import Filers, fill
 from tests.findings import findings_of, pattern_of, unplanted
 
 if TYPE_CHECKING:
@@ -62,6 +66,48 @@ async def test_each_kind_of_damage_is_named(kind: Kind) -> None:
     path, _, said = problem.partition(": ")
     assert pattern_of(kind.says).fullmatch(said), said
     assert path.endswith({"file": ".kgw"}.get(kind.where, kind.where))
+
+
+async def test_a_volume_that_is_away_hides_nothing_else() -> None:
+    """What is in it is named, and so is what is wrong elsewhere; it is asked for once."""
+    filers = Filers()
+    await fill(filers.backend())
+    (entry,) = (
+        one for one in filers.store.directories[filers.partition].values() if len(one.chunks) > 1
+    )
+    volumes = [chunk.file_id.partition(",")[0] for chunk in entry.chunks]
+    away = next(one for one in volumes if volumes.count(one) > 1)
+    gone = next(number for number, one in enumerate(volumes) if one != away)
+    filers.store.away.add(away)
+    del filers.store.chunks[entry.chunks[gone].file_id]
+    namespace = filers.namespace()
+    filer = namespace.filer
+    assert isinstance(filer, MemoryFiler)
+    await filer.open()
+    async with aclosing(filer):
+        found = [str(one) async for one in check.check_namespace(namespace)]
+        path = f"{filers.partition}/{entry.name}"
+        expected = [
+            f"{path}: offsets {3 * number} to {3 * number + 2} cannot be read: "
+            + (
+                f"no volume server has volume {away}"
+                if one == away
+                else f"chunk {entry.chunks[number].file_id} is gone"
+            )
+            for number, one in enumerate(volumes)
+            if one == away or number == gone
+        ]
+        assert expected == [problem for problem in found if problem.startswith(path)]
+        asked = [call.name for call in filer.calls if call.kind is CallKind.READ_CHUNK]
+        assert 1 == sum(one.partition(",")[0] == away for one in asked)
+        known = {away: "as before"}
+        again = [
+            str(one)
+            async for one in check.check_partition(filer, filers.partition, KEY, away=known)
+        ]
+        assert volumes.count(away) == sum(
+            one.endswith("cannot be read: as before") for one in again
+        )
 
 
 @pytest.mark.parametrize(("module", "callees"), SAID_BY)

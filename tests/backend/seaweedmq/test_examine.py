@@ -11,8 +11,13 @@ import pytest
 
 from kgw.backend.seaweedmq import fence
 from kgw.backend.seaweedmq.chain.leader import LEADER
-from kgw.backend.seaweedmq.channel.topology import VolumeServer, volume_servers_of
-from kgw.backend.seaweedmq.filer import Entry, FilerError
+from kgw.backend.seaweedmq.channel.cipher import encrypt
+from kgw.backend.seaweedmq.channel.topology import (
+    VolumeServer,
+    expiries_of,
+    volume_servers_of,
+)
+from kgw.backend.seaweedmq.filer import Entry, Expiry, FilerError
 from kgw.backend.seaweedmq.lease_rules import LeaseEntry
 from kgw.backend.seaweedmq.offline import examine as examine_module
 from kgw.backend.seaweedmq.offline import replication, state_findings, views
@@ -21,15 +26,16 @@ from kgw.backend.seaweedmq.offline.examine import (
     examine,
     judge_lease,
     judge_setup,
-    judge_version,
+    version_finding,
 )
 from kgw.backend.seaweedmq.offline.findings import Severity
 from kgw.backend.seaweedmq.offline.replication import judge_copies, judge_volume_servers
+from kgw.backend.seaweedmq.path_rules import PathRule
 from kgw.backend.seaweedmq.placed_state import Place
 from kgw.backend.seaweedmq.protos import master_pb2
 from kgw.config import Listener, Node
-from kgw.errors import StorageError
-from kgw.testing.filer import CallKind, MemoryFiler
+from kgw.errors import CorruptionError, StorageError
+from kgw.testing.filer import VOLUMES, CallKind, FilerStore, MemoryFiler
 from tests.backend.seaweedmq.damages import FILES, STATE_KINDS, Damaged
 from tests.backend.seaweedmq.old_filers import WithoutConditions, WithoutExclusion
 from tests.backend.seaweedmq.state.test_offset_mirror import row
@@ -82,14 +88,29 @@ VERSIONS = (
             "install 4.48 or later"
         ),
     ),
-    ("", Severity.WARNING, "the filer says ''; kgw is tried with 4.48"),
+    (
+        "8000GB 4.40 pypi",
+        Severity.PROBLEM,
+        (
+            "SeaweedFS 8000GB 4.40 pypi: before 4.41 the filer takes no lock for a conditional "
+            "update, so that two gateways could write to one partition; install 4.48 or later"
+        ),
+    ),
+    (
+        "",
+        Severity.WARNING,
+        (
+            "the filer says '' of its version: kgw is tried with 4.48, and needs 4.41 or later, "
+            "whose conditional updates exclude each other. Make sure that this one is made of it"
+        ),
+    ),
 )
 
 
 @pytest.mark.parametrize(("text", "severity", "says"), VERSIONS)
 def test_old_versions_are_warned_of(text: str, severity: Severity, says: str) -> None:
     """As a filer says it."""
-    found = judge_version(text)
+    found = version_finding(text)
     assert (severity, says) == (found.severity, found.detail)
 
 
@@ -237,10 +258,6 @@ class DamagedMeanwhile(MemoryFiler):
             yield entry
 
 
-VOLUMES = range(1, 8)
-"""In which the filer in memory has its chunks."""
-
-
 def held(replication: str = "001", *, without: int = 0) -> list[VolumeServer]:
     """Return two servers that have all volumes, but for one."""
     volumes = {number: replication for number in VOLUMES if number != without}
@@ -282,6 +299,39 @@ def bound(damaged: Damaged, _: MemoryFiler) -> Any:
 
 
 PROBLEM, WARNING, OK = Severity.PROBLEM, Severity.WARNING, Severity.OK
+
+
+class WithUnknownRules(MemoryFiler):
+    """Its file of rules cannot be understood."""
+
+    async def rules(self) -> tuple[PathRule, ...]:
+        raise CorruptionError("/etc/seaweedfs/filer.conf cannot be understood: x")
+
+
+EXPIRING: Mapping[str, Any] = {
+    "replications": dict.fromkeys(range(1, 9), "001"),
+    "expiries": {8: Expiry(7 * 86_400)},
+}
+"""Of servers with another volume, whose chunks live for a week."""
+
+
+def _move_chunk(damaged: Damaged, volume: int) -> None:
+    """Have the first chunk of a sealed file in another volume."""
+    entry = damaged.entry(damaged.files[0])
+    chunk = entry.chunks[0]._replace(file_id=f"{volume},01ab")
+    damaged.put(entry._replace(chunks=(chunk, *entry.chunks[1:])))
+
+
+def _expire_file(damaged: Damaged, at_s: int) -> None:
+    """Have a sealed file that the filer will remove."""
+    damaged.put(damaged.entry(damaged.files[0])._replace(expires_s=at_s))
+
+
+def set_rules(filer: MemoryFiler, *rules: PathRule) -> None:
+    """Have them as `fs.configure` sets them."""
+    filer.path_rules = rules
+
+
 CASES = {
     "chunks are not synced": Case(
         "fsync",
@@ -443,14 +493,14 @@ CASES = {
     "a state that is damaged": Case(
         "state",
         PROBLEM,
-        "kept in the SeaweedFS, in …: … at position 73: the checksum is wrong; see Damage in "
+        "kept in the SeaweedFS, in …: … at position 146: the checksum is wrong; see Damage in "
         "docs/seaweedmq-state.md",
         lambda damaged, _: STATE_KINDS["a commit's checksum"].plant(damaged),
     ),
     "a state without its last commit": Case(
         "state",
         PROBLEM,
-        "kept in the SeaweedFS, in …: …/… ends at commit 60, where 61 were stored; see Damage in "
+        "kept in the SeaweedFS, in …: …/… ends at commit 61, where 62 were stored; see Damage in "
         "docs/seaweedmq-state.md",
         lambda damaged, _: STATE_KINDS["the last commit is missing"].plant(damaged),
     ),
@@ -522,6 +572,66 @@ CASES = {
         "filer's metadata (fs.meta.load in weed shell)",
         of_files("the active file is gone"),
     ),
+    "rules that nobody can read": Case(
+        "rules",
+        PROBLEM,
+        "they are unknown: …",
+        lambda *_: None,
+        filer=WithUnknownRules,
+    ),
+    "a rule that lets records expire": Case(
+        "rules",
+        PROBLEM,
+        "a rule of the filer lets what is stored in … expire (fs.configure -locationPrefix=…, ttl "
+        "…): acknowledged records would be deleted. Take the TTL from it, and have retention.ms "
+        "delete records",
+        lambda _, filer: set_rules(filer, PathRule("/topics/", ttl="7d")),
+    ),
+    "a rule that is not obeyed": Case(
+        "rules",
+        WARNING,
+        "a rule of the filer for … is not obeyed (…): chunks get their places by the rules for …",
+        lambda _, filer: set_rules(filer, PathRule("/topics/kafka/orders/", places=("disk",))),
+    ),
+    "a rule for places": Case(
+        "rules",
+        OK,
+        "… by the filer's rule for …, where no setting of kgw says otherwise",
+        lambda _, filer: set_rules(filer, PathRule("/topics/", places=("disk",))),
+    ),
+    "chunks from before the filer encrypted": Case(
+        "encryption",
+        WARNING,
+        "… chunks of the namespace are encrypted, … are in the clear: those were written before "
+        "the filer ran with -encryptVolumeData. They go with retention and compaction; `kgw log "
+        "copy` writes all of them anew, into another namespace",
+        lambda damaged, _: _encrypt(damaged.store, 1),
+    ),
+    "a filer that encrypts no more": Case(
+        "encryption",
+        WARNING,
+        "… chunks of the namespace are encrypted, … are in the clear: the filer runs without "
+        "-encryptVolumeData now, and what is written from now on is in the clear; start it with "
+        "that option again, unless this is meant",
+        lambda damaged, _: _encrypt(damaged.store, 1, is_on=False),
+    ),
+    "chunks that expire": Case(
+        "expiry",
+        PROBLEM,
+        "…/0000-0031: 1 of … chunks are in volumes with a TTL (8): SeaweedFS deletes them from "
+        "2023-11-… UTC on, also when the rule that gave it is gone. Copy the namespace before "
+        "(kgw log copy, kgw state copy), or read the records and produce them again",
+        lambda damaged, _: _move_chunk(damaged, 8),
+        answers=(held(), [one._replace(**EXPIRING) for one in held()]),
+    ),
+    "a file that expires": Case(
+        "expiry",
+        PROBLEM,
+        "…/0000-0031: files that have a TTL themselves are …: SeaweedFS deletes them from "
+        "2023-11-14 22:13:20 UTC on, also when the rule that gave it is gone. Copy the namespace "
+        "before (kgw log copy, kgw state copy), or read the records and produce them again",
+        lambda damaged, _: _expire_file(damaged, NOW_S),
+    ),
     "a file that no list names": Case(
         "partition",
         WARNING,
@@ -530,6 +640,36 @@ CASES = {
         of_files("a file that no list names"),
     ),
 }
+
+
+def _encrypt(store: FilerStore, count: int, *, is_on: bool = True) -> None:
+    """Encrypt the first chunks that entries name, and those that are stored from now on."""
+    for entries in store.directories.values():
+        for name, entry in entries.items():
+            chunks = []
+            for chunk in entry.chunks:
+                key = b""
+                if count > 0:
+                    encrypted = encrypt([store.chunks[chunk.file_id]])
+                    store.chunks[chunk.file_id] = b"".join(encrypted.pieces)
+                    key = encrypted.key
+                    count -= 1
+                chunks.append(chunk._replace(cipher_key=key))
+            entries[name] = entry._replace(chunks=tuple(chunks))
+    store.encrypts = is_on
+
+
+ENCRYPTED = "… chunks of the namespace are encrypted, … are in the clear"
+
+
+async def test_a_namespace_whose_chunks_are_all_encrypted_is_well() -> None:
+    """And says so."""
+    case = Case("", OK, "", lambda damaged, _: _encrypt(damaged.store, 1 << 30))
+    found = await examined(Damaged(), case)
+    assert {OK} == {one.severity for one in found}
+    (said,) = [one.detail for one in found if one.subject == "encryption"]
+    assert pattern_of(ENCRYPTED).fullmatch(said)
+    assert said.endswith(" encrypted, 0 are in the clear")
 
 
 async def examined(damaged: Damaged, case: Case) -> list[Finding]:
@@ -582,6 +722,8 @@ UNSEEN_BY_READERS = (
     "a topic's row cannot be read",
     "a topic's directory is gone",
     "a partition's directory is gone",
+    "a directory is gone of what the state knows nothing of",
+    "the row of a log's end is no number",
 )
 
 
@@ -599,7 +741,7 @@ async def test_each_message_of_the_doctor_is_tried() -> None:
     """A message that nothing plants, and that a sound namespace does not give, nobody has seen."""
     found = await examined(Damaged(), Case("", OK, ""))
     said = [one.detail for one in found] + [case.says for case in CASES.values()]
-    said += [*(says for *_, says in VERSIONS), NOTHING_STORED]
+    said += [*(says for *_, says in VERSIONS), NOTHING_STORED, ENCRYPTED]
     modules = [examine_module, replication, state_findings]
     assert [] == unplanted(modules, said, makers=["Finding"])
     assert [] == unplanted([fence], said, makers=["DataDirectoryError"])
@@ -716,3 +858,34 @@ def test_servers_are_as_a_master_lists_them() -> None:
         "a:8080", "c1", "r1", {"hdd": 3}, {"hdd": 8}, {7: "010"}, frozenset({9})
     )
     assert [expected] == volume_servers_of(answer)
+
+
+MINUTE_S, DAY_S = 60, 86_400
+TTLS = {
+    # As SeaweedFS writes them: the count, then the unit.
+    0x0000: None,
+    0x0301: Expiry(3 * MINUTE_S),
+    0x0402: Expiry(4 * 60 * MINUTE_S),
+    0x0503: Expiry(5 * DAY_S),
+    0x0604: Expiry(6 * 7 * DAY_S),
+    0x0705: Expiry(7 * 30 * DAY_S),
+    0xFF06: Expiry(255 * 365 * DAY_S),
+    # Units that there are none of.
+    0x0100: None,
+    0x0107: None,
+}
+
+
+@pytest.mark.parametrize("ttl", TTLS)
+def test_volumes_say_when_they_delete_what_they_hold(ttl: int) -> None:
+    """By their TTL, or by the time that an erasure-coded one has; whoever else has a copy."""
+    answer = master_pb2.VolumeListResponse()
+    rack = answer.topology_info.data_center_infos.add().rack_infos.add()
+    for number, (volume_ttl, end_s) in enumerate(((ttl, 0), (0, 1_700))):
+        disk = rack.data_node_infos.add().diskInfos[""]
+        disk.volume_infos.add(id=7, ttl=volume_ttl)
+        disk.volume_infos.add(id=8)
+        disk.ec_shard_infos.add(id=9, expire_at_sec=end_s)
+        disk.ec_shard_infos.add(id=10 + number)
+    expected = {7: TTLS[ttl], 8: None, 9: Expiry(at_s=1_700), 10: None, 11: None}
+    assert expected == expiries_of(volume_servers_of(answer))

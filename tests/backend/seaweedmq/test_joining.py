@@ -21,7 +21,9 @@ from kgw.records.batch import Compression, split_batches
 from kgw.testing.backend_harness import SETTINGS, UNBOUNDED_BYTES, contents
 from kgw.testing.batches import make_batch
 from kgw.testing.filer import CallKind
+from tests import patience
 from tests.backend.seaweedmq.gateways import REFUSE_AT_ONCE, Cluster
+from tests.turns import turns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -205,10 +207,12 @@ async def test_a_kill_in_mid_join_loses_nothing(kind: CallKind, *, is_delivered:
         # With the file behind the ninth the join begins: sizes differ a little.
         await _append(log, range(count))
         killed.filer.hold_all(kind)
-        for _ in range(2_000):
+        limit = patience.Limit(10)
+        while not killed.filer.held:
+            assert not limit.is_over
             await asyncio.sleep(0)
+        await turns(2_000)
         held = list(killed.filer.held)
-        assert held
         if is_delivered:
             held[0].deliver()
         taken = await (await cluster.gateway()).log()

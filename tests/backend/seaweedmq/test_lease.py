@@ -297,6 +297,214 @@ async def test_a_standby_without_a_filer_waits(pair: Pair) -> None:
     assert (LEADING, STANDBY) == pair.leaderships
 
 
+# --- stand-bys ---
+
+
+def entries(pair: Pair) -> list[str]:
+    """Return the names of what is beside the lease."""
+    return pair.store.list_names(DIRECTORY, "standby-", "")
+
+
+async def test_the_leader_knows_who_stands_by(pair: Pair) -> None:
+    """From its next renewal on, for as long as the other one says so, and is told once."""
+    assert () == pair.one.lease.standbys
+    pair.two.lease.advertise(pair.two.node)
+    await pair.advance(3.25)
+    assert [node(2)] == list(pair.one.lease.standbys)
+    await pair.advance(60)
+    assert [node(2)] == list(pair.one.lease.standbys)
+    assert [(LEADING, None)] * 2 == pair.one.told
+    assert 1 == len(entries(pair))
+
+
+async def test_several_stand_by(pair: Pair) -> None:
+    """Each has an entry of its own."""
+    three = Side(3, pair.store, pair.clock)
+    await pair.begin(three)
+    for side in (three, pair.two):
+        side.lease.advertise(side.node)
+    await pair.advance(3.25)
+    assert [node(2), node(3)] == list(pair.one.lease.standbys)
+    assert three.acquiring is not None
+    three.acquiring.cancel()
+    await three.lease.aclose()
+    await pair.advance(3.25)
+    assert [node(2)] == list(pair.one.lease.standbys)
+
+
+async def test_a_standby_that_was_killed_is_forgotten(pair: Pair) -> None:
+    """After a lease and two renewals, with its entry; and listed again if it was not gone."""
+    pair.two.lease.advertise(pair.two.node)
+    await pair.advance(3.25)
+    pair.two.filer.is_away = True
+    await pair.advance(8)
+    assert [node(2)] == list(pair.one.lease.standbys)
+    await pair.advance(8)
+    assert [] == list(pair.one.lease.standbys)
+    assert [] == entries(pair)
+    pair.two.filer.is_away = False
+    await pair.advance(7)
+    assert [node(2)] == list(pair.one.lease.standbys)
+
+
+async def test_a_standby_that_leads_stands_by_no_more(pair: Pair) -> None:
+    """Nor does it name itself as one."""
+    pair.two.lease.advertise(pair.two.node)
+    await pair.advance(3.25)
+    pair.one.filer.is_away = True
+    await pair.advance(12)
+    pair.two.expect(LEADING)
+    pair.two.lease.advertise(pair.two.node)
+    await pair.advance(3.25)
+    assert [] == list(pair.two.lease.standbys)
+    assert [] == entries(pair)
+
+
+async def test_a_new_leader_lists_others_at_once(pair: Pair) -> None:
+    """It need not wait for a renewal: a client that asks it first is told of them."""
+    three = Side(3, pair.store, pair.clock)
+    await pair.begin(three)
+    three.lease.advertise(three.node)
+    await pair.advance(3.25)
+    pair.two.lease.take_over()
+    await pair.advance(0.25)
+    pair.two.expect(LEADING)
+    assert [node(3)] == list(pair.two.lease.standbys)
+    assert three.acquiring is not None
+    three.acquiring.cancel()
+    await three.lease.aclose()
+
+
+async def test_one_node_id_is_no_address_of_two(
+    pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Both gateways say so, the stand-by once in its log; clients are told of the leader alone."""
+    pair.two.lease.advertise(node(2)._replace(node_id=1))
+    await pair.advance(10)
+    assert [] == list(pair.one.lease.standbys)
+    assert len(pair.one.lease.problems) == len(pair.two.lease.problems) == 1
+    said = [one.getMessage() for one in caplog.records if "same node id" in one.getMessage()]
+    assert 1 == len(said)
+    pair.two.lease.advertise(node(2))
+    await pair.advance(4)
+    assert [node(2)] == list(pair.one.lease.standbys)
+    assert () == pair.one.lease.problems == pair.two.lease.problems
+
+
+async def test_a_filer_that_does_not_say_who_stands_by(pair: Pair) -> None:
+    """The lease is renewed nevertheless, and those who were known stay so."""
+    pair.two.lease.advertise(pair.two.node)
+    await pair.advance(3.25)
+    pair.one.filer.hold_next(CallKind.LIST)
+    await pair.advance(30)
+    pair.one.expect(LEADING)
+    assert [node(2)] == list(pair.one.lease.standbys)
+
+
+async def test_a_standby_that_cannot_say_so_takes_over_all_the_same(pair: Pair) -> None:
+    """What it says of itself holds nothing up."""
+    pair.two.filer.hold_next(CallKind.PUT)
+    pair.two.lease.advertise(pair.two.node)
+    pair.one.filer.is_away = True
+    await pair.advance(11.5)
+    pair.two.expect(LEADING)
+
+
+async def test_what_is_no_standby_is_left_alone(pair: Pair) -> None:
+    """And told of."""
+    pair.store.put(DIRECTORY, Entry("standby-00", content=b"mine"))
+    pair.two.lease.advertise(pair.two.node)
+    await pair.advance(30)
+    assert [node(2)] == list(pair.one.lease.standbys)
+    (problem,) = pair.one.lease.problems
+    assert "standby-00 is not a stand-by of kgw" in problem
+    assert pair.store.look_up(DIRECTORY, "standby-00") is not None
+
+
+# --- a leader that is about to stop ---
+
+
+async def test_an_offered_lease_is_taken_and_never_held_by_both(pair: Pair) -> None:
+    """The leader goes on until the stand-by has taken it: hardly anybody notices."""
+    pair.one.lease.offer()
+    leading = []
+    for _ in range(30):
+        pair.clock.advance(0.05)
+        await turns(20)
+        assert (LEADING, LEADING) != pair.leaderships
+        leading.append(LEADING in pair.leaderships)
+    pair.two.expect(LEADING)
+    pair.one.expect(LOST)
+    # Up to the look of the stand-by it has led; then there is nobody for a moment.
+    assert leading.count(False) <= 8
+    pair.two.lease.advertise(pair.two.node)
+    await pair.advance(0.25)
+    assert node(2) == pair.one.lease.leader
+
+
+async def test_a_leader_that_cannot_see_its_offer_stops_to_believe(pair: Pair) -> None:
+    """Another one may have taken it, whatever is left of the lease."""
+    pair.one.lease.offer()
+    await pair.advance(0.25)
+    pair.one.expect(LEADING)
+    pair.one.filer.is_away = True
+    await pair.advance(0.5)
+    pair.one.expect(UNCONFIRMED)
+
+
+async def test_a_late_look_confirms_from_when_it_was_sent(pair: Pair) -> None:
+    """The stand-by may have taken the lease since the filer has looked."""
+    pair.two.filer.is_away = True
+    pair.one.lease.offer()
+    await pair.advance(0.25)
+    pair.one.filer.hold_next(CallKind.LOOK_UP, times=2)
+    while not pair.one.filer.held:
+        pair.clock.advance(0.05)
+        await turns(20)
+    look = pair.one.filer.held[0]
+    look.deliver()
+    for _ in range(3):
+        pair.clock.advance(0.05)
+        await turns(20)
+    pair.one.expect(LEADING)
+    look.answer()
+    for _ in range(4):
+        pair.clock.advance(0.05)
+        await turns(20)
+    leadership = pair.one.lease.leadership
+    for request in pair.one.filer.held:
+        request.answer()
+    assert UNCONFIRMED is leadership
+
+
+async def test_an_offer_without_an_answer_may_have_been_made(pair: Pair) -> None:
+    """The leader stops to believe at once, not when its lease ends."""
+    pair.one.filer.hold_next(CallKind.UPDATE)
+    pair.one.lease.offer()
+    for _ in range(10):
+        pair.clock.advance(0.05)
+        await turns(20)
+    (offer,) = pair.one.filer.held
+    assert UNCONFIRMED is pair.one.lease.leadership
+    offer.deliver()
+    offer.lose()
+    await pair.advance(2)
+    assert (LOST, LEADING) == pair.leaderships
+
+
+async def test_an_offer_that_nobody_takes(pair: Pair) -> None:
+    """The leader leads on until it is closed, which gives the lease back."""
+    pair.two.filer.is_away = True
+    pair.one.lease.offer()
+    for _ in range(20):
+        await pair.advance(1)
+        pair.one.expect(LEADING)
+    await pair.one.lease.aclose()
+    pair.two.filer.is_away = False
+    await pair.advance(1.5)
+    pair.two.expect(LEADING)
+
+
 # --- gateways of one machine ---
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from kgw.backend.seaweedmq.filer import Entry
-from kgw.backend.seaweedmq.lease_rules import LeaseEntry, LeaseRules, Write
+from kgw.backend.seaweedmq.lease_rules import OFFER_S, LeaseEntry, LeaseRules, Write
 from kgw.config import Listener, Node
 from kgw.errors import CorruptionError
 
@@ -23,7 +23,7 @@ def taken(rules: LeaseRules, now_s: float = 0.0) -> LeaseEntry:
     """Have a gateway take the lease, and return the entry."""
     write = rules.take()
     rules.sending(write, now_s)
-    rules.succeeded()
+    rules.succeeded(now_s)
     return write.wanted
 
 
@@ -118,6 +118,17 @@ def test_a_holder_that_sees_another_one_has_lost() -> None:
     assert not rules.leads(1.0)
 
 
+def test_each_holder_has_an_epoch_of_its_own() -> None:
+    """Higher than any before it, and the same in all its renewals."""
+    rules = [LeaseRules(bytes([number]), 10_000) for number in range(4)]
+    entry: LeaseEntry | None = None
+    for number, one in enumerate(rules, 1):
+        one.saw(entry, 100.0 * number)
+        entry = taken(one, 100.0 * number)
+        assert number == entry.epoch
+        assert number == one.renew().wanted.epoch == one.offer().wanted.epoch
+
+
 def test_a_removed_entry_is_no_other_holder() -> None:
     """It is made anew, with a count that is higher still."""
     rules = LeaseRules(b"one", 10_000)
@@ -126,6 +137,61 @@ def test_a_removed_entry_is_no_other_holder() -> None:
     assert rules.is_holder
     before, wanted = rules.renew(is_missing=True)
     assert (None, 2) == (before, wanted.change)
+
+
+def test_an_offered_lease_is_taken_at_once() -> None:
+    """By whoever comes first, and leads only when the one before has stopped to believe."""
+    first, second = LeaseRules(b"one", 10_000), LeaseRules(b"two", 10_000)
+    taken(first, 100.0)
+    first.sending(write := first.offer(), 101.0)
+    first.succeeded(101.1)
+    # An earlier release takes what is released without the pause.
+    assert not write.wanted.is_released
+    second.saw(write.wanted, 101.2)
+    assert second.takes_over_s < 0
+    second.sending(taking := second.take(), 101.2)
+    assert not taking.wanted.is_offered
+    # Answered late: it may have been taken only now.
+    second.succeeded(101.5)
+    assert not second.leads(101.5 + OFFER_S / 2)
+    assert second.leads(101.5 + OFFER_S)
+
+
+def test_who_has_offered_its_lease_leads_as_long_as_it_sees_it() -> None:
+    """Counted from when it asked; what it sent before the offer confirms nothing any more."""
+    rules = LeaseRules(b"one", 10_000)
+    taken(rules, 100.0)
+    rules.sending(rules.renew(), 101.0)
+    rules.sending(rules.offer(), 102.0)
+    assert rules.leads(102.0 + OFFER_S / 2)
+    assert not rules.leads(102.0 + OFFER_S)
+    rules.still_there(105.0)
+    assert rules.leads(105.0 + OFFER_S / 2)
+    assert not rules.leads(105.0 + OFFER_S)
+
+
+def test_an_offer_is_not_taken_for_the_renewal_before_it() -> None:
+    """Whose answer did not come: what is found there says which of the two was made."""
+    rules = LeaseRules(b"one", 10_000)
+    taken(rules, 100.0)
+    rules.sending(renewal := rules.renew(), 101.0)
+    rules.sending(offer := rules.offer(), 102.0)
+    rules.saw(renewal.wanted, 102.1)
+    assert rules.entry == renewal.wanted
+    again = rules.offer()
+    assert (renewal.wanted, True) == (again.before, again.wanted.is_offered)
+    assert offer != again
+    # Sent again it is the same change.
+    rules.sending(again, 102.2)
+    assert rules.offer() is again
+
+
+def test_a_lease_that_was_not_offered_has_no_pause_at_its_beginning() -> None:
+    """The one before has let go, or its lease has run out."""
+    first, second = LeaseRules(b"one", 10_000), LeaseRules(b"two", 10_000)
+    second.saw(taken(first)._replace(is_released=True, change=2), 5.0)
+    taken(second, 5.0)
+    assert second.leads(5.0)
 
 
 class OnItsWay(NamedTuple):
@@ -149,7 +215,7 @@ class Gateways(RuleBasedStateMachine):
         """Return what a gateway's clock says."""
         return self.true_s + gateway * 4096.0
 
-    @rule(seconds=st.sampled_from([0.125, 1.0, 3.0, 7.0]))
+    @rule(seconds=st.sampled_from([0.125, 0.25, 1.0, 3.0, 7.0]))
     def wait(self, seconds: float) -> None:
         """By eighths: no clock rounds these, so that all agree about when a lease ends."""
         self.true_s += seconds
@@ -170,6 +236,8 @@ class Gateways(RuleBasedStateMachine):
         """Ask for what is due, and let the request go on its way."""
         rules, now_s = self.gateways[gateway], self.now_s(gateway)
         if rules.is_holder:
+            if rules.is_offering:
+                return
             write = rules.renew()
             if not dice:
                 # As an orderly end does; what this run of the gateway sent may arrive still.
@@ -185,6 +253,26 @@ class Gateways(RuleBasedStateMachine):
             return
         rules.sending(write, now_s)
         self.on_their_way.append(OnItsWay(gateway, write))
+
+    @rule(gateway=st.integers(0, GATEWAYS - 1), is_answered=st.booleans())
+    def offer(self, gateway: int, is_answered: bool) -> None:
+        """Have a gateway offer its lease, or see whether it is still there."""
+        rules, now_s = self.gateways[gateway], self.now_s(gateway)
+        entry = rules.entry
+        if not rules.is_holder or entry is None:
+            return
+        if entry.is_offered:
+            rules.saw(self.entry, now_s)
+            if self.entry is not None:
+                rules.still_there(now_s)
+            return
+        write = rules.offer()
+        rules.sending(write, now_s)
+        if is_answered:
+            if self.arrive(OnItsWay(gateway, write)):
+                rules.succeeded(now_s)
+        else:
+            self.on_their_way.append(OnItsWay(gateway, write))
 
     @rule(gateway=st.integers(0, GATEWAYS - 1), told=st.integers(0, GATEWAYS - 1))
     def kill(self, gateway: int, told: int) -> None:
@@ -208,7 +296,7 @@ class Gateways(RuleBasedStateMachine):
         self.send(gateway, dice=1)
         for one in self.on_their_way[before:]:
             if self.arrive(one):
-                self.gateways[gateway].succeeded()
+                self.gateways[gateway].succeeded(self.now_s(gateway))
         del self.on_their_way[before:]
 
     def arrive(self, one: OnItsWay) -> bool:

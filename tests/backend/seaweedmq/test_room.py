@@ -11,8 +11,11 @@ from tests.turns import turns
 
 
 async def _hold(room: Room, size_bytes: int, until: asyncio.Event) -> None:
-    async with room.taken(size_bytes):
+    await room.take_later(size_bytes)
+    try:
         await until.wait()
+    finally:
+        room.give_back(size_bytes)
 
 
 def test_what_is_larger_than_all_has_it_to_itself() -> None:

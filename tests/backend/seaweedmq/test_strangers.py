@@ -116,6 +116,16 @@ async def test_a_leader_entry_that_is_gone_stops_its_partition(ours: Ours) -> No
     await backend.aclose()
 
 
+async def test_a_leader_entry_that_is_gone_is_named_while_it_is_written(ours: Ours) -> None:
+    """By the next look, long before a start that would not open the partition."""
+    names = ours.store.directories[ours.log.directory]
+    kept = names.pop(LEADER)
+    (problem,) = await ours.problems()
+    assert f"{ours.log.directory}/{LEADER} is gone" in problem
+    names[LEADER] = kept
+    assert () == await ours.problems()
+
+
 async def test_a_copy_of_a_topics_directory_is_named(ours: Ours) -> None:
     """While it is served it is served on; the next start opens neither, until one is gone."""
     place = await ours.place()
@@ -140,13 +150,6 @@ async def test_a_copy_of_a_topics_directory_is_named(ours: Ours) -> None:
     await backend.checkpoint()
     assert [] == list(backend.health.problems)
     await backend.aclose()
-
-
-async def test_a_filer_that_has_come_is_named(ours: Ours) -> None:
-    """At the next look; a start beside it would be refused."""
-    ours.used.addresses.append("other:8888")
-    (problem,) = await ours.problems()
-    assert "2 filers (memory:8888, other:8888)" in problem
 
 
 async def test_files_of_others_are_named(ours: Ours) -> None:
@@ -188,6 +191,26 @@ async def test_a_configuration_that_was_changed_is_named(ours: Ours, content: by
     await ours.filer.put("/topics/kafka/orders", Entry(TOPIC_CONF, content=content))
     (problem,) = await ours.problems()
     assert "names other partitions" in problem
+
+
+async def test_a_partition_that_is_not_open_is_the_topics_all_the_same(ours: Ours) -> None:
+    """While its leader entry is gone, the configuration names no other partitions than kgw's."""
+    other = PartitionKey(KEY.topic_id, 1)
+    made = await ours.backend.create_partition(other, TOPIC, LogSettings())
+    await made.append([make_batch([b"a"])])
+    directory = await ours.backend.directory_of(other)
+    assert directory is not None
+    await ours.backend.aclose()
+    ours.store.directories[directory].pop(LEADER)
+    backend = ours.another()
+    await backend.open()
+    backend.describe_topic(KEY.topic_id, b'{"partitions": 2, "configs": {}}')
+    await backend.open_partition(KEY, TOPIC, LogSettings())
+    with pytest.raises(CorruptionError, match="it is gone"):
+        await backend.open_partition(other, TOPIC, LogSettings())
+    await backend.checkpoint()
+    assert () == backend.health.problems
+    await backend.aclose()
 
 
 async def test_a_configuration_that_is_gone_is_named(ours: Ours) -> None:

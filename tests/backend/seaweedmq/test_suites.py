@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kgw.backend.base import Backend
+    from kgw.backend.seaweedmq.filer import Chunk
 
 OPTIONS: Final = SeaweedMqOptions(chain=ChainOptions(refuse_after_s=0))
 """What fails once is refused, as after half a minute."""
@@ -28,6 +29,7 @@ class TestSeaweedMqBackend(BackendSuite, SegmentedSuite, FailedAppendSuite, Uncl
     """Over a filer in memory."""
 
     options = OPTIONS
+    store_type = FilerStore
 
     def setup_method(self) -> None:
         """Begin each test with no store at all."""
@@ -36,7 +38,7 @@ class TestSeaweedMqBackend(BackendSuite, SegmentedSuite, FailedAppendSuite, Uncl
 
     def make_backend(self, directory: Path) -> Backend:
         """Return a gateway's backend on the SeaweedFS that stands for a directory."""
-        store, state = self._stores.setdefault(directory, (FilerStore(), MemoryStateStore()))
+        store, state = self._stores.setdefault(directory, (self.store_type(), MemoryStateStore()))
         filer = MemoryFiler(store)
         backend = SeaweedMqBackend(filer, "kafka", state, self.options)
         self._filers[backend] = filer
@@ -65,6 +67,27 @@ class TestWithoutMemory(TestSeaweedMqBackend):
         decoded_on_loop_bytes=0,
         chain=OPTIONS.chain._replace(file_chunks=3),
     )
+
+
+class _SwitchedStore(FilerStore):
+    """Of a filer that is restarted with and without `-encryptVolumeData`, time and again."""
+
+    def upload(self, data: bytes, now_ns: int) -> Chunk:
+        self.encrypts = not self.encrypts
+        return super().upload(data, now_ns)
+
+
+class TestEncrypted(TestSeaweedMqBackend):
+    """Every second chunk is encrypted, and none is in memory: a lost key is a lost chunk."""
+
+    options = OPTIONS._replace(cache_bytes=0, chunk_cache_bytes=0, loaded_files=1)
+    store_type = _SwitchedStore
+
+
+class TestEncryptedRecords(RecordsSuite, TestEncrypted):
+    """The same, one record an entry."""
+
+    options = TestEncrypted.options._replace(layout=Layout.RECORDS)
 
 
 class TestRecords(RecordsSuite, TestSeaweedMqBackend):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from base64 import b64encode
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,7 +15,9 @@ from kgw.backend.seaweedmq.filer import Entry, FilerError
 from kgw.backend.seaweedmq.offline.adopt import adopt, find_in
 from kgw.backend.seaweedmq.offline.opening import Namespace, state_directory
 from kgw.backend.seaweedmq.options import SeaweedMqOptions
+from kgw.backend.seaweedmq.protos.schema_pb2 import Field, RecordType, ScalarType, Type
 from kgw.backend.seaweedmq.state_store import ChainStateStore
+from kgw.backend.seaweedmq.topic_conf import RECORD_TYPE, TOPIC_CONF
 from kgw.backend.seaweedmq.topics import TopicDirectories
 from kgw.config.config import Config, Given
 from kgw.partitions.catalog import TopicCatalog
@@ -22,7 +26,7 @@ from kgw.state.base import Change
 from kgw.state.kinds import TOPIC
 from kgw.testing.clock import ManualClock
 from kgw.testing.filer import CallKind, FilerStore, MemoryFiler
-from kgw.types import TopicId, format_uuid
+from kgw.types import PartitionKey, TopicId, format_uuid
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -109,6 +113,120 @@ async def test_a_topic_comes_back_with_its_settings(store: FilerStore) -> None:
     assert [lost] == (await adopt(tool)).topics
     async with started(store) as catalog:
         assert row == catalog.orders.row()
+
+
+def declared(*names: str) -> str:
+    """Return the setting that declares fields of whole numbers."""
+    fields = [
+        Field(name=name, field_index=number, type=Type(scalar_type=ScalarType.INT64))
+        for number, name in enumerate(names)
+    ]
+    return b64encode(RecordType(fields=fields).SerializeToString()).decode()
+
+
+def seen(store: FilerStore) -> Any:
+    """Return the record type that SMQ's tools see."""
+    return json.loads(store.directories["/topics/kafka/orders"][TOPIC_CONF].content)[
+        "messageRecordType"
+    ]
+
+
+def as_json(*names: str) -> dict[str, Any]:
+    """Return what `declared` is to SMQ's tools."""
+    return {
+        "fields": [
+            {
+                "name": name,
+                "fieldIndex": number,
+                "type": {"scalarType": "INT64"},
+                "isRepeated": False,
+                "isRequired": False,
+            }
+            for number, name in enumerate(names)
+        ]
+    }
+
+
+async def test_tools_see_the_record_type_of_a_topic(store: FilerStore) -> None:
+    """From its creation on, whatever becomes of it; who leads stays as a broker has noted it."""
+    async with started(store) as catalog:
+        await catalog.create("orders", 2, {RECORD_TYPE: declared("a")})
+        await catalog.settle()
+        assert as_json("a") == seen(store)
+        conf = store.directories["/topics/kafka/orders"][TOPIC_CONF]
+        led = conf.content.replace(b'"leaderBroker": ""', b'"leaderBroker": "here"')
+        store.directories["/topics/kafka/orders"][TOPIC_CONF] = conf._replace(content=led)
+        await catalog.configure(catalog.orders, lambda own: own | {RECORD_TYPE: declared("a", "b")})
+        await catalog.settle()
+        assert as_json("a", "b") == seen(store)
+        assert b'"leaderBroker": "here"' in (
+            store.directories["/topics/kafka/orders"][TOPIC_CONF].content
+        )
+        await catalog.add_partitions(catalog.orders, 3)
+        await catalog.settle()
+        assert as_json("a", "b") == seen(store)
+        await catalog.configure(catalog.orders, lambda _: {})
+        await catalog.settle()
+        assert seen(store) is None
+
+
+async def test_a_topic_that_takes_partitions_back_is_known_all_the_same(
+    store: FilerStore,
+) -> None:
+    """One that could not be given more: its record type is written again where it is missing."""
+    async with started(store) as catalog:
+        await catalog.create("orders", 2, {RECORD_TYPE: declared("a")})
+        await catalog.settle()
+        await catalog.backend.delete_partition(PartitionKey(catalog.orders.topic_id, 1))
+        place = store.directories["/topics/kafka/orders"]
+        fields = json.loads(place[TOPIC_CONF].content) | {"messageRecordType": None}
+        place[TOPIC_CONF] = place[TOPIC_CONF]._replace(content=json.dumps(fields).encode())
+        await catalog.backend.checkpoint()
+        assert as_json("a") == seen(store)
+
+
+async def test_a_record_type_that_tools_do_not_see_is_written(store: FilerStore) -> None:
+    """By the next checkpoint: a gateway of before has left it out, or a broker has lost it."""
+    async with started(store) as catalog:
+        await catalog.create("orders", 1, {RECORD_TYPE: declared("a")})
+    conf = store.directories["/topics/kafka/orders"][TOPIC_CONF]
+    fields = json.loads(conf.content) | {"messageRecordType": None}
+    without = conf._replace(content=json.dumps(fields).encode())
+    store.directories["/topics/kafka/orders"][TOPIC_CONF] = without
+    async with started(store) as catalog:
+        await catalog.backend.checkpoint()
+        assert as_json("a") == seen(store)
+        assert () == catalog.backend.health.problems
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"nothing"])
+async def test_a_configuration_that_is_none_gets_no_record_type(
+    store: FilerStore, content: bytes
+) -> None:
+    """It is named as it is, and the row is kept all the same."""
+    async with started(store) as catalog:
+        await catalog.create("orders", 1, {})
+        await catalog.settle()
+        place = store.directories["/topics/kafka/orders"]
+        place[TOPIC_CONF] = place[TOPIC_CONF]._replace(content=content)
+        await catalog.configure(catalog.orders, lambda _: {RECORD_TYPE: declared("a")})
+        await catalog.settle()
+        assert content == place[TOPIC_CONF].content
+        assert [catalog.orders.row()] == await catalog.kept()
+
+
+@pytest.mark.parametrize("text", ["AA==", "no", "////"])
+async def test_what_is_no_record_type_is_none(store: FilerStore, text: str) -> None:
+    """A setting of base64 may be anything."""
+    async with started(store) as catalog:
+        await catalog.create("orders", 1, {})
+        await catalog.settle()
+        catalog.backend.describe_topic(
+            catalog.orders.topic_id,
+            catalog.orders.row()._replace(configs={RECORD_TYPE: text}).encode(),
+        )
+        await catalog.settle()
+        assert seen(store) is None
 
 
 async def test_what_is_lost_of_a_row_costs_the_settings_alone(store: FilerStore) -> None:
@@ -219,7 +337,7 @@ async def test_a_stop_does_not_wait_for_a_filer_that_is_away(
 
 
 async def test_a_stop_that_was_quick_enough_leaves_no_timer(store: FilerStore) -> None:
-    """What was to end it is called off, whoever else uses the clock."""
+    """What was to end it is called off, and nothing else of the backend waits for the clock."""
     async with started(store) as catalog:
         await catalog.create("orders", 1, {})
         await catalog.settle()
@@ -233,7 +351,8 @@ async def test_a_stop_that_was_quick_enough_leaves_no_timer(store: FilerStore) -
         assert before < catalog.clock.pending
         catalog.filer.held[0].answer()
         await closing
-        assert before == catalog.clock.pending
+        # Nor does the watch of other filers, whose timer was there before.
+        assert 0 == catalog.clock.pending
         assert [newer] == [
             TopicRow.decode(entry.extended["kgw-topic-row"])
             for entry in store.directories["/topics/kafka/orders"].values()

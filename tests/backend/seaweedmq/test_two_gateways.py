@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -56,6 +57,10 @@ class Side:
 
     async def _start(self) -> None:
         await self.gateway.gateway.start()
+        self.advertise()
+
+    def advertise(self) -> None:
+        """Say how clients reach it."""
         name = f"kgw{self.number}.example"
         self.gateway.gateway.advertise({"PLAINTEXT": Listener("PLAINTEXT", name, 9092)})
 
@@ -68,7 +73,7 @@ class Side:
         data = [{"index": 0, "records": batch(value)}]
         topics = [{"name": "orders", "partition_data": data}]
         return await call(
-            self.gateway, ApiKey.PRODUCE, 9, acks=-1, timeout_ms=1000, topic_data=topics
+            self.gateway, ApiKey.PRODUCE, 9, acks=-1, timeout_ms=30_000, topic_data=topics
         )
 
     async def values(self) -> int:
@@ -144,6 +149,74 @@ async def test_clients_of_a_replaced_gateway_are_sent_to_the_other(pair: Pair) -
     assert 1 == await pair.two.values()
 
 
+async def brokers_of(side: Side) -> list[tuple[int, str]]:
+    """Return the nodes that a gateway names in Metadata."""
+    metadata = await call(side.gateway, ApiKey.METADATA, 9, topics=None)
+    return [(one.node_id, one.host) for one in metadata.brokers]
+
+
+async def test_clients_are_told_of_the_standby(pair: Pair) -> None:
+    """For as long as it stands by."""
+    assert [(1, "kgw1.example")] == await brokers_of(pair.one)
+    pair.two.advertise()
+    await pair.advance(4)
+    assert [(1, "kgw1.example"), (2, "kgw2.example")] == await brokers_of(pair.one)
+    assert pair.two.starting is not None
+    pair.two.starting.cancel()
+    await pair.advance(4)
+    assert [(1, "kgw1.example")] == await brokers_of(pair.one)
+
+
+async def test_a_leader_that_is_cut_off_names_the_standby(pair: Pair) -> None:
+    """From the end of its lease on, not only when it hears of the other one."""
+    pair.two.advertise()
+    await pair.advance(4)
+    pair.one.filer.is_away = True
+    await pair.advance(7)
+    assert [(1, "kgw1.example"), (2, "kgw2.example")] == await brokers_of(pair.one)
+    await pair.advance(4)
+    assert [(2, "kgw2.example")] == await brokers_of(pair.one)
+    found = await call(pair.one.gateway, ApiKey.FIND_COORDINATOR, 1, key="group")
+    assert ErrorCode.COORDINATOR_NOT_AVAILABLE == found.error_code
+    await pair.advance(3)
+    assert pair.two.has_started
+    assert [(2, "kgw2.example")] == await brokers_of(pair.two)
+
+
+async def test_a_leader_that_stops_hands_over_and_nothing_is_lost(pair: Pair) -> None:
+    """Records that are sent all the while are stored, or refused: none is acknowledged and gone."""
+    pair.two.advertise()
+    await pair.advance(4)
+    taken: list[bytes] = [b"first"]
+    refused: set[int] = set()
+
+    async def produce_all() -> None:
+        for number in count():
+            response = await pair.one.produce(b"%d" % number)
+            (answer,) = response.responses[0].partition_responses
+            if answer.error_code:
+                refused.add(answer.error_code)
+                return
+            assert len(taken) == answer.base_offset
+            taken.append(b"%d" % number)
+            await turns(5)
+
+    producing = asyncio.ensure_future(produce_all())
+    await turns(20)
+    pair.one.gateway.gateway.hand_over()
+    for _ in range(60):
+        pair.clock.advance(0.05)
+        await turns(50)
+    await pair.advance(2)
+    await producing
+    assert pair.two.has_started
+    assert Leadership.LOST is pair.one.gateway.gateway.leadership
+    assert [(2, "kgw2.example")] == await brokers_of(pair.one)
+    assert {NOT_LEADER} == refused
+    assert len(taken) > 10
+    assert len(taken) == await pair.two.values()
+
+
 async def test_an_append_that_meets_the_other_writer_asks_for_the_lease_at_once(
     pair: Pair,
 ) -> None:
@@ -216,6 +289,31 @@ async def test_an_orderly_stop_lets_the_other_begin_at_once(pair: Pair) -> None:
     await pair.advance(1.5)
     assert pair.two.has_started
     assert 1 == await pair.two.values()
+
+
+async def test_the_lease_is_given_back_after_everything_else(pair: Pair) -> None:
+    """An append is on its way until the last moment, and acknowledged: the other one has it."""
+    filer = pair.one.filer
+    filer.hold_next(CallKind.UPDATE)
+    producing = asyncio.ensure_future(pair.one.produce(b"last"))
+    await turns(100)
+    (append,) = filer.held
+    closing = asyncio.ensure_future(pair.one.gateway.gateway.aclose())
+    await turns(300)
+    assert not closing.done()
+    await pair.advance(1)
+    assert Leadership.STANDBY is pair.two.backend.leadership
+    append.answer()
+    await pair.advance(2)
+    await closing
+    pair.one.gateway.gateway.is_started = False
+    assert not codes_in(await producing)
+    written = [one for one in filer.calls if one.kind is not CallKind.LOOK_UP]
+    assert (CallKind.UPDATE, "gateway") == (written[-1].kind, written[-1].name)
+    assert not any(one.name == "gateway" for one in written[-5:-1])
+    await pair.advance(2)
+    assert pair.two.has_started
+    assert 2 == await pair.two.values()
 
 
 async def test_a_standby_that_is_told_to_stop_leaves_nothing_open(pair: Pair) -> None:

@@ -256,7 +256,7 @@ class Lasting:
             await self.open_member({**operation, "member": name, "instance": None})
             self._groups[name] = operation["group"]
         producer = AIOKafkaProducer(
-            bootstrap_servers=operation["bootstrap"],
+            bootstrap_servers=operation["bootstrap"].split(","),
             transactional_id=operation["transactional_id"],
             transaction_timeout_ms=operation["timeout_ms"],
             enable_idempotence=True,

@@ -90,9 +90,10 @@ def open_producer(operation: Operation) -> Any:
         return Producer({**settings, "enable.idempotence": True, "message.timeout.ms": 30_000})
     settings["transactional.id"] = operation["transactional_id"]
     settings["transaction.timeout.ms"] = operation["timeout_ms"]
-    # By its default a `send_offsets_to_transaction` never returns that is under way when all
-    # connections are lost (docs/clients/confluent-kafka.md).
-    settings["metadata.recovery.strategy"] = "none"
+    if "," not in operation["bootstrap"]:
+        # By its default a `send_offsets_to_transaction` never returns that is under way when all
+        # connections are lost (docs/clients/confluent-kafka.md). With two, none does not help.
+        settings["metadata.recovery.strategy"] = "none"
     producer = Producer(settings)
     producer.init_transactions(30)
     return producer

@@ -65,7 +65,14 @@ def sent(producer: KafkaProducer, operation: Operation) -> Operation:
 
 
 def open_producer(operation: Operation) -> KafkaProducer:
-    """A producer that has fenced the others of its transactional id."""
+    """A producer that has fenced the others of its transactional id, or one without one."""
+    if operation["transactional_id"] is None:
+        return KafkaProducer(
+            bootstrap_servers=operation["bootstrap"].split(","),
+            enable_idempotence=True,
+            acks="all",
+            retries=10_000,
+        )
     producer = KafkaProducer(
         bootstrap_servers=operation["bootstrap"],
         transactional_id=operation["transactional_id"],

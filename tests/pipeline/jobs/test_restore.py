@@ -340,7 +340,7 @@ def test_batches_that_are_refused_together_are_told_once(
     assert "a batch is too large" in told()
     assert 6 == sent
     gc.collect()
-    assert [] == [one.message for one in caplog.records if one.name == "asyncio"]
+    assert [] == [one.getMessage() for one in caplog.records if one.name == "asyncio"]
 
 
 def test_an_abandoned_topic_is_open(served: ServedTopics, tmp_path: Path) -> None:

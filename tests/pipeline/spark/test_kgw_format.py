@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,6 +10,7 @@ from aiokafka import AIOKafkaProducer
 
 from kgw.client import NewRecord
 from kgw.client.partitioner import partition_for_key
+from kgw.pipeline.planner import with_lookup
 from kgw.records.batch import Compression
 from tests.pipeline.serving import numbered
 from tests.pipeline.spark.streams import run_to_the_end
@@ -67,6 +69,12 @@ def numbers(counts: dict[int, int], first: int = 0) -> list[tuple[int, int, byte
         for partition, count in sorted(counts.items())
         for index in range(first, count)
     ]
+
+
+def test_the_planner_of_a_session_says_nothing_of_hang_ups(spark: SparkSession) -> None:
+    """What the worker that looks for data sources loads is on its search path."""
+    assert "local[2,4]" == spark.sparkContext.master
+    assert os.environ["PYTHONPATH"] == with_lookup(os.environ["PYTHONPATH"])
 
 
 def test_a_batch_has_what_was_produced(spark: SparkSession, served: ServedTopics) -> None:

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 )
 
 // Header is a name and a value, which may be null; in JSON it is a list of the two.
@@ -38,7 +39,7 @@ type Record struct {
 // Operation is what a test asks for.
 type Operation struct {
 	Do          string   `json:"do"`
-	Bootstrap   string   `json:"bootstrap"`
+	Bootstrap   string   `json:"bootstrap"` // host:port, several with commas
 	Topic       string   `json:"topic"`
 	Partition   int32    `json:"partition"`
 	Partitions  int32    `json:"partitions"`
@@ -63,6 +64,11 @@ type Operation struct {
 	TransactionalID string `json:"transactional_id"`
 	TimeoutMs       int64  `json:"timeout_ms"`
 	Commit          bool   `json:"commit"`
+}
+
+// Servers are where the client connects first.
+func (operation Operation) Servers() []string {
+	return strings.Split(operation.Bootstrap, ",")
 }
 
 // ReadsCommitted tells whether the operation asks for committed records alone.

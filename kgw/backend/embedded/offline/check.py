@@ -6,12 +6,14 @@ torn tail, side files and indexes that lag. After an orderly stop nothing may la
 
 from __future__ import annotations
 
+import json
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.files.fs import RealFs
+from kgw.backend.embedded.files.lock import COPIED, is_copy
 from kgw.backend.embedded.log.journal import FILE_NAMES, Journal
 from kgw.backend.embedded.log.log_state import read_log_state
 from kgw.backend.embedded.log.side import last_mark
@@ -27,6 +29,8 @@ from kgw.backend.embedded.recover.scan import SegmentScanner
 from kgw.backend.embedded.store import look_at_state
 from kgw.errors import DataDirectoryError
 from kgw.offsets.manager import MAX_OFFSET
+from kgw.state.base import DamagedRowsError
+from kgw.state.kinds import TOPIC
 from kgw.types import NO_TIMESTAMP_MS, format_uuid
 
 if TYPE_CHECKING:
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.files.fs import File, FileSystem
     from kgw.backend.embedded.recover.scan import SegmentScan
     from kgw.offsets.recovery import Checkpoint
+    from kgw.state.base import StateStore
     from kgw.types import PartitionKey
 
 
@@ -48,12 +53,14 @@ def check_directory(
     checkpoints: Mapping[PartitionKey, Checkpoint] | None = None,
     *,
     reads_records: bool = False,
+    ends: dict[PartitionKey, int] | None = None,
 ) -> list[Problem]:
     """Return everything that is wrong with the records half of a data directory.
 
-    `checkpoints` are compared with the logs when they are given. With `reads_records` each batch is
-    unpacked too: one whose records are not what its header says stops its readers. The caller sees
-    to it that no process uses the directory. Raises OSError when it cannot be read.
+    `checkpoints` are compared with the logs when they are given; `ends` are told where logs end.
+    With `reads_records` each batch is unpacked too: one whose records are not what its header says
+    stops its readers. The caller sees to it that no process uses the directory. Raises OSError when
+    it cannot be read.
     """
     fs = fs or RealFs()
     problems = list(_check_root(fs, root))
@@ -78,6 +85,8 @@ def check_directory(
             journaled.get(key, {}),
         )
         problems += check.run()
+        if ends is not None:
+            ends[key] = check.end_offset
     return problems
 
 
@@ -125,6 +134,8 @@ class PartitionCheck:
     journaled: Mapping[int, int]
     state: layout.LogState | None = None
     exchanged: set[int] = field(default_factory=set)
+    end_offset: int = 0
+    """Known once it has run."""
 
     def run(self) -> Iterator[Problem]:
         """Yield what is wrong."""
@@ -144,6 +155,8 @@ class PartitionCheck:
                 yield Problem(path, f"begins where {expected} was expected")
             expected, problems = self._check_segment(base_offset, following)
             yield from problems
+        log_start_offset = 0 if self.state is None else self.state.log_start_offset
+        self.end_offset = max(expected, log_start_offset)
         yield from self._check_ends(bases[0] if bases else None, expected)
 
     def _take_exchanges(self, bases: set[int]) -> set[int]:
@@ -338,13 +351,15 @@ async def check_data_dir(data_dir: str, *, reads_records: bool = False) -> list[
     from kgw.backend.embedded.offline.opening import opened_state
     from kgw.offsets.storage import OffsetStorage
 
+    fs = RealFs()
+    was_copied = await asyncio.to_thread(_was_copied_in_use, fs, data_dir)
     async with opened_state(data_dir) as state:
         loaded = await OffsetStorage(state).load()
         problems = [
             Problem(f"{data_dir}/{layout.STATE_NAME}", f"the checkpoint of {key} is damaged")
             for key in sorted(loaded.damaged)
         ]
-        problems += await asyncio.to_thread(_check_left_state, RealFs(), data_dir)
+        problems += await asyncio.to_thread(_check_left_state, fs, data_dir)
         problems += [
             Problem(
                 f"{data_dir}/{layout.PARTITIONS_DIRECTORY}",
@@ -353,7 +368,65 @@ async def check_data_dir(data_dir: str, *, reads_records: bool = False) -> list[
             )
             for lost in await find_in(data_dir, state)
         ]
+        problems += await check_topics(data_dir, fs, state)
+        ends: dict[PartitionKey, int] = {}
         problems += await asyncio.to_thread(
-            check_directory, data_dir, None, loaded.checkpoints, reads_records=reads_records
+            check_directory,
+            data_dir,
+            None,
+            loaded.checkpoints,
+            reads_records=reads_records,
+            ends=ends,
         )
+        if was_copied:
+            problems.append(Problem(data_dir, COPIED))
+            problems += await _check_committed(data_dir, state, ends)
     return problems
+
+
+def _was_copied_in_use(fs: FileSystem, data_dir: str) -> bool:
+    return is_copy(fs, data_dir) and not fs.exists(f"{data_dir}/{layout.CLEAN_NAME}")
+
+
+async def check_topics(data_dir: str, fs: FileSystem, state: StateStore) -> list[Problem]:
+    """Say which partitions of topics have no directory: the next start creates them empty."""
+    import asyncio
+
+    partitions = f"{data_dir}/{layout.PARTITIONS_DIRECTORY}"
+    names = frozenset(await asyncio.to_thread(_names, fs, partitions))
+    try:
+        rows = await state.load(TOPIC)
+    except DamagedRowsError:
+        return []  # the topic is among those that could be adopted
+    problems = []
+    for key, row in rows.items():
+        topic = json.loads(row.value)
+        missing = [
+            number for number in range(topic["partitions"]) if f"{key}-{number}" not in names
+        ]
+        if missing:
+            problems.append(
+                Problem(
+                    partitions,
+                    f"topic {topic['name']} ({key}) has no directory of "
+                    f"{len(missing)} partitions, the first of them {missing[0]}",
+                )
+            )
+    return problems
+
+
+def _names(fs: FileSystem, path: str) -> list[str]:
+    return fs.listdir(path) if fs.is_directory(path) else []
+
+
+async def _check_committed(
+    data_dir: str, state: StateStore, ends: dict[PartitionKey, int]
+) -> list[Problem]:
+    """Say which committed offsets are newer than the logs of a copy."""
+    from kgw.backend.embedded.offline.committed_check import beyond_ends
+
+    try:
+        found = await beyond_ends(state, ends)
+    except (DamagedRowsError, ValueError):
+        return []  # a start tells of them, group by group
+    return [Problem(f"{data_dir}/{layout.STATE_NAME}", text) for text in found]

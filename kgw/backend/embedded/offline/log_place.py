@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.files.lock import DirectoryLock
-from kgw.backend.embedded.foreign import refuse_foreign
+from kgw.backend.embedded.foreign import refuse_foreign, refuse_others
 from kgw.backend.embedded.log.log_state import read_log_state, write_log_state
 from kgw.backend.embedded.log.side import ENTRY_BYTES, decode_entry, encode_batches
 from kgw.backend.embedded.log.snapshots import read_snapshot, write_snapshot
@@ -38,10 +38,14 @@ _GROUP_BYTES: Final = 4 << 20
 
 @asynccontextmanager
 async def opened_source(data_dir: str) -> AsyncIterator[DirectoryLogs]:
-    """Hold a directory whose server was stopped in order. Raises DataDirectoryError."""
+    """Hold a directory whose server was stopped in order, or that never had one.
+
+    Raises DataDirectoryError.
+    """
     async with opened_state(data_dir) as state:
         fs = RealFs()
-        if not fs.exists(f"{data_dir}/{layout.CLEAN_NAME}"):
+        markers = (layout.CLEAN_NAME, layout.COPIED_NAME)
+        if not any(fs.exists(f"{data_dir}/{name}") for name in markers):
             raise DataDirectoryError(
                 f"the server of {data_dir} was not stopped in order: start and stop it once first"
             )
@@ -54,18 +58,27 @@ async def opened_target(data_dir: str) -> AsyncIterator[DirectoryLogs]:
     fs = RealFs()
     partitions = f"{data_dir}/{layout.PARTITIONS_DIRECTORY}"
     await asyncio.to_thread(refuse_foreign, fs, data_dir)
+    await asyncio.to_thread(refuse_others, fs, data_dir, is_served=False)
     await asyncio.to_thread(fs.make_directories_durably, partitions)
     lock = DirectoryLock(fs, data_dir)
     lock.acquire()
     try:
-        clean_path = f"{data_dir}/{layout.CLEAN_NAME}"
-        if fs.exists(clean_path):
-            # It would vouch for what is written now.
-            fs.unlink(clean_path)
-            fs.sync_directory(data_dir)
+        await asyncio.to_thread(_remove_markers, fs, data_dir)
         yield DirectoryLogs(fs, data_dir, frozenset())
+        if not fs.exists(f"{data_dir}/{layout.JOURNAL_DIRECTORY}"):
+            # No server has been here: what was copied is all that there is, and durable.
+            copied = layout.encode_small({"format": layout.FORMAT_VERSION})
+            await asyncio.to_thread(fs.replace_durably, f"{data_dir}/{layout.COPIED_NAME}", copied)
     finally:
         lock.release()
+
+
+def _remove_markers(fs: FileSystem, data_dir: str) -> None:
+    """Remove what would vouch for records that are written now."""
+    for name in (layout.CLEAN_NAME, layout.COPIED_NAME):
+        if fs.exists(f"{data_dir}/{name}"):
+            fs.unlink(f"{data_dir}/{name}")
+            fs.sync_directory(data_dir)
 
 
 class DirectoryLogs(LogPlace):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.files.lock import DirectoryLock
-from kgw.backend.embedded.foreign import refuse_foreign
+from kgw.backend.embedded.foreign import refuse_foreign, refuse_others
 from kgw.backend.embedded.offline.opening import opened_state
 from kgw.backend.embedded.state_place import (
     StatePlace,
@@ -69,11 +69,17 @@ def _open_namespace(url: str) -> AbstractAsyncContextManager[StateStore]:
     return opened_namespace(url)
 
 
+def _read_namespace(url: str) -> AbstractAsyncContextManager[StateStore]:
+    from kgw.backend.seaweedmq.offline.opening import opened_state as opened_namespace
+
+    return opened_namespace(url, writes=False)
+
+
 async def copy_state(
     source: str,
     target: str,
     *,
-    open_namespace: Callable[[str], AbstractAsyncContextManager[StateStore]] = _open_namespace,
+    open_namespace: Callable[[str], AbstractAsyncContextManager[StateStore]] | None = None,
 ) -> CopyReport:
     """Move a directory's state to an address or to `IN_DIRECTORY`, or copy it to a namespace.
 
@@ -83,9 +89,9 @@ async def copy_state(
     that lost rows.
     """
     if is_namespace(source):
-        return await _copy_from_namespace(source, target, open_namespace)
+        return await _copy_from_namespace(source, target, open_namespace or _read_namespace)
     if is_namespace(target):
-        return await _copy_to_namespace(source, target, open_namespace)
+        return await _copy_to_namespace(source, target, open_namespace or _open_namespace)
     return await _move_state(source, target)
 
 
@@ -122,6 +128,7 @@ async def _copy_from_namespace(
     fs = RealFs()
     path = f"{data_dir}/{layout.STATE_NAME}"
     await asyncio.to_thread(refuse_foreign, fs, data_dir)
+    await asyncio.to_thread(refuse_others, fs, data_dir, is_served=False)
     await asyncio.to_thread(fs.make_directories_durably, data_dir)
     lock = DirectoryLock(fs, data_dir)
     lock.acquire()

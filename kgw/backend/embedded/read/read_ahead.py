@@ -7,6 +7,7 @@ at once. Whoever asks for bytes of it gets them from memory, and compares them a
 
 from __future__ import annotations
 
+from concurrent.futures import CancelledError
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Final
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 _FORGOTTEN_S: Final = 0.1
 """A reader that has not come for what was read for it makes room for others then: one that takes
 10 MB of a partition a second gains nothing from it."""
+
+_QUEUED_S: Final = 0.1
+"""Whoever wants a range reads it by himself when its turn has not come after so long."""
 
 
 class _Range:
@@ -118,7 +122,7 @@ class ReadAhead:
         found = self._find(segment, position, position + size_bytes)
         if found is None or not (may_wait or found.future.done()):
             return None
-        view = found.future.result()
+        view = self._result(found)
         start = position - found.start
         if view is None or start + size_bytes > len(view) or segment.is_removed:
             self._forget(found)
@@ -126,6 +130,18 @@ class ReadAhead:
         found.was_used = True
         self._begin(segment, position + size_bytes, size_bytes)
         return view[start : start + size_bytes]
+
+    def _result(self, found: _Range) -> memoryview | None:
+        """Wait for a range; None when it failed, or waits for its thread for too long.
+
+        That may hang for another file.
+        """
+        try:
+            return found.future.result(_QUEUED_S)
+        except TimeoutError:
+            return None if found.future.cancel() else found.future.result()
+        except CancelledError:
+            return None  # another has waited for it for too long
 
     def _find(self, segment: Segment, start: int, end: int) -> _Range | None:
         with self._lock:

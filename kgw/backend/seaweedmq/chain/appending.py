@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.seaweedmq.chain.files import NotWriterError, Payload, note_of
 from kgw.backend.seaweedmq.chain.settling import NotStoredError
-from kgw.backend.seaweedmq.filer import OutcomeUnknownError
+from kgw.backend.seaweedmq.filer import ChunkTooLargeError, OutcomeUnknownError
 from kgw.completion import Completion
 from kgw.errors import StorageError
 from kgw.logs import EventLogger
@@ -124,6 +124,9 @@ class Appender:
             return _failed(self._ledger.failure)
         if self._is_closed:
             return _failed(StorageError(f"{self._ledger.settler.directory} is closed"))
+        stop = self._ledger.settler.filer.write_stop
+        if stop is not None:
+            return _failed(StorageError(stop))
         completion: Completion[None] = Completion()
         self._waiting.append(_Waiting(what, completion, self._clock.monotonic_s()))
         if self._upload_task is None:
@@ -202,7 +205,12 @@ class Appender:
                 self._ledger.settler.note(error)
                 # What was submitted before is told first.
                 is_first = self._entering is None and self._uploaded is None
-                if is_first and self._clock.monotonic_s() >= self._refuse_at_s(group):
+                is_hopeless = (
+                    isinstance(error, ChunkTooLargeError)
+                    or self._ledger.settler.filer.write_stop is not None
+                )
+                is_over = is_hopeless or self._clock.monotonic_s() >= self._refuse_at_s(group)
+                if is_first and is_over:
                     place = self._ledger.settler.directory
                     self._ledger.settler.give_up()
                     self._refuse(NotStoredError(f"{place}: nothing could be uploaded: {error}"))

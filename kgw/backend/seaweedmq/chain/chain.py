@@ -257,6 +257,17 @@ class Chain:
         """
         await self._ledger.check_epoch()
 
+    async def restore(self) -> None:
+        """Put back the last changes where the filer has lost them; only this writer's own.
+
+        Raises CorruptionError when what is there cannot be understood, FilerError.
+        """
+        await self._ledger.restore()
+
+    def forget_sealed(self) -> None:
+        """Let go of what is known of files that were sealed long ago. Cheap, for idle chains."""
+        self._ledger.forget_sealed()
+
     async def load(self, file: ChainFile) -> None:
         """Fetch the chunks and notes of a sealed file, unless they are known.
 

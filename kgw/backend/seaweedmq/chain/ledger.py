@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from asyncio import Lock
-from typing import TYPE_CHECKING, NoReturn
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from kgw.backend.seaweedmq.chain.files import ChainFile, ChunkNote, NotWriterError
 from kgw.backend.seaweedmq.chain.leader import (
@@ -18,7 +19,12 @@ from kgw.backend.seaweedmq.chain.marks import Marks, file_attributes, pack_notes
 from kgw.backend.seaweedmq.chain.names import next_name
 from kgw.backend.seaweedmq.chain.outcome import Verdict
 from kgw.backend.seaweedmq.chain.settling import Change, NotStoredError, Settler
-from kgw.backend.seaweedmq.filer import Entry
+from kgw.backend.seaweedmq.filer import (
+    ConditionFailedError,
+    Entry,
+    EntryMissingError,
+    OutcomeUnknownError,
+)
 from kgw.errors import CorruptionError, StorageError
 from kgw.logs import EventLogger
 
@@ -28,7 +34,20 @@ if TYPE_CHECKING:
     from kgw.backend.seaweedmq.chain.settling import Outcome
     from kgw.backend.seaweedmq.filer import Chunk
 
+SEALED_S: Final = 10.0
+"""For how long a sealed file is known as it was written: a filer that has joined is seen a second
+after it has registered, and may take the other back by what happened shortly before that."""
+
 _log = EventLogger(__name__)
+
+
+class _Sealed(NamedTuple):
+    """A file that was followed by another a moment ago."""
+
+    entry: Entry
+    marks: Marks
+    until_s: float
+    """When it is forgotten, by the monotonic clock."""
 
 
 class Ledger:
@@ -52,6 +71,8 @@ class Ledger:
         self._marks = marks
         self._active_marks: Marks | None = None
         """None while the active file is named and not made."""
+        self._sealed: deque[_Sealed] = deque()
+        """In the order in which they are forgotten."""
         self._lock = Lock()
         """The leader entry has one change at a time."""
         self._gone: set[str] = set()
@@ -120,7 +141,7 @@ class Ledger:
         """
         for name in self.leader.unwanted:
             # All this may have changed since the last one was removed.
-            if self.failure is not None:
+            if self.failure is not None or self.settler.filer.write_stop is not None:
                 return
             if name in self._gone | self._in_work | self._being_named:
                 continue
@@ -192,10 +213,26 @@ class Ledger:
 
         await self.change_leader(edit, refuse_at_s)
         for file in self.files[-2:-1]:
+            if self._active_marks is not None:
+                self._seal(file, self._active_marks)
             # Most are never read: kept, they would be the gateway's memory in the end.
             file.forget()
         self.files[-1].is_loaded = True
         self._active_marks = None
+
+    def _seal(self, file: ChainFile, marks: Marks) -> None:
+        """Know a file for a while as it was written last."""
+        self.forget_sealed()
+        until_s = self.settler.clock.monotonic_s() + SEALED_S
+        self._sealed.append(_Sealed(self._file_entry(file, marks), marks, until_s))
+
+    def forget_sealed(self) -> None:
+        """Let go of files that were sealed long ago, unless they may have to be put back."""
+        if self.settler.filer.write_stop is not None:
+            return
+        now_s = self.settler.clock.monotonic_s()
+        while self._sealed and self._sealed[0].until_s <= now_s:
+            self._sealed.popleft()
 
     async def _make_active(self, refuse_at_s: float) -> Marks:
         """See to it that the active file is there, and that the leader entry knows it."""
@@ -291,6 +328,68 @@ class Ledger:
         for file in written:
             file.forget()
         self.end_work(written)
+
+    # --- a filer that went back ---
+
+    async def restore(self) -> None:
+        """Put back the last changes of this writer where the filer has an older state of them.
+
+        A filer that had another beside it may have taken entries from that as they were a moment
+        before. Only what this writer has written under its epoch is put in the place of what it has
+        written under the same epoch before, and only where nothing else came between: every chunk
+        that is found is known here. Whatever else is found stays, and the next change says so.
+        Raises FilerError when the filer does not answer.
+        """
+
+        def of_leader() -> tuple[Entry, Marks]:
+            return leader_entry(self.leader, self._marks, now_s), self._marks
+
+        def of_active() -> tuple[Entry, Marks] | None:
+            marks = self._active_marks
+            return None if marks is None else (self._file_entry(self.files[-1], marks), marks)
+
+        now_s = self.settler.clock.wall_ms() // 1000
+        await self._restore(of_leader)
+        await self._restore(of_active)
+        # One more may be sealed meanwhile by a change that was on its way.
+        for sealed in list(self._sealed):
+
+            def of_sealed(sealed: _Sealed = sealed) -> tuple[Entry, Marks] | None:
+                is_named = any(file.name == sealed.entry.name for file in self.files)
+                return (sealed.entry, sealed.marks) if is_named else None
+
+            await self._restore(of_sealed)
+
+    async def _restore(self, known: Callable[[], tuple[Entry, Marks] | None]) -> None:
+        """Put an entry back as it is known to have been, unless it is."""
+        filer, directory = self.settler.filer, self.settler.directory
+        attempt = 0
+        while self.failure is None and (wanted := known()) is not None:
+            entry, marks = wanted
+            found = await filer.look_up(directory, entry.name)
+            if found is None:
+                return
+            before = read_marks(found, self.settler.place(entry.name))
+            is_older = before._replace(changes=marks.changes) == marks and (
+                before.changes < marks.changes
+            )
+            file_ids = [chunk.file_id for chunk in found.chunks]
+            is_known = file_ids == [chunk.file_id for chunk in entry.chunks[: len(file_ids)]]
+            if not (is_older and is_known):
+                return
+            try:
+                await filer.update(directory, entry, before.expected)
+            except (ConditionFailedError, EntryMissingError, OutcomeUnknownError):
+                # It has changed meanwhile, or may have; or another filer was asked in this one's
+                # place, and has something else.
+                attempt += 1
+                await self.settler.pause(attempt)
+                continue
+            _log.warning(
+                "the filer had gone back to an older state of an entry: put right",
+                entry=self.settler.place(entry.name),
+                changes=marks.changes - before.changes,
+            )
 
     # --- errors ---
 

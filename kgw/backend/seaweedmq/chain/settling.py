@@ -7,6 +7,7 @@ from weakref import WeakSet
 
 from kgw.backend.seaweedmq.chain.marks import read_marks
 from kgw.backend.seaweedmq.chain.outcome import Verdict, judge
+from kgw.backend.seaweedmq.fence import find_other_filers
 from kgw.backend.seaweedmq.filer import (
     ConditionFailedError,
     EntryExistsError,
@@ -26,6 +27,9 @@ _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 2.0
 _FORGOTTEN_S: Final = 30.0
 """Longer than a call takes with all its tries: whoever is in trouble tries again before that."""
+
+_DOUBTFUL: Final = frozenset({Verdict.DAMAGED, Verdict.GONE})
+"""What another filer may be the cause of."""
 
 _log = EventLogger(__name__)
 
@@ -111,14 +115,18 @@ class Settler:
 
         A request whose answer did not come is repeated under the same condition: whichever arrives
         first is taken, the others are refused, however late. Raises NotStoredError when the time is
-        over and no request can have reached the filer; CorruptionError when what is there cannot be
-        understood.
+        over, or nothing may be written, and no request can have reached the filer; CorruptionError
+        when what is there cannot be understood. An entry that is gone or not as it was left is
+        taken for that only once the masters have said that there is no other filer.
         """
         attempt = 0
         is_on_its_way = False
         while True:
             attempt += 1
+            stop = self.filer.write_stop
             try:
+                if stop is not None:
+                    raise FilerError(stop)
                 await self._send(change)
             except OutcomeUnknownError as error:
                 is_on_its_way = True
@@ -138,9 +146,22 @@ class Settler:
                 found = await self.look_up(change.entry.name)
                 marks = None if found is None else read_marks(found, self.place(found.name))
                 verdict = judge(marks, change.before, change.after)
-                if verdict is not Verdict.OPEN:
+                doubt = None
+                if verdict in _DOUBTFUL:
+                    # Another filer gives this one entries as they were a moment ago. Where the
+                    # masters do not say whether there is one, they are asked again.
+                    try:
+                        doubt = stop = await self._beside_others()
+                    except FilerError as error:
+                        doubt = f"which filers there are is not known: {error}"
+                if doubt is not None:
+                    reason = FilerError(
+                        f"{self.place(change.entry.name)} is as it was before: {doubt}"
+                    )
+                    self.note(reason)
+                elif verdict is not Verdict.OPEN:
                     return Outcome(verdict, found)
-            if not is_on_its_way and self.clock.monotonic_s() >= refuse_at_s:
+            if not is_on_its_way and (stop or self.clock.monotonic_s() >= refuse_at_s):
                 self.give_up()
                 raise NotStoredError(f"{self.place(change.entry.name)}: {reason}") from reason
             await self.pause(attempt)
@@ -164,6 +185,15 @@ class Settler:
             else:
                 self._done()
                 return entry
+
+    async def _beside_others(self) -> str | None:
+        """Return what is wrong where what this filer says of its entries need not be true.
+
+        Raises FilerError when the masters do not say which filers there are.
+        """
+        return self.filer.write_stop or await find_other_filers(
+            self.filer, self.clock.monotonic_s()
+        )
 
     async def pause(self, attempt: int) -> None:
         """Wait before the next attempt."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
@@ -29,6 +30,9 @@ ResultT = TypeVar("ResultT")
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
 """Between tries; it doubles from the first to the longest."""
+
+FINISH_S = 2.0
+"""How long a close waits for changes that nobody waits for any more."""
 
 _OUTCOMES = (
     (ConditionFailedError, "refused"),
@@ -72,20 +76,50 @@ class Calls:
         self._timeout_s = timeout_s
         self.is_open = False
         """Whether there is anything to make calls on. Set by the channel."""
+        self._changes: set[asyncio.Task[None]] = set()
 
     async def once(
         self,
         call: str,
-        attempt: Callable[[Deadline], Awaitable[ResultT]],
+        attempt: Callable[[Deadline], Awaitable[None]],
         deadline_s: float | None,
-    ) -> ResultT:
-        """Make a change. It is sent once at most, and not when its deadline has passed."""
+    ) -> None:
+        """Make a change. It is sent once at most, and not when its deadline has passed.
+
+        A caller that is cancelled leaves the change under way: SeaweedFS's filer may end by itself
+        when a change is cancelled (docs/decisions/0106-faults-of-seaweedfs.md).
+        """
+        change = asyncio.ensure_future(self._once(call, attempt, deadline_s))
+        self._changes.add(change)
+        change.add_done_callback(self._changes.discard)
+        await asyncio.shield(change)
+
+    async def _once(
+        self,
+        call: str,
+        attempt: Callable[[Deadline], Awaitable[None]],
+        deadline_s: float | None,
+    ) -> None:
         with self._counted(call):
             self._check_open()
             deadline = self._deadline(deadline_s)
             if deadline.left_s() <= 0:
                 raise FilerError(f"{call}: the deadline had passed before it was sent")
-            return await attempt(deadline)
+            try:
+                await attempt(deadline)
+            except asyncio.CancelledError as error:
+                # gRPC cancels whoever waits for a call when its connection is closed.
+                if self.is_open:
+                    raise
+                raise OutcomeUnknownError(f"{call}: the connection was closed") from error
+
+    async def finish(self) -> None:
+        """Wait until no change is under way, or for FINISH_S."""
+        limit_s = self._clock.monotonic_s() + FINISH_S
+        limit = asyncio.ensure_future(self._clock.sleep_until(limit_s))
+        while self._changes and not limit.done():
+            await asyncio.wait({limit, *self._changes}, return_when=asyncio.FIRST_COMPLETED)
+        limit.cancel()
 
     async def until_done(
         self,

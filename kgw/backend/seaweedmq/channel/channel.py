@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from google.protobuf.message import DecodeError
 from grpc import ssl_channel_credentials
 from grpc.aio import AioRpcError, insecure_channel, secure_channel
 
 from kgw.backend.seaweedmq.channel.calls import Calls, statuses
+from kgw.backend.seaweedmq.channel.cipher import check_can_encrypt
 from kgw.backend.seaweedmq.channel.encoding import UpdateEncoder, entry_of, message_of
 from kgw.backend.seaweedmq.channel.options import grpc_target
 from kgw.backend.seaweedmq.channel.statuses import (
@@ -16,11 +18,25 @@ from kgw.backend.seaweedmq.channel.statuses import (
     deletion_error,
     trouble_at_start,
 )
-from kgw.backend.seaweedmq.channel.topology import volume_servers_of
+from kgw.backend.seaweedmq.channel.topology import expiries_of, volume_servers_of
 from kgw.backend.seaweedmq.channel.volumes import Volumes
 from kgw.backend.seaweedmq.filer import EntryMissingError, Filer, FilerError
-from kgw.backend.seaweedmq.protos import filer_pb2, filer_pb2_grpc, master_pb2, master_pb2_grpc
-from kgw.errors import DataDirectoryError
+from kgw.backend.seaweedmq.path_rules import (
+    MOUNTS_DIRECTORY,
+    MOUNTS_NAME,
+    RULES_DIRECTORY,
+    RULES_NAME,
+    PathRule,
+    read_rules,
+)
+from kgw.backend.seaweedmq.protos import (
+    filer_pb2,
+    filer_pb2_grpc,
+    master_pb2,
+    master_pb2_grpc,
+    remote_pb2,
+)
+from kgw.errors import CorruptionError, DataDirectoryError
 from kgw.logs import EventLogger
 
 if TYPE_CHECKING:
@@ -31,9 +47,10 @@ if TYPE_CHECKING:
     from kgw.backend.seaweedmq.channel.calls import Deadline
     from kgw.backend.seaweedmq.channel.options import ChannelOptions
     from kgw.backend.seaweedmq.channel.topology import VolumeServer
-    from kgw.backend.seaweedmq.filer import Chunk, Entry
+    from kgw.backend.seaweedmq.filer import Chunk, Entry, Expiry
     from kgw.clock import Clock
     from kgw.metrics import Metrics
+    from kgw.problems import Problem
     from kgw.types import Buffer
 
 _log = EventLogger(__name__)
@@ -42,6 +59,9 @@ ResultT = TypeVar("ResultT")
 
 _PAGE = 1024
 """How many entries are asked for at a time; with their chunks an eighth of that."""
+
+_REFRESH_S = 3.0
+"""For how long a filer is asked how it is set up."""
 
 _GRPC_OPTIONS = [
     ("grpc.max_receive_message_length", -1),
@@ -74,9 +94,13 @@ class FilerChannel(Filer):
         self._updates = UpdateEncoder()
         self._channel: Channel
         self._volumes: Volumes | None = None
+        self._masters: dict[str, Channel] = {}
+        """Connections to the masters that were asked, by their addresses."""
+        self._master = ""
+        """Which one has answered last."""
         self._stub: filer_pb2_grpc.SeaweedFilerStub
         self.configuration = filer_pb2.GetFilerConfigurationResponse()
-        """What the filer said of itself when it was opened: its version, its masters."""
+        """What the filer said of itself when it was opened: its masters, its defaults."""
 
     async def open(self) -> None:
         self._channel = self.connect(self._target)
@@ -90,13 +114,38 @@ class FilerChannel(Filer):
             raise DataDirectoryError(
                 trouble_at_start(self._options.address, self._target, error.code(), error.details())
             ) from error
+        if self.configuration.cipher:
+            try:
+                check_can_encrypt()
+            except DataDirectoryError:
+                await self._channel.close()
+                raise
         self._volumes = Volumes(
             self._options, self._clock, self._metrics, self._calls, self._stub, self.connect
         )
         self._calls.is_open = True
+        self.version = self.configuration.version
+        self._take_configuration()
         _log.info("filer", address=self._options.address, version=self.configuration.version)
-        if self.configuration.cipher:
-            _log.warning("the filer encrypts what it writes; what kgw writes is not encrypted")
+
+    @property
+    def encrypts(self) -> bool:
+        return self._volumes is not None and self._volumes.encrypts
+
+    @property
+    def problems(self) -> Sequence[Problem]:
+        return () if self._volumes is None else self._volumes.problems
+
+    async def look(self) -> None:
+        if self._volumes is not None:
+            await self._volumes.look()
+
+    def _take_configuration(self) -> None:
+        """Store chunks as the filer wants them from now on."""
+        volumes, encrypts = self._volumes, self.configuration.cipher
+        if volumes is not None and volumes.encrypts != encrypts:
+            volumes.encrypts = encrypts
+            _log.info("chunks are encrypted" if encrypts else "chunks are not encrypted any more")
 
     def connect(self, target: str) -> Channel:
         """Return a connection to another server of the same SeaweedFS, for the caller to close."""
@@ -115,10 +164,60 @@ class FilerChannel(Filer):
         if volumes is not None:
             self._calls.is_open = False
             await volumes.aclose()
+            await self._calls.finish()
+            for master in self._masters.values():
+                await master.close()
+            self._masters.clear()
             await self._channel.close()
 
     async def filers(self, *, deadline_s: float | None = None) -> list[str]:
         return await self.nodes("filer", deadline_s=deadline_s)
+
+    async def refresh(self) -> None:
+        async def attempt(deadline: Deadline) -> filer_pb2.GetFilerConfigurationResponse:
+            with statuses("GetFilerConfiguration", is_change=False):
+                answer: filer_pb2.GetFilerConfigurationResponse = (
+                    await self._stub.GetFilerConfiguration(
+                        filer_pb2.GetFilerConfigurationRequest(), timeout=deadline.left_s()
+                    )
+                )
+                return answer
+
+        deadline_s = self._clock.monotonic_s() + _REFRESH_S
+        self.configuration = await self._calls.until_done("configuration", attempt, deadline_s)
+        self._take_configuration()
+        if self.configuration.cipher:
+            check_can_encrypt()
+
+    def forget_places(self) -> None:
+        if self._volumes is not None:
+            self._volumes.forget_ids()
+
+    async def rules(self) -> tuple[PathRule, ...]:
+        rules = read_rules(await self._small_file(RULES_DIRECTORY, RULES_NAME))
+        mounted = await self._small_file(MOUNTS_DIRECTORY, MOUNTS_NAME)
+        try:
+            mapping = remote_pb2.RemoteStorageMapping.FromString(mounted)
+        except DecodeError as error:
+            raise CorruptionError(
+                f"{MOUNTS_DIRECTORY}/{MOUNTS_NAME} cannot be understood: {error}"
+            ) from error
+        # The directory itself, and all below it.
+        mounts = (PathRule(f"{one.rstrip('/')}/", is_remote=True) for one in mapping.mappings)
+        return (*rules, *mounts)
+
+    async def _small_file(self, directory: str, name: str) -> bytes:
+        """Return the content of a file, b"" where there is none."""
+        deadline_s = self._clock.monotonic_s() + _REFRESH_S
+        entry = await self.look_up(directory, name, deadline_s=deadline_s)
+        if entry is None:
+            return b""
+        return entry.content or b"".join(
+            [
+                await self.read_chunk(one, 0, one.size_bytes, deadline_s=deadline_s)
+                for one in entry.chunks
+            ]
+        )
 
     async def nodes(self, kind: str, *, deadline_s: float | None = None) -> list[str]:
         """Return the addresses of all servers of a kind (`filer`, `broker`) that the masters know.
@@ -154,6 +253,9 @@ class FilerChannel(Filer):
             )
         )
 
+    async def expiries(self) -> dict[int, Expiry | None]:
+        return expiries_of(await self.volume_servers())
+
     async def default_replication(self) -> str:
         """Return the replication of whoever asks for none. Raises FilerError."""
         if self.configuration.replication:
@@ -177,13 +279,23 @@ class FilerChannel(Filer):
         deadline_s: float | None = None,
     ) -> ResultT:
         """Return a master's answer, of the first one that gives any. Raises FilerError."""
-        masters = list(self.configuration.masters)
+        # The one that answered last is asked first: it leads the others.
+        masters = sorted(self.configuration.masters, key=lambda one: one != self._master)
 
         async def attempt(deadline: Deadline) -> ResultT:
             masters.append(masters.pop(0))
-            async with self.connect(grpc_target(masters[-1])) as channel:
-                with statuses(f"{method} at {masters[-1]}", is_change=False):
-                    return await ask(master_pb2_grpc.SeaweedStub(channel), deadline)
+            master = masters[-1]
+            if master not in self._masters:
+                try:
+                    target = grpc_target(master)
+                except ValueError as error:
+                    problem = f"the filer names a master that cannot be: {error}"
+                    raise PassingError(problem) from error
+                self._masters[master] = self.connect(target)
+            with statuses(f"{method} at {master}", is_change=False):
+                answer = await ask(master_pb2_grpc.SeaweedStub(self._masters[master]), deadline)
+            self._master = master
+            return answer
 
         return await self._calls.until_done(call, attempt, deadline_s)
 

@@ -95,6 +95,8 @@ def _encoded(chunks: tuple[Chunk, ...]) -> bytes:
                     offset=chunk.position,
                     size=chunk.size_bytes,
                     modified_ts_ns=chunk.modified_ns,
+                    cipher_key=chunk.cipher_key,
+                    is_compressed=chunk.is_compressed,
                 )
                 for chunk in chunks
             ]
@@ -112,10 +114,18 @@ def entry_of(directory: str, message: filer_pb2.Entry) -> Entry:
             f"{directory}/{message.name} has its chunks listed in a chunk manifest: "
             "another program has written it"
         )
+    ttl_s = max(0, message.attributes.ttl_sec)
     return Entry(
         name=message.name,
         chunks=tuple(
-            Chunk(chunk.file_id, chunk.offset, chunk.size, chunk.modified_ts_ns)
+            Chunk(
+                chunk.file_id,
+                chunk.offset,
+                chunk.size,
+                chunk.modified_ts_ns,
+                chunk.cipher_key,
+                chunk.is_compressed,
+            )
             for chunk in message.chunks
         ),
         content=message.content,
@@ -123,4 +133,5 @@ def entry_of(directory: str, message: filer_pb2.Entry) -> Entry:
         is_directory=message.is_directory,
         # Go's zero time, of entries that were written without one, lies before 1970.
         modified_s=max(0, message.attributes.mtime),
+        expires_s=ttl_s and max(0, message.attributes.crtime) + ttl_s,
     )

@@ -96,7 +96,7 @@ def trouble_at_start(address: str, target: str, code: StatusCode, details: str |
     if "http1.x server" in details:
         return (
             f"{place}: that is an HTTP port; give host:port of the filer's HTTP, "
-            "or host:port.grpcport"
+            "or host:port.grpcport, as in seaweedmq://filer:8888.18888/kafka"
         )
     # A "tcp handshaker shutdown" is a connection that ended, or took too long on a busy machine.
     if "tls handshake" in details.lower() or "ssl" in details.lower():
@@ -106,7 +106,7 @@ def trouble_at_start(address: str, target: str, code: StatusCode, details: str |
     if "Connection refused" in details:
         return (
             f"{place}: nothing listens there; is the filer up, and its gRPC port 10000 above the "
-            "one given? If not, give host:port.grpcport "
+            "one given? If not, give host:port.grpcport, as in seaweedmq://filer:8888.18888/kafka "
             f"({details})"
         )
     if code is StatusCode.DEADLINE_EXCEEDED:

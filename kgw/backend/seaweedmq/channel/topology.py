@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kgw.backend.seaweedmq.filer import Expiry
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from kgw.backend.seaweedmq.protos import master_pb2
 
 _HDD: Final = "hdd"
+
+_DAY_S: Final = 86_400
+_UNITS_S: Final = (0, 60, 3_600, _DAY_S, 7 * _DAY_S, 30 * _DAY_S, 365 * _DAY_S)
+"""The units of a volume's TTL. (Facts: SeaweedFS, weed/storage/needle/volume_ttl.go.)"""
 
 
 class VolumeServer(NamedTuple):
@@ -25,6 +31,8 @@ class VolumeServer(NamedTuple):
     """Three digits for each volume that it has a copy of."""
     erasure_coded: frozenset[int] = frozenset()
     """Volumes of which it has shards instead of a copy."""
+    expiries: Mapping[int, Expiry] = {}
+    """Of its volumes, those that delete what they hold."""
 
 
 def volume_servers_of(answer: master_pb2.VolumeListResponse) -> list[VolumeServer]:
@@ -44,11 +52,40 @@ def volume_servers_of(answer: master_pb2.VolumeListResponse) -> list[VolumeServe
             frozenset(
                 shard.id for disk in node.diskInfos.values() for shard in disk.ec_shard_infos
             ),
+            {
+                number: expiry
+                for disk in node.diskInfos.values()
+                for number, expiry in _expiries(disk)
+            },
         )
         for center in answer.topology_info.data_center_infos
         for rack in center.rack_infos
         for node in rack.data_node_infos
     ]
+
+
+def _expiries(disk: master_pb2.DiskInfo) -> Iterable[tuple[int, Expiry]]:
+    for volume in disk.volume_infos:
+        if ttl_s := _ttl_s(volume.ttl):
+            yield volume.id, Expiry(ttl_s)
+    for shard in disk.ec_shard_infos:
+        if shard.expire_at_sec:
+            yield shard.id, Expiry(at_s=shard.expire_at_sec)
+
+
+def _ttl_s(ttl: int) -> int:
+    """Return how long a TTL is; 0 for none, and for one of a unit that SeaweedFS does not have."""
+    count, unit = ttl >> 8 & 0xFF, ttl & 0xFF
+    return count * _UNITS_S[unit] if unit < len(_UNITS_S) else 0
+
+
+def expiries_of(servers: Iterable[VolumeServer]) -> dict[int, Expiry | None]:
+    """Return when each volume of the servers deletes what it holds; None: never."""
+    found: dict[int, Expiry | None] = {}
+    for server in servers:
+        for number in (*server.replications, *server.erasure_coded):
+            found[number] = server.expiries.get(number) or found.get(number)
+    return found
 
 
 def disk_type(name: str) -> str:

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from asyncio import create_task, gather, wait
+from asyncio import FIRST_COMPLETED, create_task, gather, get_running_loop, to_thread, wait
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
 from aiohttp.payload import Payload
 
 from kgw.backend.seaweedmq.channel.calls import statuses
+from kgw.backend.seaweedmq.channel.cipher import ADDED_BYTES, decrypt, encrypt
 from kgw.backend.seaweedmq.channel.options import GRPC_PORT_ABOVE_HTTP
+from kgw.backend.seaweedmq.channel.servers import READING, SILENT_S, UPLOADING, Servers
 from kgw.backend.seaweedmq.channel.statuses import PassingError
-from kgw.backend.seaweedmq.filer import Chunk, ChunkMissingError, FilerError
+from kgw.backend.seaweedmq.filer import (
+    Chunk,
+    ChunkMissingError,
+    ChunkTooLargeError,
+    FilerError,
+)
 from kgw.backend.seaweedmq.protos import filer_pb2, volume_server_pb2, volume_server_pb2_grpc
 from kgw.logs import EventLogger
 from kgw.metrics import count
+from kgw.problems import NO_VOLUME, Problem
 
 if TYPE_CHECKING:
-    from asyncio import Task
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from asyncio import Future, Task
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from aiohttp.abc import AbstractStreamWriter
     from grpc.aio import Channel
@@ -32,6 +41,8 @@ if TYPE_CHECKING:
     from kgw.metrics import Metrics
     from kgw.types import Buffer
 
+_ResultT = TypeVar("_ResultT")
+
 _log = EventLogger(__name__)
 
 JOINED_BYTES = 256 * 1024
@@ -43,7 +54,16 @@ _COOKIE_DIGITS = 8
 MISSING_TIMES = 6
 """How often, over 1.5 s, every server of a volume must say so before a chunk counts as gone."""
 
+_TOO_LARGE = "over the limit"
+"""In what a volume server answers to a chunk that is larger than its -fileSizeLimitMB."""
+
 _READ_BUFFER_BYTES = 1 << 18
+
+_NO_VOLUME_S = 1.0
+"""For so long no volume could be written before it is told: the master may be making one."""
+
+_ON_LOOP_BYTES = 64 << 10
+"""Larger chunks are encrypted and decrypted in a thread."""
 
 # The server, the connection to it or its answer is at fault. (A TimeoutError is an OSError.)
 _TROUBLE = (ClientError, OSError, ValueError)
@@ -96,6 +116,8 @@ class Volumes:
         self._calls = calls
         self._filer = filer
         self._connect = connect
+        self.encrypts = False
+        """Whether chunks are encrypted before they are uploaded."""
         self._scheme = "https" if options.security.https else "http"
         self._http = ClientSession(
             connector=TCPConnector(
@@ -113,11 +135,31 @@ class Volumes:
         self._channels: dict[str, Channel] = {}
         self._ids: deque[FileId] = deque()
         """In the order in which they run out."""
+        self._ids_forgotten = 0
+        """How often; ids that were asked for before that are not used."""
         self._assigning: Task[None] | None = None
         self._expected_bytes = 0
         """About what a chunk has, 0 before the first: the master counts it for each id, or else
         1 MB, and holds volumes for full by it."""
         self._removals: set[Task[None]] = set()
+        self._troubled = Servers(clock.monotonic_s)
+        self._no_volume: tuple[float, str] | None = None
+        """Since when no volume can be written, and what the filer says of it."""
+
+    @property
+    def problems(self) -> list[Problem]:
+        """What is wrong with the volumes and their servers, as far as reads and uploads know."""
+        found = self._troubled.problems
+        if self._no_volume is not None:
+            since_s, why = self._no_volume
+            if self._clock.monotonic_s() >= since_s + _NO_VOLUME_S:
+                found.append(Problem(NO_VOLUME, f"SeaweedFS has no volume to write to: {why}"))
+        return found
+
+    async def look(self) -> None:
+        """See whether a volume can be written again, where none could: nobody else may ask."""
+        if self._no_volume is not None:
+            await wait([self._assign_more()])
 
     async def aclose(self) -> None:
         """Let go of every connection."""
@@ -133,7 +175,10 @@ class Volumes:
 
     async def upload(self, pieces: Sequence[Buffer], deadline_s: float | None) -> Chunk:
         """Store a chunk; under another id, and so most likely elsewhere, when a try fails."""
-        size_bytes = sum(len(piece) for piece in pieces)
+        content_bytes = size_bytes = sum(len(piece) for piece in pieces)
+        key = b""
+        if self.encrypts:
+            key, pieces, size_bytes = await _off_loop(partial(encrypt, pieces), size_bytes)
 
         async def attempt(deadline: Deadline) -> Chunk:
             # Mostly that of the last ones: one large chunk is no reason to hold a volume for full.
@@ -147,7 +192,8 @@ class Volumes:
                 self._ids.clear()
                 self._remove_behind(file_id.name)
                 raise
-            return Chunk(file_id.name, 0, size_bytes, self._clock.wall_ms() * 1_000_000)
+            now_ns = self._clock.wall_ms() * 1_000_000
+            return Chunk(file_id.name, 0, content_bytes, now_ns, key)
 
         chunk = await self._calls.until_done("upload", attempt, deadline_s)
         count(self._metrics.filer_bytes, "uploaded", size_bytes)
@@ -167,10 +213,21 @@ class Volumes:
                 timeout=ClientTimeout(total=deadline.one_try_s()),
             ) as answer:
                 if answer.status != 201:
-                    raise PassingError(f"{url} answers {answer.status} {await answer.text()}")
+                    told = f"{url} answers {answer.status} {await answer.text()}"
+                    if answer.status == 400 and _TOO_LARGE in told:
+                        raise ChunkTooLargeError(
+                            f"{told}: a chunk of {size_bytes} bytes is more than the volume "
+                            "servers take (weed volume -fileSizeLimitMB); let them take more"
+                        )
+                    raise PassingError(told)
                 stored_bytes = (await answer.json()).get("size")
         except _TROUBLE as error:
+            self._troubled.note_trouble(file_id.url, UPLOADING, repr(error))
             raise PassingError(f"{url}: {error!r}") from error
+        except PassingError as error:
+            self._troubled.note_trouble(file_id.url, UPLOADING, str(error), is_silent=False)
+            raise
+        self._troubled.note_answer(file_id.url, UPLOADING)
         if stored_bytes != size_bytes:
             raise PassingError(f"{url} has stored {stored_bytes} of {size_bytes} bytes")
 
@@ -184,8 +241,7 @@ class Volumes:
                 self._ids.popleft()
             assigning = self._assigning
             if assigning is None and len(self._ids) <= self._options.ids_at_once // 2:
-                assigning = self._assigning = create_task(self._assign())
-                assigning.add_done_callback(self._assigned)
+                assigning = self._assign_more()
             if self._ids:
                 return self._ids.popleft()
             assert assigning is not None  # noqa: S101 - for the type checker
@@ -195,14 +251,27 @@ class Volumes:
             # Raises what has ended it.
             assigning.result()
 
+    def _assign_more(self) -> Task[None]:
+        """Have more places assigned, once for all who want it at the same time."""
+        if self._assigning is None:
+            self._assigning = create_task(self._assign())
+            self._assigning.add_done_callback(self._assigned)
+        return self._assigning
+
     def _assigned(self, task: Task[None]) -> None:
         self._assigning = None
         if not task.cancelled():
             # With ids left, nobody else looks.
             task.exception()
 
+    def forget_ids(self) -> None:
+        """Use no id that was asked for before."""
+        self._ids.clear()
+        self._ids_forgotten += 1
+
     async def _assign(self) -> None:
         options = self._options
+        forgotten = self._ids_forgotten
         with statuses("AssignVolume", is_change=False):
             answer = await self._filer.AssignVolume(
                 filer_pb2.AssignVolumeRequest(
@@ -217,7 +286,12 @@ class Volumes:
                 timeout=options.timeout_s,
             )
         if answer.error or not answer.file_id:
+            since_s = self._clock.monotonic_s() if self._no_volume is None else self._no_volume[0]
+            self._no_volume = since_s, answer.error
             raise PassingError(f"AssignVolume: no volume can be written: {answer.error}")
+        self._no_volume = None
+        if forgotten != self._ids_forgotten:
+            return  # Who waits for one asks again.
         until_s = self._clock.monotonic_s() + options.id_lifetime_s
         self._ids += [
             FileId(name, path, answer.location.url, answer.auth, until_s, answer.fsync)
@@ -253,13 +327,15 @@ class Volumes:
 
         async def attempt(deadline: Deadline) -> bytes:
             nonlocal missing
-            servers = await self._servers_of(volume, deadline)
+            servers = self._troubled.in_order(await self._servers_of(volume, deadline))
             errors: list[StorageError] = []
-            for server in servers:
-                try:
-                    return await self._get(server, chunk.file_id, start, size_bytes, deadline)
-                except (PassingError, ChunkMissingError) as error:
-                    errors.append(error)
+
+            def read_at(server: Server) -> Task[bytes]:
+                return create_task(self._read_at(server, chunk, start, size_bytes, deadline))
+
+            data = await self._first_of(servers, read_at, errors)
+            if data is not None:
+                return data
             # The volume may have moved.
             self._servers.pop(volume, None)
             if all(isinstance(error, ChunkMissingError) for error in errors):
@@ -273,10 +349,102 @@ class Volumes:
         count(self._metrics.filer_bytes, "read", size_bytes)
         return data
 
+    async def _first_of(
+        self,
+        servers: Sequence[Server],
+        read_at: Callable[[Server], Task[bytes]],
+        errors: list[StorageError],
+    ) -> bytes | None:
+        """Return what the first server gives that has it; None where all fail, with `errors`.
+
+        The next one is asked when one fails, and beside it when it is silent.
+        """
+        waiting = deque(servers)
+        running: dict[Task[bytes], Server] = {}
+        try:
+            while waiting or running:
+                if waiting:
+                    server = waiting.popleft()
+                    running[read_at(server)] = server
+                done = await self._some(running, self._clock.monotonic_s() + SILENT_S)
+                if not done:
+                    for silent in running.values():
+                        self._troubled.note_trouble(
+                            silent.url, READING, f"no answer for {SILENT_S} s"
+                        )
+                    if waiting:
+                        continue
+                    done = await self._some(running, None)
+                for task in done:
+                    del running[task]
+                    try:
+                        return task.result()
+                    except (PassingError, ChunkMissingError) as error:
+                        errors.append(error)
+            return None
+        finally:
+            for task in running:
+                task.cancel()
+
+    async def _some(
+        self, running: Collection[Task[bytes]], until_s: float | None
+    ) -> list[Task[bytes]]:
+        """Wait for the first of some tasks, until a time; return those that are done."""
+        told: Future[None] = get_running_loop().create_future()
+
+        def tell() -> None:
+            if not told.done():
+                told.set_result(None)
+
+        timer = None if until_s is None else self._clock.call_at(until_s, tell)
+        try:
+            waiting: list[Future[Any]] = [*running, told]
+            await wait(waiting, return_when=FIRST_COMPLETED)
+        finally:
+            tell()
+            if timer is not None:
+                timer.cancel()
+        return [task for task in running if task.done()]
+
+    async def _read_at(
+        self, server: Server, chunk: Chunk, start: int, size_bytes: int, deadline: Deadline
+    ) -> bytes:
+        if chunk.cipher_key:
+            # Only whole can it be decrypted.
+            whole = await self._decrypted_at(server, chunk, deadline)
+            data = whole[start : start + size_bytes]
+        else:
+            data = await self._get(server, chunk.file_id, start, size_bytes, deadline)
+        if len(data) != size_bytes:
+            url = self._url(server, chunk.file_id)
+            raise ChunkMissingError(f"{url} is too short for {size_bytes} bytes from {start}")
+        return data
+
+    async def _decrypted_at(self, server: Server, chunk: Chunk, deadline: Deadline) -> bytes:
+        """Return all that is in an encrypted chunk."""
+        # A compressed one is shorter than that.
+        most_bytes = chunk.size_bytes + ADDED_BYTES
+        data = await self._get(server, chunk.file_id, 0, most_bytes, deadline)
+        work = partial(
+            decrypt,
+            chunk.cipher_key,
+            data,
+            chunk.size_bytes,
+            is_compressed=chunk.is_compressed,
+        )
+        try:
+            return await _off_loop(work, chunk.size_bytes)
+        except ChunkMissingError as error:
+            raise ChunkMissingError(f"{self._url(server, chunk.file_id)}: {error}") from error
+
+    def _url(self, server: Server, file_id: str) -> str:
+        return f"{self._scheme}://{server.url}/{file_id}"
+
     async def _get(
         self, server: Server, file_id: str, start: int, size_bytes: int, deadline: Deadline
     ) -> bytes:
-        url = f"{self._scheme}://{server.url}/{file_id}"
+        """Return so many bytes from a place in what a server has stored, fewer at its end."""
+        url = self._url(server, file_id)
         token = self._options.security.read_token(file_id, self._clock.wall_ms() // 1000)
         headers = {"Range": f"bytes={start}-{start + size_bytes - 1}"} | _authorization(token)
         try:
@@ -286,7 +454,9 @@ class Volumes:
                 status = answer.status
                 data = await answer.read()
         except _TROUBLE as error:
+            self._troubled.note_trouble(server.url, READING, repr(error))
             raise PassingError(f"{url}: {error!r}") from error
+        self._troubled.note_answer(server.url, READING)
         if status == 404:
             volume = _volume_of(file_id)
             raise ChunkMissingError(
@@ -302,10 +472,10 @@ class Volumes:
         if status == 200:
             # A server that does not know Range, as proxies are.
             data = data[start : start + size_bytes]
-        elif status not in {206, 416}:
+        elif status == 416:
+            data = b""
+        elif status != 206:
             raise PassingError(f"{url} answers {status}")
-        if status == 416 or len(data) != size_bytes:
-            raise ChunkMissingError(f"{url} is too short for {size_bytes} bytes from {start}")
         return data
 
     async def _servers_of(self, volume: str, deadline: Deadline) -> tuple[Server, ...]:
@@ -356,6 +526,11 @@ class Volumes:
         for result in answer.results:
             if result.status >= 300 and result.status != 404:
                 raise PassingError(f"BatchDelete of {result.file_id} at {target}: {result.error}")
+
+
+async def _off_loop(work: Callable[[], _ResultT], size_bytes: int) -> _ResultT:
+    """Do what takes a processor, in a thread unless it is brief."""
+    return work() if size_bytes <= _ON_LOOP_BYTES else await to_thread(work)
 
 
 def _volume_of(file_id: str) -> str:

@@ -24,7 +24,7 @@ from kgw.backend.seaweedmq.native.files import LogFiles
 from kgw.backend.seaweedmq.native.following import Following, label
 from kgw.errors import CorruptionError, ErrorCode, StorageError
 from kgw.logs import EventLogger
-from kgw.problems import DAMAGE
+from kgw.problems import DAMAGE, READS
 
 if TYPE_CHECKING:
     from asyncio import Task
@@ -537,7 +537,9 @@ class NativePartitionLog(PartitionLog):
         try:
             return await self._shell.chunks.get(self._files, place)
         except FilerError as error:
-            raise StorageError(f"cannot read partition {self._name}: {error}") from error
+            text = f"cannot read partition {self._name}: {error}"
+            self._shell.refusals.note(READS, text)
+            raise StorageError(text) from error
 
     # --- what others do --------------------------------------------------------------------------
 

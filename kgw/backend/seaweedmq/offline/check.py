@@ -7,25 +7,34 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.seaweedmq.chain.leader import LEADER
+from kgw.backend.seaweedmq.known_ends import KnownEnds
 from kgw.backend.seaweedmq.offline.adopt import find_lost
 from kgw.backend.seaweedmq.offline.opening import state_directory
 from kgw.backend.seaweedmq.offline.views import LogView
 from kgw.backend.seaweedmq.snapshots import load_snapshot
+from kgw.backend.seaweedmq.state.offset_mirror import (
+    MIRRORED,
+    RowChange,
+    by_group,
+    changed_positions,
+)
 from kgw.backend.seaweedmq.topics import TopicDirectories, twins
 from kgw.errors import CorruptionError, KgwError
 from kgw.records.errors import RecordError
 from kgw.records.reader import read_records
 from kgw.state.base import DamagedRowsError
 from kgw.state.kinds import TOPIC
-from kgw.types import PartitionKey, TopicId, format_uuid, parse_uuid
+from kgw.turns import take_turns
+from kgw.types import PartitionKey, TopicId, TopicName, format_uuid, parse_uuid
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterator, Mapping
 
+    from kgw.backend.seaweedmq.detail import PartitionDetail
     from kgw.backend.seaweedmq.filer import Filer
     from kgw.backend.seaweedmq.offline.opening import Namespace
     from kgw.backend.seaweedmq.offline.views import ReadChunk
-    from kgw.state.base import StateStore
+    from kgw.state.base import RowKey, StateStore
 
 
 class Problem(NamedTuple):
@@ -39,12 +48,32 @@ class Problem(NamedTuple):
         return f"{self.path}: {self.detail}"
 
 
-class _Known(NamedTuple):
+class KnownTopic(NamedTuple):
     """A topic that the state knows."""
 
-    name: str
+    name: TopicName
     topic_id: TopicId
     partitions: int
+
+
+class _Committed(NamedTuple):
+    """The greatest offset that a group has committed of a partition."""
+
+    offset: int
+    group_id: str
+
+
+class _State(NamedTuple):
+    """What the state says that files are compared with."""
+
+    topics: list[KnownTopic]
+    ends: KnownEnds | None = None
+    committed: Mapping[PartitionKey, _Committed] = {}
+
+    def of(self, key: PartitionKey) -> tuple[int, _Committed]:
+        """Return where a log has ended at the least, and how far a group has come."""
+        end = 0 if self.ends is None else self.ends.of(key)
+        return end, self.committed.get(key, _Committed(0, ""))
 
 
 async def check_namespace(
@@ -63,31 +92,60 @@ async def check_namespace(
     for detail in twins(places):
         yield Problem(directories.root, detail)
     visited: set[PartitionKey] = set()
+    away: dict[str, str] = {}
     for topic_id, found in sorted(places.items()):
         for place in found:
             for partition in await directories.partitions(place):
                 key = PartitionKey(topic_id, partition)
                 visited.add(key)
                 directory = place.partition(partition)
+                known_end, committed = known.of(key)
                 async for problem in check_partition(
-                    namespace.filer, directory, key, reads_records=reads_records
+                    namespace.filer,
+                    directory,
+                    key,
+                    reads_records=reads_records,
+                    known_end=known_end,
+                    committed=committed,
+                    away=away,
                 ):
                     yield problem
-    for topic in known:
+    for topic in known.topics:
         keys = (PartitionKey(topic.topic_id, number) for number in range(topic.partitions))
         # Directories are made before the state knows a topic, or that it has grown.
-        if missing := [str(key.partition) for key in keys if key not in visited]:
+        missing = [key for key in keys if key not in visited]
+        lost = {str(key.partition): end for key in missing if (end := known.of(key)[0])}
+        empty = [name for key in missing if (name := str(key.partition)) not in lost]
+        path = f"{directories.root}/{topic.name}"
+        if lost:
+            ends = ", ".join(f"{name} up to offset {end}" for name, end in lost.items())
             yield Problem(
-                f"{directories.root}/{topic.name}",
-                f"partitions {', '.join(missing)} are gone, and the state knows them: the next "
+                path, f"partitions are gone that held records, and are not opened: {ends}"
+            )
+        if empty:
+            yield Problem(
+                path,
+                f"partitions {', '.join(empty)} are gone, and the state knows them: the next "
                 "start makes them anew, empty",
             )
 
 
 async def check_partition(
-    filer: Filer, directory: str, key: PartitionKey, *, reads_records: bool = False
+    filer: Filer,
+    directory: str,
+    key: PartitionKey,
+    *,
+    reads_records: bool = False,
+    known_end: int = 0,
+    committed: tuple[int, str] = (0, ""),
+    away: dict[str, str] | None = None,
 ) -> AsyncIterator[Problem]:
-    """Yield what is wrong with a partition's files. Raises FilerError."""
+    """Yield what is wrong with a partition's files. Raises FilerError.
+
+    The state has it end at `known_end` at the least, and a group's offset `committed`. `away` are
+    volumes that could not be read, as in `LogView.chunks`.
+    """
+    away = {} if away is None else away
     leader_path = f"{directory}/{LEADER}"
     try:
         view = await LogView.open(filer, directory)
@@ -95,7 +153,8 @@ async def check_partition(
         yield Problem(leader_path, str(error).removeprefix(f"{leader_path}: "))
         return
     if view is None:
-        yield Problem(leader_path, "is missing: nothing says which files there are")
+        held = f"; it held records up to offset {known_end}" if known_end else ""
+        yield Problem(leader_path, f"is missing: nothing says which files there are{held}")
         return
     if view.marks.identity != str(key).encode():
         yield Problem(leader_path, f"is that of {view.marks.identity.decode(errors='replace')}")
@@ -115,18 +174,12 @@ async def check_partition(
         if file is None:
             continue
         expected = file.end_offset
-        async for chunk in view.chunks(file):
+        async for chunk in view.chunks(file, away):
             for problem in _chunk_problems(chunk, reads_records=reads_records):
                 yield problem
     if expected is not None or not view.leader.rows:
-        end_offset = expected or 0
-        if end_offset < view.detail.log_start_offset:
-            yield Problem(
-                leader_path,
-                f"the log begins at {view.detail.log_start_offset}, behind its end {end_offset}",
-            )
-        if lost := view.detail.lost_end(end_offset):
-            yield Problem(leader_path, lost)
+        for detail in _end_problems(view.detail, expected or 0, known_end, *committed):
+            yield Problem(leader_path, detail)
     reports: list[str] = []
     await load_snapshot(filer, directory, reports.append)
     for report in reports:
@@ -134,19 +187,34 @@ async def check_partition(
         yield Problem(path, detail)
 
 
-async def _check_state(namespace: Namespace) -> tuple[list[Problem], list[_Known]]:
-    """Return what is wrong with the state, and the topics that it knows."""
+def _end_problems(
+    detail: PartitionDetail, end_offset: int, known_end: int, committed_offset: int, group_id: str
+) -> Iterator[str]:
+    """Yield what is wrong with where a log ends."""
+    if end_offset < detail.log_start_offset:
+        yield f"the log begins at {detail.log_start_offset}, behind its end {end_offset}"
+    if lost := detail.lost_end(end_offset, known_end):
+        yield lost
+    if committed_offset > max(end_offset, known_end, detail.clean_end):
+        yield (
+            f"group {group_id} has committed offset {committed_offset}, behind the log's end "
+            f"{end_offset}: either somebody has set it so, or the log has lost its end"
+        )
+
+
+async def _check_state(namespace: Namespace) -> tuple[list[Problem], _State]:
+    """Return what is wrong with the state, and what it says of topics and their logs."""
     directory = state_directory(namespace.name)
     if await namespace.filer.look_up(directory, LEADER) is None:
-        return [Problem(directory, "there is no state: see `kgw log adopt`")], []
+        return [Problem(directory, "there is no state: see `kgw log adopt`")], _State([])
     state = namespace.state()
     try:
         await state.open()
     except KgwError as error:
-        return [Problem(directory, str(error))], []
+        return [Problem(directory, str(error))], _State([])
     async with aclosing(state):
         problems = [Problem(directory, problem) for problem in state.problems]
-        known, unreadable = await _known_topics(state)
+        known, unreadable = await known_topics(state)
         problems += (Problem(directory, problem) for problem in unreadable)
         # Of a topic whose row cannot be read nobody knows whether it is lost.
         for lost in await find_lost(namespace, state) if not unreadable else ():
@@ -157,10 +225,33 @@ async def _check_state(namespace: Namespace) -> tuple[list[Problem], list[_Known
                     "does not know it; see `kgw log adopt`",
                 )
             )
-    return problems, known
+        ends = KnownEnds(state)
+        await ends.open()
+        if ends.damage is not None:
+            problems.append(Problem(directory, ends.damage))
+        committed = await _committed(state)
+    return problems, _State(known, ends, committed)
 
 
-async def _known_topics(state: StateStore) -> tuple[list[_Known], list[str]]:
+async def _committed(state: StateStore) -> dict[PartitionKey, _Committed]:
+    """Return how far groups have come, of what can be read."""
+    rows: dict[RowKey, RowChange] = {}
+    for kind in MIRRORED:
+        try:
+            found = await state.load(kind)
+        except DamagedRowsError as error:
+            found = error.intact
+        rows |= {(kind, key): RowChange(None, row.value) for key, row in found.items()}
+    committed: dict[PartitionKey, _Committed] = {}
+    for (group_id, _), changes in (await take_turns(by_group(rows))).items():
+        for key, position in changed_positions(changes).items():
+            if position is not None:
+                one = _Committed(position.offset, group_id)
+                committed[key] = max(one, committed.get(key, one))
+    return committed
+
+
+async def known_topics(state: StateStore) -> tuple[list[KnownTopic], list[str]]:
     """Return the topics of an open state, and which rows of topics cannot be read."""
     problems: list[str] = []
     try:
@@ -168,12 +259,14 @@ async def _known_topics(state: StateStore) -> tuple[list[_Known], list[str]]:
     except DamagedRowsError as error:
         rows = error.intact
         problems.append(str(error))
-    known: list[_Known] = []
+    known: list[KnownTopic] = []
     for key, row in rows.items():
         try:
             fields = json.loads(row.value)
             known.append(
-                _Known(fields["name"], TopicId(parse_uuid(key)), int(fields["partitions"]))
+                KnownTopic(
+                    TopicName(fields["name"]), TopicId(parse_uuid(key)), int(fields["partitions"])
+                )
             )
         except (ValueError, KeyError, TypeError) as error:
             problems.append(f"the row of topic {key} cannot be read: {error!r}")

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kgw.backend.seaweedmq.backend import private_directory
+from kgw.backend.seaweedmq.backend import (
+    directories_of,
+    private_directory,
+    state_directories,
+)
+from kgw.backend.seaweedmq.chain import ChainOptions
 from kgw.backend.seaweedmq.chain.leader import LEADER
+from kgw.backend.seaweedmq.channel.topology import expiries_of
+from kgw.backend.seaweedmq.expiry import StoredFiles
 from kgw.backend.seaweedmq.fence import check_fence, find_other_filers
 from kgw.backend.seaweedmq.filer import FilerError
 from kgw.backend.seaweedmq.lease_rules import NAME, LeaseEntry
 from kgw.backend.seaweedmq.offline.findings import Finding, Severity
-from kgw.backend.seaweedmq.offline.opening import state_directory
 from kgw.backend.seaweedmq.offline.replication import judge_copies, judge_volume_servers
 from kgw.backend.seaweedmq.offline.state_findings import examine_mirror, examine_state
 from kgw.backend.seaweedmq.offline.views import LogView
+from kgw.backend.seaweedmq.path_rules import effective, forbidden, unheeded
 from kgw.backend.seaweedmq.topics import TopicDirectories, twins
+from kgw.backend.seaweedmq.versions import judge_version
 from kgw.errors import CorruptionError, DataDirectoryError, StorageError
 from kgw.types import PartitionKey
 
@@ -28,9 +35,9 @@ if TYPE_CHECKING:
     from kgw.backend.seaweedmq.topics import TopicPlace
     from kgw.types import TopicId
 
-_LEAST_VERSION: Final = (4, 48)
-_VERSION: Final = re.compile(r"\b(\d+)\.(\d+)")
 _PROBE: Final = b"kgw doctor"
+_LARGEST: Final = ChainOptions().chunk_bytes
+"""Of what is gathered to a chunk; a single batch may be larger."""
 
 
 class Setup(NamedTuple):
@@ -54,22 +61,11 @@ class Setup(NamedTuple):
         return self.replication or self.default_replication
 
 
-def judge_version(text: str) -> Finding:
+def version_finding(said: str) -> Finding:
     """Return what is to be said of a filer's version."""
-    # As in "8000GB 4.48 pypi": the size of volumes, the version, the build.
-    found = _VERSION.search(text)
-    if found is None:
-        return Finding(
-            "version", Severity.WARNING, f"the filer says {text!r}; kgw is tried with 4.48"
-        )
-    if (int(found[1]), int(found[2])) < _LEAST_VERSION:
-        return Finding(
-            "version",
-            Severity.WARNING,
-            f"SeaweedFS {text}: kgw is tried with 4.48, and 4.44 was seen to hang; install 4.48 "
-            "or later",
-        )
-    return Finding("version", Severity.OK, f"SeaweedFS {text}")
+    verdict = judge_version(said)
+    severity = Severity.OK if verdict.is_sound else Severity.WARNING
+    return Finding("version", Severity.PROBLEM if verdict.is_refused else severity, verdict.text)
 
 
 def judge_setup(setup: Setup) -> list[Finding]:
@@ -160,6 +156,8 @@ async def examine(
     for finding in judge_setup(setup):
         yield finding
     yield await _filers(filer, monotonic_s)
+    for finding in await _rules(filer, setup.namespace):
+        yield finding
     yield await _fence(filer, setup.namespace, probe)
     # Before what may take long.
     yield await _lease(filer, setup.namespace, now_s)
@@ -169,11 +167,10 @@ async def examine(
     else:
         yield judge_volume_servers(servers, setup.asked_replication, setup.disk_type)
     yield await _volumes(filer)
-    volumes: set[int] = set()
-    state = state_directory(setup.namespace)
-    for directory in (state, f"{state}-snapshots"):
+    stored = _Stored()
+    for directory in state_directories(setup.namespace):
         async for entry in filer.list_entries(directory):
-            volumes |= _volumes_of(entry)
+            stored.add(directory, entry)
     found = await examine_state(filer, setup.namespace)
     yield found.finding
     directories = TopicDirectories(filer, setup.namespace)
@@ -182,8 +179,9 @@ async def examine(
         yield Finding("mirror", Severity.OK, "off: kgw.seaweedmq.mirror.offsets=false")
     elif found.table is not None:
         yield await examine_mirror(filer, places, found.table)
-    async for finding in _topics(filer, directories, places, volumes):
+    async for finding in _topics(filer, directories, places, stored):
         yield finding
+    yield judge_encryption(filer.encrypts, stored.encrypted, stored.clear)
     if isinstance(servers, Finding):
         return
     # Asked again: what was stored meanwhile may be in volumes that were made for it.
@@ -191,7 +189,9 @@ async def examine(
     if isinstance(servers, Finding):
         yield servers
     else:
-        for finding in judge_copies(volumes, servers, setup.asked_replication):
+        for finding in judge_copies(stored.volumes, servers, setup.asked_replication):
+            yield finding
+        for finding in judge_expiry(stored.files, servers):
             yield finding
 
 
@@ -209,9 +209,69 @@ async def _servers(
         )
 
 
-def _volumes_of(entry: Entry) -> set[int]:
-    """Return the volumes that have the chunks of a file: a file id is `volume,needle`."""
-    return {int(chunk.file_id.partition(",")[0]) for chunk in entry.chunks}
+class _Stored:
+    """What is known of the chunks of a namespace."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, StoredFiles] = {}
+        """By directory."""
+        self.encrypted = self.clear = 0
+        """How many chunks are encrypted, and how many are not."""
+
+    @property
+    def volumes(self) -> set[int]:
+        """In which the chunks are."""
+        return {number for files in self.files.values() for number in files.volumes}
+
+    def add(self, directory: str, entry: Entry) -> None:
+        """Count the chunks of a file."""
+        self.files.setdefault(directory, StoredFiles()).add(entry)
+        for chunk in entry.chunks:
+            if chunk.cipher_key:
+                self.encrypted += 1
+            else:
+                self.clear += 1
+
+
+def judge_expiry(
+    files: Mapping[str, StoredFiles], servers: Sequence[VolumeServer]
+) -> list[Finding]:
+    """Return what is to be said of what SeaweedFS will delete, of each directory by itself."""
+    expiries = expiries_of(servers)
+    found = [
+        Finding("expiry", Severity.PROBLEM, text)
+        for directory, stored in files.items()
+        if (text := stored.judge(directory, expiries)) is not None
+    ]
+    return found or [Finding("expiry", Severity.OK, "no chunk and no file has a TTL")]
+
+
+def judge_encryption(encrypts: bool, encrypted: int, clear: int) -> Finding:
+    """Return what is to be said of a filer that wants chunks encrypted or not, and of what is."""
+    if not encrypts and not encrypted:
+        return Finding(
+            "encryption",
+            Severity.OK,
+            "off: the volumes hold chunks in the clear (weed filer -encryptVolumeData has them "
+            "encrypted)",
+        )
+    counted = f"{encrypted} chunks of the namespace are encrypted, {clear} are in the clear"
+    if not encrypts:
+        return Finding(
+            "encryption",
+            Severity.WARNING,
+            f"{counted}: the filer runs without -encryptVolumeData now, and what is written from "
+            "now on is in the clear; start it with that option again, unless this is meant",
+        )
+    if clear:
+        return Finding(
+            "encryption",
+            Severity.WARNING,
+            f"{counted}: those were written before the filer ran with -encryptVolumeData. They go "
+            "with retention and compaction; `kgw log copy` writes all of them anew, into another "
+            "namespace",
+        )
+    return Finding("encryption", Severity.OK, counted)
 
 
 async def _filers(filer: Filer, monotonic_s: float) -> Finding:
@@ -228,6 +288,31 @@ async def _filers(filer: Filer, monotonic_s: float) -> Finding:
     return Finding("filers", Severity.OK, "no other filer is known")
 
 
+async def _rules(filer: Filer, namespace: str) -> list[Finding]:
+    """Return what is to be said of the filer's rules by path."""
+    directories = directories_of(namespace)
+    chunks, _ = directories
+    try:
+        rules = await filer.rules()
+    except StorageError as error:
+        return [Finding("rules", Severity.PROBLEM, f"they are unknown: {error}")]
+    if problem := forbidden(rules, directories):
+        return [Finding("rules", Severity.PROBLEM, problem)]
+    if warnings := unheeded(rules, directories, chunks):
+        return [Finding("rules", Severity.WARNING, one) for one in warnings]
+    holds = effective(rules, chunks)
+    if not holds.places:
+        return [Finding("rules", Severity.OK, "the filer has none for the namespace")]
+    return [
+        Finding(
+            "rules",
+            Severity.OK,
+            f"{', '.join(holds.places)} by the filer's rule for {holds.prefix}, where no setting "
+            "of kgw says otherwise",
+        )
+    ]
+
+
 async def _fence(filer: Filer, namespace: str, probe: str) -> Finding:
     try:
         await check_fence(filer, private_directory(namespace), probe)
@@ -239,9 +324,9 @@ async def _fence(filer: Filer, namespace: str, probe: str) -> Finding:
 async def _volumes(filer: Filer) -> Finding:
     """Try what every append does first: a chunk is stored, read, and removed."""
     try:
-        chunk = await filer.upload([_PROBE])
+        chunk = await filer.upload([_PROBE, bytes(_LARGEST - len(_PROBE))])
         try:
-            data = await filer.read_chunk(chunk, 0, chunk.size_bytes)
+            data = await filer.read_chunk(chunk, 0, len(_PROBE))
         finally:
             await filer.delete_chunks([chunk])
     except StorageError as error:
@@ -285,9 +370,9 @@ async def _topics(
     filer: Filer,
     directories: TopicDirectories,
     found: Mapping[TopicId, list[TopicPlace]],
-    volumes: set[int],
+    stored: _Stored,
 ) -> AsyncIterator[Finding]:
-    """Look at every partition, and collect the volumes that have the files that are read."""
+    """Look at every partition, and collect what is known of the chunks of files that are read."""
     for detail in twins(found):
         yield Finding("topics", Severity.PROBLEM, detail)
     places = sorted((place, topic_id) for topic_id, places in found.items() for place in places)
@@ -325,7 +410,7 @@ async def _topics(
                     continue
                 there.add(entry.name)
                 if entry.name.endswith(".offset") or entry.name in view.names:
-                    volumes |= _volumes_of(entry)
+                    stored.add(directory, entry)
                 else:
                     unnamed.append(entry.name)
             gone = view.expected_names - there

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kgw.backend.log_copy import LogFacts, LogPlace
 from kgw.backend.seaweedmq.chain import Chain, Payload
-from kgw.backend.seaweedmq.detail import PartitionDetail
+from kgw.backend.seaweedmq.detail import PartitionDetail, decode_detail
 from kgw.backend.seaweedmq.filer import EntryExistsError
 from kgw.backend.seaweedmq.layouts import Layout, encode, largest_timestamp_ms
 from kgw.backend.seaweedmq.offline.opening import held
@@ -30,9 +30,9 @@ _log = EventLogger(__name__)
 
 
 @asynccontextmanager
-async def opened_logs(url: str) -> AsyncIterator[NamespaceLogs]:
+async def opened_logs(url: str, *, writes: bool) -> AsyncIterator[NamespaceLogs]:
     """Hold a namespace that no gateway serves. Raises as `held`."""
-    async with held(url) as namespace:
+    async with held(url, writes=writes) as namespace:
         logs = NamespaceLogs(namespace)
         async with aclosing(logs):
             yield logs
@@ -150,6 +150,14 @@ class NamespaceLogs(LogPlace):
         self._chains[key] = chain
         return chain.end_offset or None
 
+    async def promise(self, facts: LogFacts) -> None:
+        """Note of a log that was begun how it will be: no gateway opens it before it is so."""
+        chain = self._chains[facts.key]
+        # Times rise with the offsets.
+        found = decode_detail(chain.detail)
+        self._last_ts_ns = max(self._last_ts_ns, found.last_ts_ns)
+        await chain.save_detail(self._detail(facts, facts.end_offset))
+
     async def append(self, key: PartitionKey, batches: Sequence[RecordBatch]) -> None:
         chain = self._chains[key]
         base_offset, end_offset = batches[0].base_offset, batches[-1].next_offset
@@ -177,20 +185,22 @@ class NamespaceLogs(LogPlace):
                 raise CorruptionError(
                     f"{chain.directory} ends at {chain.end_offset}, not at {facts.end_offset}"
                 )
-            detail = PartitionDetail(
-                facts.log_start_offset,
-                facts.epochs,
-                chain.end_offset,
-                self._last_ts_ns,
-                facts.compacted_end,
-                facts.recompressed,
-            )
-            await chain.save_detail(detail.encode())
+            await chain.save_detail(self._detail(facts, chain.end_offset))
             if facts.snapshot is not None:
                 await save_snapshot(self._filer, chain.directory, facts.snapshot)
         place = await self._directories.find_by_id(facts.key.topic_id)
         if place is not None:
             await self._directories.write_conf(place, await self._directories.partitions(place))
+
+    def _detail(self, facts: LogFacts, clean_end: int) -> bytes:
+        return PartitionDetail(
+            facts.log_start_offset,
+            facts.epochs,
+            clean_end,
+            self._last_ts_ns,
+            facts.compacted_end,
+            facts.recompressed,
+        ).encode()
 
 
 def _report(problem: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.seaweedmq.address import parse_address
-from kgw.backend.seaweedmq.backend import private_directory
+from kgw.backend.seaweedmq.backend import directories_of, private_directory, state_directories
 from kgw.backend.seaweedmq.channel.channel import FilerChannel
 from kgw.backend.seaweedmq.channel.options import (
     ChannelOptions,
@@ -17,14 +17,14 @@ from kgw.backend.seaweedmq.channel.options import (
     SecurityError,
     load_security,
 )
-from kgw.backend.seaweedmq.fence import check_filers
+from kgw.backend.seaweedmq.fence import check_filers, check_version
 from kgw.backend.seaweedmq.lease import Lease
+from kgw.backend.seaweedmq.path_rules import forbidden
 from kgw.backend.seaweedmq.placed_state import PlacedStateStore
 from kgw.backend.seaweedmq.state_store import ChainStateStore
 from kgw.clock import SystemClock
 from kgw.config import ConfigError
-from kgw.config.listeners import format_address
-from kgw.errors import DataDirectoryError
+from kgw.errors import DataDirectoryError, StorageError
 from kgw.metrics import Metrics
 from kgw.state.sql.stores import store_for_tools
 
@@ -56,7 +56,7 @@ class Namespace(NamedTuple):
 
 def state_directory(namespace: str) -> str:
     """Return where the state of a namespace is."""
-    return f"{private_directory(namespace)}/state"
+    return state_directories(namespace)[0]
 
 
 @asynccontextmanager
@@ -74,29 +74,63 @@ async def reached(url: str) -> AsyncIterator[Namespace]:
 
 
 @asynccontextmanager
-async def held(url: str) -> AsyncIterator[Namespace]:
+async def held(url: str, *, writes: bool = True) -> AsyncIterator[Namespace]:
     """Hold a namespace, as a gateway does.
 
-    Raises as `reached`, and DataDirectoryError when a gateway serves it or there are other
-    filers.
+    `writes` says whether more than the lease is written. Raises as `reached` and `holding`.
     """
-    async with reached(url) as namespace:
-        filer, clock = namespace.filer, namespace.clock
-        await check_filers(filer, clock.monotonic_s())
-        lease = Lease(filer, clock, private_directory(namespace.name), LEASE_MS)
-        async with aclosing(lease):
-            try:
-                async with asyncio.timeout(LEASE_MS / 1000 + _PATIENCE_S):
-                    await lease.acquire()
-            except TimeoutError:
-                raise DataDirectoryError(f"a gateway serves {url}: stop it first") from None
-            yield namespace
+    async with reached(url) as namespace, holding(namespace, url, writes=writes):
+        yield namespace
 
 
 @asynccontextmanager
-async def opened_state(url: str) -> AsyncIterator[StateStore]:
+async def holding(namespace: Namespace, url: str, *, writes: bool) -> AsyncIterator[None]:
+    """Hold a namespace that was reached under that address.
+
+    Raises DataDirectoryError when a gateway serves it, there are other filers or the filer is too
+    old. For who writes it raises the same for a rule of the filer that forbids that; and, where all
+    has gone well, once more at the end for filers and rules that have come meanwhile: what was
+    written may be lost then. Who only reads is not kept from taking away what a rule lets expire.
+    """
+    filer, clock = namespace.filer, namespace.clock
+    check_version(filer)
+    await check_filers(filer, clock.monotonic_s())
+    if writes:
+        await _check_rules(namespace)
+    lease = Lease(filer, clock, private_directory(namespace.name), LEASE_MS)
+    async with aclosing(lease):
+        try:
+            async with asyncio.timeout(LEASE_MS / 1000 + _PATIENCE_S):
+                await lease.acquire()
+        except TimeoutError:
+            raise DataDirectoryError(f"a gateway serves {url}: stop it first") from None
+        yield
+        if writes:
+            try:
+                await check_filers(filer, clock.monotonic_s())
+                await _check_rules(namespace)
+            except DataDirectoryError as error:
+                raise DataDirectoryError(
+                    f"what was written to {url} may be lost: {error}. Put that right, remove what "
+                    "was written and do it again"
+                ) from error
+
+
+async def _check_rules(namespace: Namespace) -> None:
+    """Raise DataDirectoryError where a rule of the filer forbids to write to a namespace."""
+    try:
+        rules = await namespace.filer.rules()
+    except StorageError as error:
+        raise DataDirectoryError(f"the filer's rules by path are unknown: {error}") from error
+    problem = forbidden(rules, directories_of(namespace.name))
+    if problem is not None:
+        raise DataDirectoryError(problem)
+
+
+@asynccontextmanager
+async def opened_state(url: str, *, writes: bool = True) -> AsyncIterator[StateStore]:
     """Hold a namespace and open its state. Raises as `held`, and DamagedStateError."""
-    async with held(url) as namespace:
+    async with held(url, writes=writes) as namespace:
         state = namespace.state()
         await state.open()
         async with aclosing(state):
@@ -112,8 +146,8 @@ def channel_options(address: SeaweedMqAddress) -> ChannelOptions:
     except SecurityError as error:
         raise ConfigError(f"KGW_SEAWEEDMQ_SECURITY_FILE: {error}") from error
     return ChannelOptions(
-        format_address(address.host, address.port),
-        path=f"/topics/{address.namespace}",
+        address.filer,
+        path=f"/topics/{address.namespace}/",
         security=security,
         tls_name=environ.get("KGW_SEAWEEDMQ_TLS_NAME", ""),
     )

@@ -10,9 +10,10 @@ from kgw.backend.seaweedmq.chain.marks import read_file, read_marks
 from kgw.backend.seaweedmq.chain.taking_over import check_not_lost
 from kgw.backend.seaweedmq.detail import decode_detail
 from kgw.backend.seaweedmq.entries import EntryError, walk
+from kgw.backend.seaweedmq.filer import FilerError
 from kgw.backend.seaweedmq.layouts import decode
 from kgw.backend.seaweedmq.state.items import ItemError, Sort, open_payload, read_items
-from kgw.backend.seaweedmq.state.snapshots import SnapshotFiles
+from kgw.backend.seaweedmq.state.snapshots import SnapshotFiles, snapshots_of
 from kgw.backend.seaweedmq.state.snapshots import decode_detail as decode_snapshots
 from kgw.backend.seaweedmq.state_store import StateOptions
 from kgw.errors import CorruptionError
@@ -121,16 +122,33 @@ class LogView(ChainView):
         super().__init__(filer, directory, leader, marks)
         self.detail: PartitionDetail = decode_detail(leader.detail)
 
-    async def chunks(self, file: ChainFile) -> AsyncIterator[ReadChunk]:
-        """Yield the chunks of a file, one at a time in memory. Raises FilerError."""
+    async def chunks(
+        self, file: ChainFile, away: dict[str, str] | None = None
+    ) -> AsyncIterator[ReadChunk]:
+        """Yield the chunks of a file, one at a time in memory. Raises FilerError.
+
+        With `away` a chunk that the volume servers do not give is a problem like any other. It
+        takes their volumes with the reason, and what is in one of them is not asked for again: each
+        would be waited for.
+        """
         path = f"{self.directory}/{file.name}"
         # One that was begun just before the end has no chunk yet.
         ends = [*(note.base_offset for note in file.notes[1:]), file.end_offset][: len(file.chunks)]
         for chunk, note, end_offset in zip(file.chunks, file.notes, ends, strict=True):
             one = partial(ReadChunk, path, chunk, note.base_offset, end_offset)
+            volume = chunk.file_id.partition(",")[0]
+            if away is not None and volume in away:
+                yield one(None, away[volume])
+                continue
             try:
                 data = await self._filer.read_chunk(chunk, 0, chunk.size_bytes)
             except CorruptionError as error:
+                yield one(None, str(error))
+                continue
+            except FilerError as error:
+                if away is None:
+                    raise
+                away[volume] = str(error)
                 yield one(None, str(error))
                 continue
             yield one(decode(data, note.base_offset, end_offset))
@@ -152,7 +170,7 @@ class StateView(ChainView):
         """
         note = self.notes[-1]
         contents = await SnapshotFiles(
-            self._filer, f"{self.directory}-snapshots", StateOptions().part_bytes
+            self._filer, snapshots_of(self.directory), StateOptions().part_bytes
         ).read(note)
         offset = note.offset
         for number in range(len(self.leader.rows)):

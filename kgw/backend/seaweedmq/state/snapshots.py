@@ -82,6 +82,11 @@ def decode_detail(detail: bytes) -> list[SnapshotNote]:
     return notes
 
 
+def snapshots_of(directory: str) -> str:
+    """Return the directory of the snapshots of a state that has its commits in another."""
+    return f"{directory}-snapshots"
+
+
 class SnapshotFiles:
     """The files of snapshots in one directory."""
 

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,12 +70,12 @@ async def offsets(log: SegmentedLog) -> list[int]:
 
 def children() -> list[int]:
     """Return the processes that this one has started."""
-    task = f"/proc/{os.getpid()}/task"
-    return [
-        int(child)
-        for thread in os.listdir(task)  # noqa: PTH208
-        for child in Path(f"{task}/{thread}/children").read_text().split()
-    ]
+    found: list[int] = []
+    for thread in Path(f"/proc/{os.getpid()}/task").iterdir():
+        # One may have ended since.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            found += map(int, (thread / "children").read_text().split())
+    return found
 
 
 async def begun(before: list[int]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
@@ -660,6 +661,22 @@ async def test_what_is_wrong_with_the_database_is_found_by_its_name(
     assert pattern_of(detail).fullmatch(problem.detail), problem
 
 
+NO_DIRECTORY = "topic … (…) has no directory of … partitions, the first of them …"
+
+
+@pytest.mark.damages_storage("a directory is taken away")
+async def test_partitions_without_a_directory_are_found(tmp_path: Path) -> None:
+    """The next start would begin them at offset 0."""
+    data_dir = await with_topic(tmp_path / "data")
+    with closing(sqlite3.connect(f"{data_dir}/meta.sqlite")) as database, database:
+        database.execute(STATEMENTS[NOT_AS_LEFT])
+    marker = layout.encode_clean(look_at_state(RealFs(), data_dir))
+    Path(data_dir, layout.CLEAN_NAME).write_bytes(marker)
+    shutil.rmtree(Path(data_dir, "partitions", str(KEY)))
+    (problem,) = await check_data_dir(data_dir)
+    assert pattern_of(NO_DIRECTORY).fullmatch(problem.detail), problem
+
+
 # --- the table is whole -----------------------------------------------------------------------
 
 
@@ -671,5 +688,5 @@ def test_each_sentence_of_the_check_is_planted(module: ModuleType, least: int) -
     """Who adds a kind of damage adds a way to plant it here."""
     makers = ["Problem", "SmallFileError", "DataDirectoryError", "append", "add"]
     assert least <= len(findings_of(module, makers=makers))
-    planted = [*STATEMENTS, *(detail for kind in KINDS for detail in kind.details)]
+    planted = [NO_DIRECTORY, *STATEMENTS, *(detail for kind in KINDS for detail in kind.details)]
     assert [] == unplanted([module], planted, makers=makers)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.backend.embedded.files.read_buffers import ReadBuffers
+from kgw.backend.embedded.read import read_ahead
 from kgw.backend.embedded.read.read_ahead import ReadAhead
 from kgw.backend.embedded.read.source import Files
 from tests.backend.embedded.driver import DIRECT, Driver
@@ -183,3 +184,17 @@ def test_answers_on_their_way_keep_their_memory() -> None:
     del answer
     ahead.read(5)
     assert 1 == ahead.finish()
+
+
+def test_a_range_whose_turn_does_not_come_is_read_without_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The thread that is to bring it may hang for another file."""
+    monkeypatch.setattr(read_ahead, "_QUEUED_S", 0)
+    ahead = Ahead()
+    ahead.read(0)
+    ((_, future),) = ahead.begun
+    ahead.read(1)
+    assert future.cancelled()
+    ahead.begun.pop(0)
+    ahead.read(1)

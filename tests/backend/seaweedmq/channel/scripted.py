@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from asyncio import Queue
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import grpc
@@ -61,6 +62,8 @@ class VolumeServer:
         self.requests: list[web.Request] = []
         self.answers: list[Callable[[web.Request], Awaitable[web.StreamResponse]]] = []
         """Used up one after the other, before anything is stored or read."""
+        self.every_answer: Callable[[web.Request], Awaitable[web.StreamResponse]] | None = None
+        """What is answered once `answers` are used up, in place of the truth."""
         self.url = ""
         self._runner: web.AppRunner
 
@@ -80,6 +83,8 @@ class VolumeServer:
         self.requests.append(request)
         if self.answers:
             return await self.answers.pop(0)(request)
+        if self.every_answer is not None:
+            return await self.every_answer(request)
         file_id = request.match_info["file_id"]
         if request.method == "PUT":
             file_id = _spelled_out(file_id)
@@ -94,6 +99,12 @@ class VolumeServer:
         if wanted.start >= len(data):
             return web.Response(status=416)
         return web.Response(status=206, body=data[wanted])
+
+
+async def _give(answer: Abort | Message) -> Message:
+    if isinstance(answer, Abort):
+        raise answer
+    return answer
 
 
 def _spelled_out(file_id: str) -> str:
@@ -124,11 +135,15 @@ class ScriptedFiler(
         """Where each volume is, instead of on the server that its number says."""
         self.requests: list[Message] = []
         self.scripts: dict[type[Message], list[Callable[[], Awaitable[Message | None]]]] = {}
+        self.every_answer: dict[type[Message], Abort | Message] = {}
+        """What each request of a kind is answered once its script is used up."""
         self.removals: Queue[list[str]] = Queue()
         """The file ids that were removed together, once they are gone."""
         self.auth = ""
         self.is_synced = False
         """What a rule of the path says of uploads."""
+        self.encrypts = False
+        """Whether clients are to encrypt chunks."""
         self.filer_addresses = ["127.0.0.1:8888.18888"]
         self.port = 0
         self._credentials = credentials
@@ -143,13 +158,7 @@ class ScriptedFiler(
     def script(self, kind: type[Message], *answers: Abort | Message) -> None:
         """Answer the next requests of a kind so, in order."""
         for answer in answers:
-
-            async def given(answer: Abort | Message = answer) -> Message | None:
-                if isinstance(answer, Abort):
-                    raise answer
-                return answer
-
-            self.scripts.setdefault(kind, []).append(given)
+            self.scripts.setdefault(kind, []).append(partial(_give, answer))
 
     def count(self, kind: type[Message]) -> int:
         """How many requests of a kind have come."""
@@ -180,11 +189,13 @@ class ScriptedFiler(
 
     async def _answer(self, request: Any, context: Any, do: Callable[[], Any]) -> Any:
         self.requests.append(request)
-        script = self.scripts.get(type(request))
+        kind = type(request)
+        script = self.scripts.get(kind)
         try:
-            if script:
+            if script or kind in self.every_answer:
                 try:
-                    answer = await script.pop(0)()
+                    give = script.pop(0) if script else partial(_give, self.every_answer[kind])
+                    answer = await give()
                 except Abort as abort:
                     if abort.is_done:
                         do()
@@ -205,7 +216,10 @@ class ScriptedFiler(
             request,
             context,
             lambda: filer_pb2.GetFilerConfigurationResponse(
-                version="4.48", masters=["nowhere.invalid:1.2", self.address], filer_group="g"
+                version="4.48",
+                masters=["nowhere.invalid:1.2", self.address],
+                filer_group="g",
+                cipher=self.encrypts,
             ),
         )
 

@@ -11,11 +11,15 @@ import pytest
 from aiohttp import web
 from grpc import StatusCode
 
+from kgw.backend.seaweedmq.channel.calls import FINISH_S
 from kgw.backend.seaweedmq.channel.channel import FilerChannel
+from kgw.backend.seaweedmq.channel.cipher import decrypt
 from kgw.backend.seaweedmq.channel.options import ChannelOptions, Security, load_security
+from kgw.backend.seaweedmq.channel.servers import AVOIDED_S, SILENT_S
 from kgw.backend.seaweedmq.filer import (
     Chunk,
     ChunkMissingError,
+    ChunkTooLargeError,
     ConditionFailedError,
     Entry,
     EntryExistsError,
@@ -23,13 +27,21 @@ from kgw.backend.seaweedmq.filer import (
     FilerError,
     OutcomeUnknownError,
 )
-from kgw.backend.seaweedmq.protos import filer_pb2, master_pb2, volume_server_pb2
+from kgw.backend.seaweedmq.from_config import filer_channel
+from kgw.backend.seaweedmq.offline.opening import reached
+from kgw.backend.seaweedmq.path_rules import PathRule
+from kgw.backend.seaweedmq.protos import filer_pb2, master_pb2, remote_pb2, volume_server_pb2
 from kgw.clock import SystemClock
-from kgw.errors import DataDirectoryError
+from kgw.config import Config
+from kgw.errors import CorruptionError, DataDirectoryError
 from kgw.metrics import Metrics
+from kgw.problems import NO_VOLUME, VOLUME_SERVER
+from kgw.testing.clock import ManualClock
 from kgw.testing.filer_suite import FilerSuite
 from tests import patience
+from tests.backend.seaweedmq.channel.missing import without_package
 from tests.backend.seaweedmq.channel.scripted import HOST, Abort, HastyClock, ScriptedFiler
+from tests.turns import turns
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
@@ -100,10 +112,32 @@ class TestSuiteOverTheWire(FilerSuite):
 # --- opening ---
 
 
+async def test_a_filer_is_reached_at_the_port_of_grpc_that_its_url_names() -> None:
+    """It was told another one than 10,000 above its HTTP port, as every one of these tests is."""
+    async with ScriptedFiler() as filer:
+        config = Config.of(backend=f"seaweedmq://{HOST}:8888.{filer.port}/kafka")
+        channel = filer_channel(config, HastyClock(), Metrics())
+        await channel.open()
+        await channel.aclose()
+        async with reached(config.backend) as namespace:
+            assert "4.48" == namespace.filer.version
+
+
 async def test_a_filer_says_what_it_is() -> None:
     """Its version is known once the channel is open."""
     async with opened() as parts:
-        assert "4.48" == parts.channel.configuration.version
+        assert "4.48" == parts.channel.version
+
+
+@pytest.mark.parametrize("master", ["nowhere", "host:0", "host:9333.x", ""])
+async def test_a_master_whose_address_cannot_be_is_an_error_of_the_filer(master: str) -> None:
+    """Whoever asks the masters is told, as when none of them answers."""
+    filer = ScriptedFiler()
+    said = filer_pb2.GetFilerConfigurationResponse(version="4.48", masters=[master])
+    filer.script(filer_pb2.GetFilerConfigurationRequest, said)
+    async with opened(filer) as parts:
+        with pytest.raises(FilerError, match="names a master that cannot be"):
+            await parts.channel.filers()
 
 
 @pytest.mark.slow
@@ -290,6 +324,51 @@ async def test_a_filer_that_stops_during_an_update_leaves_it_unknown() -> None:
         stopped.set()
 
 
+async def begun(parts: Parts) -> tuple[asyncio.Task[None], asyncio.Event]:
+    """Return an update that the filer has begun, and what has the filer go on."""
+    arrived, go_on = asyncio.Event(), asyncio.Event()
+
+    async def held() -> None:
+        arrived.set()
+        await go_on.wait()
+
+    await parts.channel.create(PLACE, MADE)
+    parts.filer.scripts[filer_pb2.UpdateEntryRequest] = [held]
+    update = asyncio.create_task(parts.channel.update(PLACE, CHANGED, {"count": b"1"}))
+    await arrived.wait()
+    return update, go_on
+
+
+async def test_a_change_that_nobody_waits_for_goes_on() -> None:
+    """The filer is not told that its caller was cancelled: SeaweedFS's may end by that."""
+    async with opened(clock=ManualClock()) as parts:
+        update, go_on = await begun(parts)
+        update.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await update
+        closing = asyncio.create_task(parts.channel.aclose())
+        # A close that waits for nothing would be over when another channel has made a call.
+        async with opened():
+            assert not closing.done()
+        go_on.set()
+        await closing
+        assert 1 == parts.metrics.filer_calls["update", "done"]
+
+
+async def test_a_close_waits_for_a_hung_filer_for_a_limited_time() -> None:
+    """Of changes that it has begun nobody knows then."""
+    clock = ManualClock()
+    async with opened(clock=clock) as parts:
+        update, go_on = await begun(parts)
+        closing = asyncio.create_task(parts.channel.aclose())
+        await turns()
+        clock.advance(FINISH_S)
+        await closing
+        with pytest.raises(OutcomeUnknownError):
+            await update
+        go_on.set()
+
+
 async def test_a_change_that_cannot_be_sent_was_not_made() -> None:
     """Without a connection to send it on, nothing is unknown."""
     async with opened() as parts:
@@ -384,7 +463,7 @@ async def test_look_ups_are_tried_until_they_succeed() -> None:
 async def test_look_ups_are_given_up_at_the_deadline() -> None:
     """The error is what was wrong last; it is never "there is no such entry"."""
     async with opened() as parts:
-        parts.filer.script(filer_pb2.LookupDirectoryEntryRequest, *([AWAY] * 100))
+        parts.filer.every_answer[filer_pb2.LookupDirectoryEntryRequest] = AWAY
         deadline_s = parts.clock.monotonic_s() + 3
         with pytest.raises(FilerError, match="Socket closed; given up"):
             await parts.channel.look_up(PLACE, "file", deadline_s=deadline_s)
@@ -455,6 +534,11 @@ async def test_the_master_is_told_how_large_chunks_are() -> None:
     async with opened() as parts:
         for size_bytes in [800, 8000, *([800] * 40)]:
             await parts.channel.upload([b"x" * size_bytes])
+        # More ids are asked for beside uploads.
+        limit = patience.Limit(10)
+        while parts.filer.count(filer_pb2.AssignVolumeRequest) < 2:
+            assert not limit.is_over
+            await asyncio.sleep(0)
         requests = [
             one for one in parts.filer.requests if isinstance(one, filer_pb2.AssignVolumeRequest)
         ]
@@ -490,13 +574,26 @@ async def test_a_failed_upload_is_made_elsewhere_and_cleaned_up_behind() -> None
         assert {} == short.chunks
 
 
+async def test_a_chunk_that_volume_servers_do_not_take_is_not_sent_again() -> None:
+    """The limit is theirs (-fileSizeLimitMB), and is named."""
+    async with opened() as parts:
+
+        async def refuse(request: web.Request) -> web.StreamResponse:
+            return _json(400, {"error": "file over the limited 1048576 bytes"})
+
+        parts.filer.servers[0].answers = [refuse]
+        with pytest.raises(ChunkTooLargeError, match=r"chunk of 3 bytes .*-fileSizeLimitMB"):
+            await parts.channel.upload([b"abc"])
+        assert {} == parts.metrics.filer_retries
+
+
 async def test_an_upload_without_a_volume_waits_for_one() -> None:
     """Volumes grow when they are asked for."""
     async with opened() as parts:
         growing = filer_pb2.AssignVolumeResponse(error="no writable volumes, growth in progress")
         parts.filer.script(filer_pb2.AssignVolumeRequest, growing, growing)
         await parts.channel.upload([b"abc"])
-        parts.filer.script(filer_pb2.AssignVolumeRequest, *([growing] * 100))
+        parts.filer.every_answer[filer_pb2.AssignVolumeRequest] = growing
         parts.clock.advance(5.0)
         with pytest.raises(FilerError, match="no volume can be written: no writable volumes"):
             await parts.channel.upload([b"abc"])
@@ -529,6 +626,35 @@ async def test_an_upload_is_synced_where_a_rule_of_the_path_asks_for_it() -> Non
         assert [None, "true", None] == [one.query.get("fsync") for one in server.requests]
 
 
+async def test_ids_that_were_asked_for_before_are_forgotten() -> None:
+    """Those that are there, and those that are on their way: a rule may have made them expire."""
+    async with opened() as parts:
+        parts.clock.advance(1.0)
+        await parts.channel.upload([b"x"])
+        before = parts.filer.count(filer_pb2.AssignVolumeRequest)
+        parts.channel.forget_places()
+        await parts.channel.upload([b"x"])
+        assert before < parts.filer.count(filer_pb2.AssignVolumeRequest)
+        parts.channel.forget_places()
+        asked, go_on = asyncio.Event(), asyncio.Event()
+
+        async def late() -> filer_pb2.AssignVolumeResponse | None:
+            asked.set()
+            await go_on.wait()
+            return filer_pb2.AssignVolumeResponse(
+                file_id="99,010000c0ffee",
+                count=4,
+                location=filer_pb2.Location(url=parts.filer.servers[0].url),
+            )
+
+        parts.filer.scripts.setdefault(filer_pb2.AssignVolumeRequest, []).append(late)
+        upload = asyncio.ensure_future(parts.channel.upload([b"x"]))
+        await asked.wait()
+        parts.channel.forget_places()
+        go_on.set()
+        assert not (await upload).file_id.startswith("99,")
+
+
 async def test_an_upload_carries_the_token_that_came_with_its_id() -> None:
     """SeaweedFS signs it for the ids of one answer."""
     async with opened() as parts:
@@ -536,6 +662,136 @@ async def test_an_upload_carries_the_token_that_came_with_its_id() -> None:
         await parts.channel.upload([b"abc"])
         headers = parts.filer.servers[0].requests[0].headers
         assert "Bearer signed" == headers["Authorization"]
+
+
+# --- encryption ---
+
+
+def _encrypting(servers: int = 1) -> ScriptedFiler:
+    filer = ScriptedFiler(servers=servers)
+    filer.encrypts = True
+    return filer
+
+
+async def test_a_filer_that_encrypts_gets_encrypted_chunks() -> None:
+    """What its volume servers hold says nothing, and its length is that of the content."""
+    async with opened(_encrypting()) as parts:
+        assert parts.channel.encrypts
+        chunk = await parts.channel.upload([b"abc", b"def"])
+        (stored,) = parts.filer.servers[0].chunks.values()
+        assert b"abc" not in stored
+        assert b"abcdef" == decrypt(chunk.cipher_key, stored, 6, is_compressed=False)
+        assert 6 == chunk.size_bytes
+        await parts.channel.create(PLACE, Entry("file", (chunk,)))
+        found = await parts.channel.look_up(PLACE, "file")
+        assert found is not None
+        assert b"cd" == await parts.channel.read_chunk(found.chunks[0], 2, 2)
+        # Only whole can it be decrypted, and no more than it has is asked for.
+        (asked,) = (one for one in parts.filer.servers[0].requests if one.method == "GET")
+        assert f"bytes=0-{len(stored) - 1}" == asked.headers["Range"]
+        with pytest.raises(ChunkMissingError, match="too short for 5 bytes from 2"):
+            await parts.channel.read_chunk(found.chunks[0], 2, 5)
+
+
+async def test_large_chunks_are_encrypted_too() -> None:
+    """In a thread, and in pieces as they come."""
+    async with opened(_encrypting()) as parts:
+        pieces = [bytes([number]) * 100_000 for number in range(5)]
+        chunk = await parts.channel.upload(pieces)
+        assert b"".join(pieces) == await parts.channel.read_chunk(chunk, 0, 500_000)
+
+
+async def test_chunks_in_the_clear_are_read_where_the_filer_encrypts() -> None:
+    """They were stored before it was told to; the other way round as well."""
+    async with opened(_encrypting()) as parts:
+        clear = Chunk("0,01c0ffee", 0, 3)
+        parts.filer.servers[0].chunks[clear.file_id] = b"abc"
+        encrypted = await parts.channel.upload([b"def"])
+        assert b"abc" == await parts.channel.read_chunk(clear, 0, 3)
+    parts.filer.encrypts = False
+    async with opened(parts.filer) as again:
+        assert not again.channel.encrypts
+        assert b"def" == await again.channel.read_chunk(encrypted, 0, 3)
+        assert not (await again.channel.upload([b"ghi"])).cipher_key
+
+
+async def test_a_filer_that_is_started_anew_may_encrypt_from_then_on() -> None:
+    """Or no more: whoever asks again follows it."""
+    async with opened() as parts:
+        clear = await parts.channel.upload([b"abc"])
+        for is_on in (True, False):
+            parts.filer.encrypts = is_on
+            await parts.channel.refresh()
+            assert is_on == parts.channel.encrypts
+            chunk = await parts.channel.upload([b"def"])
+            assert is_on == bool(chunk.cipher_key)
+            assert b"def" == await parts.channel.read_chunk(chunk, 0, 3)
+        assert b"abc" == await parts.channel.read_chunk(clear, 0, 3)
+
+
+async def test_without_the_package_a_filer_that_encrypts_later_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing is stored in the clear meanwhile, and whoever stores is answered."""
+    async with opened() as parts:
+        parts.filer.encrypts = True
+        without_package(monkeypatch)
+        with pytest.raises(DataDirectoryError, match="package cryptography"):
+            await parts.channel.refresh()
+        with pytest.raises(FilerError, match="package cryptography"):
+            await parts.channel.upload([b"abc"])
+        assert not parts.filer.servers[0].requests
+
+
+# --- rules by path ---
+
+
+async def test_rules_and_remote_mounts_are_read() -> None:
+    """Inline, or from the chunks that a long file has; none where there is no file."""
+    async with opened() as parts:
+        channel = parts.channel
+        assert () == await channel.rules()
+        content = b'{"locations": [{"locationPrefix": "/a/", "ttl": "3d"}]}'
+        chunk = await channel.upload([content])
+        await channel.create("/etc/seaweedfs", Entry("filer.conf", (chunk,)))
+        bucket = remote_pb2.RemoteStorageLocation(name="cloud", bucket="b", path="/p")
+        mapping = remote_pb2.RemoteStorageMapping(mappings={"/b": bucket, "/c/": bucket})
+        await channel.create(
+            "/etc/remote", Entry("mount.mapping", content=mapping.SerializeToString())
+        )
+        expected = {
+            PathRule("/a/", ttl="3d"),
+            PathRule("/b/", is_remote=True),
+            PathRule("/c/", is_remote=True),
+        }
+        assert expected == set(await channel.rules())
+        await channel.put("/etc/remote", Entry("mount.mapping", content=b"\xff"))
+        with pytest.raises(CorruptionError, match=r"/etc/remote/mount\.mapping cannot be under"):
+            await channel.rules()
+
+
+async def test_the_master_that_has_answered_is_asked_first() -> None:
+    """Twice a second: the others are not tried in vain each time."""
+    async with opened() as parts:
+        for _ in range(5):
+            await parts.channel.filers()
+        assert {"list_nodes": 1} == parts.metrics.filer_retries
+
+
+async def test_an_encrypted_chunk_is_read_from_the_replica_that_is_not_altered() -> None:
+    """Where all are altered it counts as gone, and what is read is nothing else."""
+    async with opened(_encrypting(servers=2)) as parts:
+        first, second = parts.filer.servers
+        chunk = await parts.channel.upload([b"abc"])
+        volume = chunk.file_id.partition(",")[0]
+        parts.filer.locations[volume] = [first, second]
+        good = (first.chunks | second.chunks)[chunk.file_id]
+        altered = good[:-1] + bytes([good[-1] ^ 1])
+        first.chunks[chunk.file_id], second.chunks[chunk.file_id] = altered, good
+        assert b"abc" == await parts.channel.read_chunk(chunk, 0, 3)
+        second.chunks[chunk.file_id] = altered
+        with pytest.raises(ChunkMissingError, match="cannot be decrypted"):
+            await parts.channel.read_chunk(chunk, 0, 3)
 
 
 # --- reading ---
@@ -573,6 +829,140 @@ async def test_another_replica_is_read_when_one_fails() -> None:
         assert {"read": 3} == parts.metrics.filer_bytes
 
 
+class Hanging:
+    """A volume server's answer that comes when the test says so."""
+
+    def __init__(self) -> None:
+        self.may_go_on = asyncio.Event()
+        self.has_come = asyncio.Event()
+        self.count = 0
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        """Wait."""
+        self.count += 1
+        self.has_come.set()
+        await self.may_go_on.wait()
+        return _response(500)
+
+
+async def _come(event: asyncio.Event) -> None:
+    await asyncio.wait_for(event.wait(), patience.seconds(5))
+
+
+async def test_another_replica_is_read_when_one_hangs() -> None:
+    """Beside it, after a moment; others try the one that hangs last, for a while."""
+    async with opened(ScriptedFiler(servers=2)) as parts:
+        hung, good = parts.filer.servers
+        chunk = Chunk("7,01c0ffee", 0, 3)
+        good.chunks[chunk.file_id] = b"abc"
+        parts.filer.locations["7"] = [hung, good]
+        hangs = hung.every_answer = Hanging()
+        reading = asyncio.ensure_future(parts.channel.read_chunk(chunk, 0, 3))
+        await _come(hangs.has_come)
+        assert not good.requests
+        parts.clock.advance(SILENT_S)
+        assert b"abc" == await reading
+        for _ in range(50):
+            assert b"abc" == await parts.channel.read_chunk(chunk, 0, 3)
+        assert 1 == hangs.count
+        parts.clock.advance(AVOIDED_S)
+        # It may have paused for a moment.
+        assert () == tuple(parts.channel.problems)
+        reading = asyncio.ensure_future(parts.channel.read_chunk(chunk, 0, 3))
+        hangs.has_come.clear()
+        await _come(hangs.has_come)
+        assert 2 == hangs.count
+        parts.clock.advance(SILENT_S)
+        assert b"abc" == await reading
+        (problem,) = parts.channel.problems
+        assert VOLUME_SERVER is problem.reason
+        assert hung.url in problem.text
+        hung.every_answer = None
+        hung.chunks[chunk.file_id] = b"abc"
+        parts.clock.advance(AVOIDED_S)
+        assert b"abc" == await parts.channel.read_chunk(chunk, 0, 3)
+        assert () == tuple(parts.channel.problems)
+        hangs.may_go_on.set()
+
+
+async def test_a_slow_replica_that_answers_first_is_taken() -> None:
+    """And then it is not avoided."""
+    async with opened(ScriptedFiler(servers=2)) as parts:
+        slow, other = parts.filer.servers
+        chunk = Chunk("7,01c0ffee", 0, 3)
+        parts.filer.locations["7"] = [slow, other]
+        begun, may_answer = asyncio.Event(), asyncio.Event()
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            begun.set()
+            await may_answer.wait()
+            return web.Response(status=206, body=b"abc")
+
+        slow.every_answer = answer
+        hangs = other.every_answer = Hanging()
+        reading = asyncio.ensure_future(parts.channel.read_chunk(chunk, 0, 3))
+        await _come(begun)
+        parts.clock.advance(SILENT_S)
+        await _come(hangs.has_come)
+        may_answer.set()
+        assert b"abc" == await reading
+        assert b"abc" == await parts.channel.read_chunk(chunk, 0, 3)
+        assert 1 == hangs.count
+        hangs.may_go_on.set()
+
+
+async def test_a_failing_server_is_named_and_a_chunk_that_is_too_large_names_none() -> None:
+    """Uploads that go elsewhere in the end are told of as well."""
+    async with opened(ScriptedFiler(servers=1)) as parts:
+        (server,) = parts.filer.servers
+
+        async def refuse(request: web.Request) -> web.StreamResponse:
+            return _json(400, {"error": "file over the limited 1048576 bytes"})
+
+        server.answers = [refuse]
+        with pytest.raises(ChunkTooLargeError):
+            await parts.channel.upload([b"abc"])
+        parts.clock.advance(1)
+        assert () == tuple(parts.channel.problems)
+
+        async def fail(request: web.Request) -> web.StreamResponse:
+            return _response(507, "no space left")
+
+        server.every_answer = fail
+        with pytest.raises(FilerError, match="507"):
+            await parts.channel.upload([b"abc"])
+        parts.clock.advance(1)
+        (problem,) = parts.channel.problems
+        assert VOLUME_SERVER is problem.reason
+        assert server.url in problem.text
+        server.every_answer = None
+        await parts.channel.upload([b"abc"])
+        assert () == tuple(parts.channel.problems)
+
+
+async def test_no_volume_is_told_until_there_is_one() -> None:
+    """Whether somebody uploads or not: it is asked for again, and a moment of it is nothing."""
+    async with opened() as parts:
+        none = filer_pb2.AssignVolumeResponse(error="no free volumes left")
+        parts.filer.every_answer[filer_pb2.AssignVolumeRequest] = none
+        deadline_s = parts.clock.monotonic_s() + 0.9
+        with pytest.raises(FilerError, match="no free volumes left"):
+            await parts.channel.upload([b"abc"], deadline_s=deadline_s)
+        assert () == tuple(parts.channel.problems)
+        parts.clock.advance(1)
+        (problem,) = parts.channel.problems
+        assert NO_VOLUME is problem.reason
+        assert "no free volumes left" in problem.text
+        await parts.channel.look()
+        assert parts.channel.problems
+        del parts.filer.every_answer[filer_pb2.AssignVolumeRequest]
+        await parts.channel.look()
+        assert () == tuple(parts.channel.problems)
+        asked = parts.filer.count(filer_pb2.AssignVolumeRequest)
+        await parts.channel.look()
+        assert asked == parts.filer.count(filer_pb2.AssignVolumeRequest)
+
+
 @pytest.mark.slow
 async def test_one_deadline_covers_a_call_and_all_that_is_tried() -> None:
     """Four servers hang; together they get no more time than one would."""
@@ -590,7 +980,7 @@ async def test_one_deadline_covers_a_call_and_all_that_is_tried() -> None:
         chunk = Chunk("7,01c0ffee", 0, 3)
         parts.filer.locations["7"] = parts.filer.servers
         for server in parts.filer.servers:
-            server.answers = [hang]
+            server.every_answer = hang
         deadline_s = clock.monotonic_s() + patience.seconds(1.5)
         with pytest.raises(FilerError, match="given up at the deadline"):
             await parts.channel.read_chunk(chunk, 0, 3, deadline_s=deadline_s)
@@ -621,7 +1011,7 @@ async def test_a_chunk_whose_servers_are_away_is_not_missing() -> None:
         async def fail(request: web.Request) -> web.StreamResponse:
             return _response(503)
 
-        broken.answers = [fail] * 100
+        broken.every_answer = fail
         with pytest.raises(FilerError, match="answers 503; given up at the deadline"):
             await parts.channel.read_chunk(chunk, 0, 3)
 
@@ -630,7 +1020,7 @@ async def test_a_volume_that_nobody_knows_is_not_a_missing_chunk() -> None:
     """Its server may be starting."""
     async with opened() as parts:
         unknown = Abort(StatusCode.UNKNOWN, "volume id 7 not found")
-        parts.filer.script(filer_pb2.LookupVolumeRequest, *([unknown] * 100))
+        parts.filer.every_answer[filer_pb2.LookupVolumeRequest] = unknown
         with pytest.raises(FilerError, match="volume id 7 not found"):
             await parts.channel.read_chunk(Chunk("7,01c0ffee", 0, 3), 0, 3)
 
@@ -684,7 +1074,7 @@ async def test_a_chunk_that_cannot_be_removed_is_an_error() -> None:
         refused = volume_server_pb2.BatchDeleteResponse(
             results=[{"file_id": "0,1", "status": 500, "error": "read only"}]
         )
-        parts.filer.script(volume_server_pb2.BatchDeleteRequest, *([refused] * 100))
+        parts.filer.every_answer[volume_server_pb2.BatchDeleteRequest] = refused
         with pytest.raises(FilerError, match="read only; given up"):
             await parts.channel.delete_chunks([Chunk("0,1", 0, 3)])
 

@@ -15,6 +15,8 @@ CHUNK = st.builds(
     st.integers(0, 1 << 40),
     st.integers(0, 1 << 30),
     st.integers(0, 1 << 60),
+    st.binary(max_size=3),
+    st.booleans(),
 )
 ENTRY = st.builds(
     Entry,
@@ -63,6 +65,17 @@ def test_a_time_before_time_began_is_none() -> None:
     """Go's zero time is what entries have that were written without one."""
     message = filer_pb2.Entry(name="a", attributes={"mtime": -62_135_596_800})
     assert 0 == entry_of("/a", message).modified_s
+
+
+def test_when_an_entry_expires_is_read_and_never_written() -> None:
+    """So long after it was made; what is written of it takes the TTL from it."""
+    message = filer_pb2.Entry(name="a", attributes={"mtime": 9, "crtime": 100, "ttl_sec": 7})
+    entry = entry_of("/a", message)
+    assert 107 == entry.expires_s
+    request = UpdateEncoder().request("/a", entry, {"x": b"1"}, 5)
+    for written in (filer_pb2.Entry.FromString(request.entry), message_of(entry, 5)):
+        assert 0 == written.attributes.ttl_sec
+        assert 0 == entry_of("/a", written).expires_s
 
 
 def test_chunks_listed_in_another_chunk_are_refused() -> None:

@@ -1,0 +1,204 @@
+"""A socket in the data directory, through which a backup asks the server that serves it.
+
+Whoever may write to the directory may ask. A request is a line of JSON with the name of a stage,
+the answer another one. The connection stays open for as long as the stage is used: when it ends,
+whatever the other process has left of its stage is removed.
+"""
+
+# ruff: noqa: PTH101, PTH108, PTH110, PTH119 - a start does not wait for pathlib
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+from kgw.backend.embedded.layout import STAGES_DIRECTORY
+from kgw.errors import DataDirectoryError, KgwError
+from kgw.logs import EventLogger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
+
+_Result = TypeVar("_Result")
+
+SOCKET_NAME: Final = "kgw.sock"
+_ANSWER_BYTES: Final = 1 << 20
+_log = EventLogger(__name__)
+
+
+class NotYetError(DataDirectoryError):
+    """A server that has not opened all of its partitions yet."""
+
+
+class Stager(Protocol):
+    """What fills a stage."""
+
+    async def fill_stage(self, stage: str) -> None:
+        """Fill a stage. Raises NotYetError before anything is done, KgwError."""
+
+
+class InThread(Protocol):
+    """Runs what waits for a disk, not in the event loop."""
+
+    async def __call__(self, function: Callable[[], _Result], /) -> _Result:
+        """Return the function's result."""
+
+
+class ControlSocket:
+    """Listens in a data directory whose lock the process holds."""
+
+    def __init__(self, root: str, stager: Stager, run: InThread) -> None:
+        self._root = root
+        self._stager = stager
+        self._run = run
+        self._listener: socket.socket | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        """Listen. Where the file system has no sockets it is said, and no backup can be made."""
+        try:
+            self._listener = await self._run(partial(_listen, self._root))
+        except OSError as error:
+            _log.info(
+                "no online backup of this directory", why=error.strerror or error, data=self._root
+            )
+        else:
+            self._begin(self._accept(self._listener))
+
+    async def aclose(self) -> None:
+        """Listen no more, and let go of who asks. Closing twice is harmless."""
+        listener, self._listener = self._listener, None
+        if listener is None:
+            return
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        listener.close()
+        await self._run(partial(_unlink, self._root))
+
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(listener)
+            except OSError as error:
+                # No descriptor, say. Whoever waits is taken when there is one.
+                _log.warning("a backup could not be taken", why=error.strerror or error)
+                await asyncio.sleep(1)
+                continue
+            self._begin(self._serve(connection))
+
+    async def _serve(self, connection: socket.socket) -> None:
+        try:
+            reader, writer = await asyncio.open_unix_connection(sock=connection)
+        except OSError:
+            connection.close()
+            return
+        try:
+            answer = await self._answer(await reader.readline())
+            writer.write(json.dumps(answer).encode() + b"\n")
+            await writer.drain()
+            await reader.read()
+        except (OSError, ValueError):
+            pass  # the other process has ended
+        finally:
+            writer.close()
+            await self._run(partial(_remove_stages, self._root))
+
+    async def _answer(self, line: bytes) -> dict[str, object]:
+        try:
+            name = json.loads(line)["stage"]
+            stage = f"{self._root}/{STAGES_DIRECTORY}/{name}"
+            if not str(name).isalnum() or not await self._run(partial(os.path.isdir, stage)):
+                raise DataDirectoryError(f"{name!r} is no stage of {self._root}")
+            await self._stager.fill_stage(stage)
+        except NotYetError as error:
+            return {"error": str(error), "is_not_yet": True}
+        except (KgwError, OSError) as error:
+            return {"error": str(error)}
+        except (ValueError, KeyError, TypeError):
+            return {"error": "not a request that this kgw knows"}
+        except Exception as error:  # noqa: BLE001 - of a bug, too, the other process must be told
+            _log.error("no backup could be begun", error=error)
+            return {"error": f"the server failed: {error!r}"}
+        return {"error": None}
+
+
+def _listen(root: str) -> socket.socket:
+    """Return a socket that listens in a directory, in which a killed server may have left one."""
+    _unlink(root)
+    _remove_stages(root)
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        with _short_path(root) as path:
+            listener.bind(path)
+        os.chmod(f"{root}/{SOCKET_NAME}", 0o600)
+        listener.listen()
+        listener.setblocking(False)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _unlink(root: str) -> None:
+    with suppress(OSError):
+        os.unlink(f"{root}/{SOCKET_NAME}")
+
+
+def _remove_stages(root: str) -> None:
+    if not os.path.exists(f"{root}/{STAGES_DIRECTORY}"):
+        return
+    from kgw.backend.embedded.backup.stage import remove_stages
+
+    remove_stages(root)
+
+
+@contextmanager
+def asked_stage(root: str, stage: str) -> Iterator[None]:
+    """Have the server of a directory fill a stage, and stay connected.
+
+    Blocks. Raises ConnectionRefusedError and FileNotFoundError where no server listens,
+    NotYetError when it is to be asked again, DataDirectoryError when it refuses or goes away.
+    """
+    with socket.socket(socket.AF_UNIX) as connection:
+        with _short_path(root) as path:
+            connection.connect(path)
+        request = json.dumps({"stage": os.path.basename(stage)}).encode() + b"\n"
+        try:
+            connection.sendall(request)
+            with connection.makefile("rb") as answers:
+                line = answers.readline(_ANSWER_BYTES)
+        except OSError as error:
+            raise DataDirectoryError(f"the server of {root} went away: {error}") from error
+        if not line.endswith(b"\n"):
+            raise DataDirectoryError(f"the server of {root} went away")
+        answer = json.loads(line)
+        if answer["error"] is not None:
+            kind = NotYetError if answer.get("is_not_yet") else DataDirectoryError
+            raise kind(str(answer["error"]))
+        yield
+
+
+@contextmanager
+def _short_path(root: str) -> Iterator[str]:
+    """Give a path of the socket that an address has room for: it has for 107 bytes."""
+    path = f"{root}/{SOCKET_NAME}"
+    if len(os.fsencode(path)) < 100:
+        yield path
+        return
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{SOCKET_NAME}"
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,80 @@
+"""Filling a stage beside a server that goes on: the event loop's side."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kgw.backend.embedded import layout
+from kgw.backend.embedded.backup.control import NotYetError
+from kgw.backend.embedded.backup.cut import count_partitions, take_cut, write_stage
+from kgw.errors import StorageError
+from kgw.state.kinds import TOPIC
+from kgw.state.sql.sqlite import SqliteStateStore
+
+if TYPE_CHECKING:
+    from kgw.backend.embedded.backup.cut import Cut
+    from kgw.backend.embedded.files.fs import FileSystem
+    from kgw.backend.embedded.shell import Shell
+    from kgw.backend.embedded.store import Store
+    from kgw.state.base import StateStore
+
+
+async def fill_stage(
+    fs: FileSystem, root: str, store: Store, state: StateStore, backend: Shell, stage: str
+) -> None:
+    """Fill a stage as `EmbeddedBackend.fill_stage`.
+
+    Raises NotYetError before anything is copied where partitions are still being opened.
+    """
+    if not isinstance(state, SqliteStateStore):
+        raise StorageError(
+            f"the state of {root} is not in the directory: back up its database with that one's "
+            "own tools, or bring it back with `kgw state copy` (docs/backup.md)"
+        )
+    await _check_opened(root, store, state)
+    threads = backend.threads
+    # No checkpoint writes, and no compaction exchanges, what is being given a second name.
+    async with threads.sealed_segments:
+        try:
+            cut = await state.copy_to(
+                f"{stage}/{layout.STATE_NAME}",
+                partial(threads.run_in_flusher, partial(_hold_and_cut, store)),
+            )
+            await threads.run_in_io(partial(write_stage, fs, root, stage, cut))
+        finally:
+            # Also of a backup that failed: nobody else removes them before the next start.
+            aside, directories = await threads.run_in_flusher(store.release_removals)
+            for log, paths in aside:
+                backend.remove_later(paths, log.settings.delete_delay_ms)
+            for path in directories:
+                await threads.run_in_io(partial(store.remove_directory, path))
+
+
+async def _check_opened(root: str, store: Store, state: StateStore) -> None:
+    unopened = store.unclaimed
+    if not unopened:
+        return
+    counts = count_partitions(await state.load(TOPIC))
+    waiting = [key for key in unopened if key.partition < counts.get(key.topic_id, 0)]
+    for key in waiting:
+        if key in store.unopenable:
+            raise StorageError(
+                f"a backup of {root} would lack partition {key}, which is not open: "
+                f"{store.unopenable[key]}"
+            )
+    if waiting:
+        raise NotYetError(
+            f"the server of {root} has not opened {len(waiting)} partitions yet: try again"
+        )
+
+
+def _hold_and_cut(store: Store) -> Cut:
+    if store.failure is not None:
+        # Segments may have records behind their ends, which producers were refused.
+        raise StorageError(
+            f"nothing is written to {store.directory.root} any more: start the server again, and "
+            f"back it up then ({store.failure})"
+        )
+    store.hold_removals()
+    return take_cut(store)

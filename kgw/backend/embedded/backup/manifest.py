@@ -1,0 +1,210 @@
+"""What a backup says of itself: each file with its length and checksum. Pure.
+
+The manifest is JSON and ends with a line that has the SHA-256 of all before it. Checksums of files
+are SHA-256, too, as `sha256sum` prints them. Without its manifest a directory is no backup, so that
+it is written last.
+
+A log's segment is kept in pieces, one a backup in which it had grown: the file of a piece has the
+segment's name, and the position behind it unless that is 0. Bytes that an earlier backup has are
+never copied again, and a file of a backup is never written again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Final, NamedTuple
+
+from kgw.backend.embedded import layout
+from kgw.errors import KgwError
+from kgw.offsets.storage import parse_partition_key
+from kgw.types import PartitionKey, TopicName
+
+MANIFEST_NAME: Final = "manifest.json"
+FORMAT: Final = 1
+_CHECK: Final = b"\nsha256 "
+
+
+class ManifestError(KgwError):
+    """A manifest that cannot be read: damaged, or of a newer kgw."""
+
+
+class Source(NamedTuple):
+    """Which file of the data directory was copied: another one has another identity."""
+
+    inode: int
+    mtime_ns: int
+
+
+class StoredFile(NamedTuple):
+    """A file of a backup."""
+
+    size_bytes: int
+    sha256: str
+    source: Source | None = None
+    """None for what is copied in each backup."""
+
+
+class Piece(NamedTuple):
+    """A part of a segment, which is a file of the backup."""
+
+    position: int
+    size_bytes: int
+    sha256: str
+
+    @property
+    def end_position(self) -> int:
+        return self.position + self.size_bytes
+
+
+class StoredSegment(NamedTuple):
+    """A segment, and the side file beside it."""
+
+    base_offset: int
+    is_sealed: bool
+    source: Source
+    pieces: tuple[Piece, ...]
+    side: StoredFile | None
+
+    @property
+    def size_bytes(self) -> int:
+        return self.pieces[-1].end_position if self.pieces else 0
+
+
+class StoredLog(NamedTuple):
+    """A partition."""
+
+    key: PartitionKey
+    topic: TopicName
+    end_offset: int
+    state: layout.LogState
+    segments: tuple[StoredSegment, ...]
+    snapshots: dict[int, StoredFile]
+    """By their offsets."""
+
+
+class Manifest(NamedTuple):
+    """A backup."""
+
+    name: str
+    created_ms: int
+    """Wall time at which it was begun: what was acknowledged before is in it."""
+    kgw_version: str
+    cluster_id: str
+    parent: str | None
+    """The backup whose files it shares; None for a full one."""
+    state: StoredFile
+    logs: tuple[StoredLog, ...]
+
+    def files(self) -> dict[str, StoredFile | Piece]:
+        """Return every file by its path below the backup's directory."""
+        found: dict[str, StoredFile | Piece] = {layout.STATE_NAME: self.state}
+        for parts in self.log_files().values():
+            found |= parts
+        return found
+
+    def log_files(self) -> dict[str, dict[str, StoredFile | Piece]]:
+        """Return of each file that logs have in a data directory the files here that it is made of.
+
+        By their paths below the directory and below the backup's; parts are in their order.
+        """
+        found: dict[str, dict[str, StoredFile | Piece]] = {}
+        for log in self.logs:
+            for segment in log.segments:
+                base_offset = segment.base_offset
+                found[piece_path(log.key, base_offset, 0)] = {
+                    piece_path(log.key, base_offset, one.position): one for one in segment.pieces
+                }
+                if segment.side is not None:
+                    path = side_path(log.key, base_offset)
+                    found[path] = {path: segment.side}
+            for offset, snapshot in log.snapshots.items():
+                path = snapshot_path(log.key, offset)
+                found[path] = {path: snapshot}
+        return found
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all files."""
+        return sum(one.size_bytes for one in self.files().values())
+
+
+def log_directory(key: PartitionKey) -> str:
+    """Return the path of a log's files, in a backup as in a data directory."""
+    return f"{layout.PARTITIONS_DIRECTORY}/{key}"
+
+
+def piece_path(key: PartitionKey, base_offset: int, position: int) -> str:
+    """Return the path of a piece of a segment."""
+    suffix = f".{position}" if position else ""
+    return f"{log_directory(key)}/{layout.segment_stem(base_offset)}{layout.LOG_SUFFIX}{suffix}"
+
+
+def side_path(key: PartitionKey, base_offset: int) -> str:
+    """Return the path of a side file."""
+    return f"{log_directory(key)}/{layout.segment_stem(base_offset)}{layout.SIDE_SUFFIX}"
+
+
+def snapshot_path(key: PartitionKey, offset: int) -> str:
+    """Return the path of a snapshot."""
+    return f"{log_directory(key)}/{layout.segment_stem(offset)}{layout.SNAPSHOT_SUFFIX}"
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """Return the content of `MANIFEST_NAME`."""
+    fields = {
+        "format": FORMAT,
+        **manifest._asdict(),
+        "logs": [
+            {
+                **log._asdict(),
+                "key": str(log.key),
+                "state": layout.encode_log_state(log.state).decode(),
+                "segments": [segment._asdict() for segment in log.segments],
+            }
+            for log in manifest.logs
+        ],
+    }
+    body = json.dumps(fields, indent=1).encode()
+    return body + _CHECK + hashlib.sha256(body).hexdigest().encode() + b"\n"
+
+
+def decode_manifest(content: bytes) -> Manifest:
+    """Return what a manifest says. Raises ManifestError."""
+    body, _, check = content.rpartition(_CHECK)
+    if check != hashlib.sha256(body).hexdigest().encode() + b"\n":
+        raise ManifestError("the manifest fails its checksum")
+    try:
+        fields = json.loads(body)
+        if fields.pop("format") != FORMAT:
+            raise ManifestError("the manifest is of a newer kgw")
+        logs = tuple(map(_decode_log, fields.pop("logs")))
+        state = _decode_file(fields.pop("state"))
+        return Manifest(**fields, state=state, logs=logs)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise ManifestError(f"the manifest lacks or mistypes {error}") from error
+
+
+def _decode_log(fields: dict[str, Any]) -> StoredLog:
+    return StoredLog(
+        parse_partition_key(fields["key"]),
+        TopicName(fields["topic"]),
+        fields["end_offset"],
+        layout.decode_log_state(fields["state"].encode()),
+        tuple(
+            StoredSegment(
+                one["base_offset"],
+                one["is_sealed"],
+                Source(*one["source"]),
+                tuple(Piece(*piece) for piece in one["pieces"]),
+                None if one["side"] is None else _decode_file(one["side"]),
+            )
+            for one in fields["segments"]
+        ),
+        {int(offset): _decode_file(one) for offset, one in fields["snapshots"].items()},
+    )
+
+
+def _decode_file(fields: list[Any]) -> StoredFile:
+    size_bytes, sha256, source = fields
+    return StoredFile(size_bytes, sha256, None if source is None else Source(*source))

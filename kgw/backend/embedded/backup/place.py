@@ -1,0 +1,202 @@
+"""A place of backups: which there are, whose they are, and which one is not finished."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.backend.embedded import layout
+from kgw.backend.embedded.backup.manifest import MANIFEST_NAME, ManifestError, decode_manifest
+from kgw.backend.embedded.files.fs import RealFs
+from kgw.errors import DataDirectoryError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kgw.backend.embedded.backup.manifest import Manifest
+
+PLACE_NAME: Final = "kgw-backups.json"
+LOCK_NAME: Final = "kgw-backups.lock"
+UNFINISHED_SUFFIX: Final = ".unfinished"
+REMOVED_SUFFIX: Final = ".removed"
+
+
+def parse_name(name: str) -> tuple[str, int]:
+    """Return a backup's time as its name has it, and its number among those of one second.
+
+    Names are compared by that: the newest has the greatest.
+    """
+    time, _, number = name.partition("-")
+    return time, int(number) if number.isdecimal() else 1
+
+
+class Entry(NamedTuple):
+    """A backup of a place, or what is left of one."""
+
+    name: str
+    manifest: Manifest | None
+    problem: str | None = None
+    """Why there is no manifest."""
+
+
+class Place:
+    """A directory with backups of one cluster."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def backup_path(self, name: str) -> str:
+        """Return the directory of a backup."""
+        return f"{self.path}/{name}"
+
+    def cluster_id(self) -> str:
+        """Return whose backups these are. Raises DataDirectoryError when it is no such place."""
+        path = f"{self.path}/{PLACE_NAME}"
+        try:
+            return str(layout.decode_small(Path(path).read_bytes())["cluster_id"])
+        except (FileNotFoundError, NotADirectoryError):
+            raise DataDirectoryError(
+                f"{self.path} is no place of backups: no {PLACE_NAME}"
+            ) from None
+        except (layout.SmallFileError, KeyError) as error:
+            raise DataDirectoryError(f"{path} is damaged: {error}") from error
+        except OSError as error:
+            raise DataDirectoryError(f"{path}: {error.strerror or error}") from error
+
+    def begin(self, cluster_id: str) -> None:
+        """Make an empty directory the place of a cluster's backups, or see that it is.
+
+        Raises DataDirectoryError.
+        """
+        if self.is_new():
+            RealFs().replace_durably(
+                f"{self.path}/{PLACE_NAME}", layout.encode_small({"cluster_id": cluster_id})
+            )
+            return
+        found = self.cluster_id()
+        if found != cluster_id:
+            raise DataDirectoryError(
+                f"{self.path} has backups of cluster {found}, not of {cluster_id}: "
+                "give each cluster a place of its own"
+            )
+
+    def is_new(self) -> bool:
+        """Whether nothing is in it. Raises DataDirectoryError where something else is."""
+        names = set(os.listdir(self.path))  # noqa: PTH208 - as in files/fs
+        if PLACE_NAME in names:
+            return False
+        others = names - {LOCK_NAME, f"{PLACE_NAME}.tmp", "lost+found"}
+        if others:
+            raise DataDirectoryError(
+                f"{self.path} is not empty, and no place of backups: it has {min(others)}"
+            )
+        return True
+
+    def entries(self) -> list[Entry]:
+        """Return what there is, the oldest first. Raises DataDirectoryError for no place."""
+        self.cluster_id()
+        found = [self._entry(name) for name in self._names()]
+        return sorted(
+            found, key=lambda one: (one.manifest.created_ms if one.manifest else 0, one.name)
+        )
+
+    def _names(self) -> list[str]:
+        return [
+            path.name
+            for path in Path(self.path).iterdir()
+            if path.is_dir()
+            and not path.name.endswith(REMOVED_SUFFIX)
+            and path.name != "lost+found"
+        ]
+
+    def _entry(self, name: str) -> Entry:
+        if name.endswith(UNFINISHED_SUFFIX):
+            return Entry(name, None, "it was not finished")
+        path = Path(self.path) / name / MANIFEST_NAME
+        try:
+            manifest = decode_manifest(path.read_bytes())
+        except FileNotFoundError:
+            return Entry(name, None, f"it has no {MANIFEST_NAME}")
+        except ManifestError as error:
+            return Entry(name, None, str(error))
+        except OSError as error:
+            return Entry(name, None, error.strerror or str(error))
+        if manifest.name != name:
+            return Entry(name, None, f"its manifest is that of {manifest.name}")
+        return Entry(name, manifest)
+
+    def newest(self) -> Manifest | None:
+        """Return the newest finished backup: the others' manifests, which are long, are not read.
+
+        Raises DataDirectoryError for no place.
+        """
+        self.cluster_id()
+        for name in sorted(self._names(), key=parse_name, reverse=True):
+            manifest = self._entry(name).manifest
+            if manifest is not None:
+                return manifest
+        return None
+
+    def find(self, name: str | None) -> Manifest:
+        """Return a backup, the newest without a name. Raises DataDirectoryError."""
+        if name is None:
+            newest = self.newest()
+            if newest is None:
+                raise DataDirectoryError(f"{self.path} has no finished backup")
+            return newest
+        self.cluster_id()
+        if "/" in name or not Path(self.backup_path(name)).is_dir():
+            raise DataDirectoryError(f"{self.path} has no backup {name}")
+        entry = self._entry(name)
+        if entry.manifest is None:
+            raise DataDirectoryError(f"backup {name} of {self.path}: {entry.problem}")
+        return entry.manifest
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Be the only process that changes the place. Raises DataDirectoryError."""
+        path = f"{self.path}/{LOCK_NAME}"
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise DataDirectoryError(f"{path}: {error.strerror or error}") from error
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise DataDirectoryError(
+                    f"{self.path} is in use by another backup (lock on {LOCK_NAME})"
+                ) from None
+            yield
+        finally:
+            os.close(descriptor)
+
+    def clean_up(self) -> list[str]:
+        """Remove what interrupted backups and removals have left; return the names. The lock's."""
+        removed = []
+        for path in sorted(Path(self.path).iterdir()):
+            if path.name.endswith((UNFINISHED_SUFFIX, REMOVED_SUFFIX)) and path.is_dir():
+                shutil.rmtree(path)
+                if path.name.endswith(UNFINISHED_SUFFIX):
+                    removed.append(path.name)
+        return removed
+
+    def prune(self, keep: int, spared: str | None = None) -> list[str]:
+        """Remove all but the newest finished backups; return the names. The lock's.
+
+        Each has its own names of the files that it shares with others. `spared` stays in any case.
+        """
+        finished = [one.name for one in self.entries() if one.manifest is not None]
+        gone = [name for name in finished[:-keep] if name != spared]
+        for name in gone:
+            # At one stroke: half a backup is none, and says so.
+            Path(self.backup_path(name)).rename(self.backup_path(name + REMOVED_SUFFIX))
+        if gone:
+            RealFs().sync_directory(self.path)
+        for name in gone:
+            shutil.rmtree(self.backup_path(name + REMOVED_SUFFIX))
+        return gone

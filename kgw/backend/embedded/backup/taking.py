@@ -1,0 +1,730 @@
+"""Taking a backup: what a stage has is copied, as far as earlier backups do not have it.
+
+Blocks: the work of a process of its own, beside the server's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import time
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from shutil import rmtree
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.backend.embedded import layout
+from kgw.backend.embedded.backup.control import NotYetError, asked_stage
+from kgw.backend.embedded.backup.copying import Copier, Part
+from kgw.backend.embedded.backup.cut import (
+    CUT_NAME,
+    Cut,
+    LogCut,
+    SegmentCut,
+    count_partitions,
+    decode_cut,
+    write_stage,
+)
+from kgw.backend.embedded.backup.manifest import (
+    MANIFEST_NAME,
+    Manifest,
+    Piece,
+    Source,
+    StoredFile,
+    StoredLog,
+    StoredSegment,
+    encode_manifest,
+    log_directory,
+    piece_path,
+    side_path,
+    snapshot_path,
+)
+from kgw.backend.embedded.backup.place import UNFINISHED_SUFFIX, Place, parse_name
+from kgw.backend.embedded.backup.stage import held_stage, noted_as_stopped
+from kgw.backend.embedded.files.fs import RealFs
+from kgw.backend.embedded.files.lock import DirectoryLock
+from kgw.backend.embedded.foreign import refuse_foreign
+from kgw.backend.embedded.log.log_state import read_log_state
+from kgw.backend.embedded.log.side import ENTRY_BYTES, decode_entry
+from kgw.backend.embedded.offline.dump import DumpedDamage, dump_segment
+from kgw.backend.embedded.options import EmbeddedOptions
+from kgw.backend.embedded.state_place import read_place
+from kgw.backend.embedded.store import is_as_left
+from kgw.errors import CorruptionError, DataDirectoryError, DiskFullError
+from kgw.offsets.storage import OffsetStorage
+from kgw.state.kinds import CLUSTER, TOPIC
+from kgw.state.sql.sqlite import SqliteStateStore
+from kgw.version import full_version
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from kgw.offsets.recovery import Checkpoint
+    from kgw.types import PartitionKey, TopicId
+
+WAIT_S: Final = 60.0
+"""So long a server may take to open its partitions before it can be backed up."""
+_RETRY_S: Final = 0.25
+_LONGEST_PAUSE_S: Final = 5.0
+MOST_PIECES: Final = 16
+"""A segment that has grown in so many backups is copied as a whole: each piece is a file to be
+linked by every backup, and read by every check."""
+_COMPARED_BYTES: Final = 64 << 10
+"""The end of what an earlier backup has of a segment is compared, before it is taken for the same.
+"""
+_NO_LINKS: Final = frozenset(
+    {errno.EPERM, errno.EXDEV, errno.EMLINK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+)
+"""What a system says that cannot give this file another name there."""
+
+
+class Wishes(NamedTuple):
+    """How a backup is to be made."""
+
+    is_full: bool = False
+    """Share nothing with earlier backups."""
+    is_copied: bool = False
+    """Copy sealed segments also where they can be linked."""
+    rate: int = 0
+    """Bytes a second that are read at most; 0 for any."""
+    keep: int = 0
+    """So many backups stay; 0 for all."""
+
+
+class Taken(NamedTuple):
+    """A backup that was made."""
+
+    name: str
+    parent: str | None
+    size_bytes: int
+    copied_bytes: int
+    linked_bytes: int
+    """Shared with the data directory; what is shared with the parent is neither."""
+    topics: int
+    partitions: int
+    unclaimed: int
+    """Directories of partitions that no topic has; they are not in it."""
+    left_over: tuple[str, ...]
+    """Unfinished backups that were removed."""
+    pruned: tuple[str, ...]
+
+
+def _nothing() -> None:
+    """Compete with all others."""
+
+
+class Tools(NamedTuple):
+    """What a process has that makes a backup: clocks, and somebody who watches."""
+
+    show: Callable[[int], AbstractContextManager[Callable[[int], None]]]
+    """Given how many bytes will be read, returns what is told of those that were."""
+    wall_s: Callable[[], float] = time.time
+    monotonic_s: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    give_way: Callable[[], None] = _nothing
+    """Called once nobody waits for the process: what is left leaves the processor to others."""
+
+
+def take_backup(data_dir: str, place_path: str, wishes: Wishes, tools: Tools) -> Taken:
+    """Back up a data directory, served or not, and return what was made.
+
+    Raises DataDirectoryError when the directory or the place cannot be used, DiskFullError before
+    anything is copied when the place has no room, StorageError, OSError.
+    """
+    root = os.path.realpath(data_dir)
+    _check_source(root, data_dir)
+    place = Place(os.path.realpath(place_path))
+    if f"{place.path}/".startswith(f"{root}/"):
+        raise DataDirectoryError(f"{place_path} is within {data_dir}: its backups go elsewhere")
+    RealFs().make_directories_durably(place.path)
+    place.is_new()
+    with place.locked():
+        left_over = place.clean_up()
+        newest = None if place.is_new() else place.newest()
+        created_ms = int(tools.wall_s() * 1000)
+        if newest is not None:
+            # The clock may have gone back: the order is that in which they were made.
+            created_ms = max(created_ms, newest.created_ms + 1)
+        with filled_stage(root, tools) as (stage, cut, facts):
+            place.begin(facts.cluster_id)
+            parent = None if wishes.is_full else newest
+            work = _Work(place, stage, cut, facts, parent, wishes)
+            taken = work.run(_free_name(place, created_ms, newest), created_ms, tools)
+        pruned = place.prune(wishes.keep, spared=taken.name) if wishes.keep else []
+    return taken._replace(left_over=tuple(left_over), pruned=tuple(pruned))
+
+
+def _check_source(root: str, data_dir: str) -> None:
+    fs = RealFs()
+    if not fs.exists(f"{root}/{layout.FORMAT_NAME}"):
+        refuse_foreign(fs, root)
+        raise DataDirectoryError(f"{data_dir} is not a data directory: no {layout.FORMAT_NAME}")
+    found = read_place(fs, root)
+    if found is not None:
+        raise DataDirectoryError(
+            f"the state of {data_dir} is in {found.url}: a backup of the directory alone would "
+            "have records without topics. Stop the server and back up both, or bring the state "
+            "back with `kgw state copy` (docs/backup.md)"
+        )
+
+
+def _free_name(place: Place, created_ms: int, newest: Manifest | None) -> str:
+    """Return a name that says when, in UTC, and comes behind the newest one's."""
+    name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(created_ms / 1000))
+    number = 1
+    if newest is not None:
+        of_newest, newest_number = parse_name(newest.name)
+        number = newest_number + 1 if of_newest == name else 1
+    while True:
+        free = f"{name}-{number}" if number > 1 else name
+        if not Path(place.backup_path(free)).exists():
+            return free
+        number += 1
+
+
+# --- stages --------------------------------------------------------------------------------------
+
+
+class StateFacts(NamedTuple):
+    """What the copy of the state says."""
+
+    cluster_id: str
+    topics: dict[TopicId, int]
+    """How many partitions each has."""
+    checkpoints: dict[PartitionKey, Checkpoint]
+
+    def has(self, key: PartitionKey) -> bool:
+        """Whether a partition is one of a topic's.
+
+        A growth makes directories before the topic has their partitions: one that was interrupted
+        leaves directories that no start opens.
+        """
+        return key.partition < self.topics.get(key.topic_id, 0)
+
+
+@contextmanager
+def filled_stage(root: str, tools: Tools) -> Iterator[tuple[str, Cut, StateFacts]]:
+    """Give a stage with all that a backup has, filled by the server of a directory or without one.
+
+    Raises DataDirectoryError, StorageError, OSError.
+    """
+    until_s = tools.monotonic_s() + WAIT_S
+    pause_s = _RETRY_S
+    while True:
+        with ExitStack() as opened:
+            try:
+                stage = opened.enter_context(_filled(root, until_s, tools))
+            except NotYetError:
+                # Nothing was copied for that.
+                if tools.monotonic_s() >= until_s:
+                    raise
+            else:
+                facts = read_state(f"{stage}/{layout.STATE_NAME}")
+                cut = _read_cut(root, stage)
+                waiting = sorted(key for key in cut.unopened if facts.has(key))
+                if waiting:
+                    raise DataDirectoryError(
+                        f"the server of {root} does not serve partition {waiting[0]}, which its "
+                        "topic has: try again"
+                    )
+                yield stage, _without_begun(cut, facts), facts
+                return
+        tools.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+@contextmanager
+def _filled(root: str, until_s: float, tools: Tools) -> Iterator[str]:
+    with held_stage(root) as stage, ExitStack() as asked:
+        while (why := _fill(root, stage, asked)) is not None:
+            if tools.monotonic_s() >= until_s:
+                raise DataDirectoryError(
+                    f"{why}, which does not answer: it is no `kgw serve` that makes online "
+                    "backups, or its file system has no sockets"
+                )
+            tools.sleep(_RETRY_S)
+        # Only now: what was done until here holds up commits, or a start.
+        tools.give_way()
+        yield stage
+
+
+def _fill(root: str, stage: str, asked: ExitStack) -> str | None:
+    """Fill a stage; return who has the directory where its server is about to listen, or to go.
+
+    `asked` keeps the connection to a server.
+    """
+    try:
+        with _lock_of_stopped(root, stage):
+            fill_stopped(root, stage)
+    except _InUseError as in_use:
+        try:
+            asked.enter_context(asked_stage(root, stage))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return str(in_use)
+    return None
+
+
+class _InUseError(DataDirectoryError):
+    """The lock of a directory is another process's."""
+
+
+@contextmanager
+def _lock_of_stopped(root: str, stage: str) -> Iterator[None]:
+    with noted_as_stopped(stage):
+        lock = DirectoryLock(RealFs(), root)
+        try:
+            lock.acquire()
+        except DataDirectoryError as error:
+            raise _InUseError(str(error)) from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+def fill_stopped(root: str, stage: str) -> None:
+    """Fill a stage from a directory that no server uses, as the caller sees to."""
+    fs = RealFs()
+    if not is_as_left(fs, root):
+        if fs.exists(f"{root}/{layout.COPIED_NAME}"):
+            raise DataDirectoryError(
+                f"no server has been in {root} since records were copied into it: start and stop "
+                "one there, and back it up then"
+            )
+        raise DataDirectoryError(
+            f"the server of {root} was not stopped in order: start it, and back it up then"
+        )
+    content = fs.read_bytes(f"{root}/{layout.STATE_NAME}")
+    (Path(stage) / layout.STATE_NAME).write_bytes(content)
+    facts = read_state(f"{stage}/{layout.STATE_NAME}")
+    logs, unclaimed = [], []
+    for name in fs.listdir(f"{root}/{layout.PARTITIONS_DIRECTORY}"):
+        key = layout.parse_directory_name(name)
+        if key is None:
+            continue
+        if facts.has(key):
+            logs.append(_stopped_log(fs, root, key, facts.checkpoints.get(key)))
+        else:
+            unclaimed.append(key)
+    # What is unclaimed waits for an adoption: no start opens it.
+    cut = Cut(tuple(logs), frozenset(unclaimed), EmbeddedOptions().min_free_bytes)
+    write_stage(fs, root, stage, cut)
+
+
+def _stopped_log(fs: RealFs, root: str, key: PartitionKey, checkpoint: Checkpoint | None) -> LogCut:
+    path = f"{root}/{layout.PARTITIONS_DIRECTORY}/{key}"
+    state = read_log_state(fs, path).state
+    if state is None:
+        raise CorruptionError(f"{path}: its state is lost; see `kgw log check`")
+    identity = layout.decode_partition(fs.read_bytes(f"{path}/{layout.PARTITION_NAME}"))
+    bases = layout.segment_bases(fs.listdir(path))
+    segments = tuple(
+        SegmentCut(base, fs.file_size(f"{path}/{layout.segment_stem(base)}{layout.LOG_SUFFIX}"))
+        for base in bases
+    )
+    if checkpoint is not None and checkpoint.clean:
+        end_offset = checkpoint.next_offset
+    else:
+        end_offset = max(state.log_start_offset, bases[-1] if bases else 0)
+        if bases:
+            log_path = f"{path}/{layout.segment_stem(bases[-1])}{layout.LOG_SUFFIX}"
+            for one in dump_segment(log_path, fs):
+                if not isinstance(one, DumpedDamage):
+                    end_offset = max(end_offset, one.batch.next_offset)
+    return LogCut(key, identity.topic, end_offset, state, segments)
+
+
+def _without_begun(cut: Cut, facts: StateFacts) -> Cut:
+    """Leave out what a growth has just made: nothing is in it, and a restore would not open it."""
+    begun = {
+        log.key for log in cut.logs if log.key.topic_id in facts.topics and not facts.has(log.key)
+    }
+    logs = tuple(log for log in cut.logs if log.key not in begun)
+    return cut._replace(logs=logs, unopened=cut.unopened | begun)
+
+
+def _read_cut(root: str, stage: str) -> Cut:
+    content = (Path(stage) / CUT_NAME).read_bytes()
+    try:
+        return decode_cut(content)
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataDirectoryError(
+            f"the server of {root} is of another kgw, whose answer cannot be read: {error}"
+        ) from error
+
+
+def read_state(path: str) -> StateFacts:
+    """Return what a copy of the state says, which is opened and checked for it.
+
+    Raises DataDirectoryError, StorageError.
+    """
+    return asyncio.run(_read_state(path))
+
+
+async def _read_state(path: str) -> StateFacts:
+    store = SqliteStateStore(path, quick_check=True)
+    await store.open()
+    try:
+        cluster = (await store.load(CLUSTER)).get(CLUSTER)
+        topics = count_partitions(await store.load(TOPIC))
+        checkpoints = dict((await OffsetStorage(store).load()).checkpoints)
+    finally:
+        await store.aclose()
+    if cluster is None:
+        raise DataDirectoryError(f"{path} has no cluster id: nothing was ever served from it")
+    return StateFacts(str(json.loads(cluster.value)["cluster_id"]), topics, checkpoints)
+
+
+# --- copying -------------------------------------------------------------------------------------
+
+
+class _File(NamedTuple):
+    """A file that the backup is to have."""
+
+    path: str
+    """Below the backup's directory."""
+    parts: tuple[Part, ...] = ()
+    tail: bytes = b""
+    may_link: bool = False
+    """Whether it may be another name of its only part."""
+    is_known: bool = False
+    """Whether the parent has it already, under the same path."""
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(part.size_bytes for part in self.parts) + len(self.tail)
+
+
+class _Work:
+    """One backup on its way."""
+
+    def __init__(
+        self,
+        place: Place,
+        stage: str,
+        cut: Cut,
+        facts: StateFacts,
+        parent: Manifest | None,
+        wishes: Wishes,
+    ) -> None:
+        self._place = place
+        self._stage = stage
+        self._cut = cut
+        self._facts = facts
+        self._parent = parent
+        self._is_near = os.stat(place.path).st_dev == os.stat(stage).st_dev  # noqa: PTH116
+        self._may_link = self._is_near and not wishes.is_copied
+        self._wishes = wishes
+        self._known = {} if parent is None else {log.key: log for log in parent.logs}
+        self._files: list[_File] = []
+        self._done: dict[str, StoredFile] = {}
+        """What was put in place, by path."""
+        self._copied_bytes = 0
+        self._linked_bytes = 0
+
+    def run(self, name: str, created_ms: int, tools: Tools) -> Taken:
+        """Make the backup."""
+        place, parent = self._place, self._parent
+        plans = [self._plan_log(log) for log in self._cut.logs]
+        self._files.append(self._whole(layout.STATE_NAME))
+        self._check_room()
+        target = place.backup_path(name + UNFINISHED_SUFFIX)
+        Path(target).mkdir(mode=0o700)
+        try:
+            wanted_bytes = sum(one.size_bytes for one in self._files if not one.is_known)
+            with tools.show(wanted_bytes) as advance:
+                copier = Copier(advance, self._wishes.rate, tools.monotonic_s, tools.sleep)
+                self._make_directories(target, copier)
+                for file in self._files:
+                    self._put(file, target, copier)
+                logs = tuple(build() for build in plans)
+                manifest = Manifest(
+                    name,
+                    created_ms,
+                    full_version(),
+                    self._facts.cluster_id,
+                    None if parent is None else parent.name,
+                    self._done[layout.STATE_NAME],
+                    logs,
+                )
+                copier.sync()
+                # Only now: all that it names is durable.
+                copier.write(encode_manifest(manifest), f"{target}/{MANIFEST_NAME}")
+                copier.sync()
+        except BaseException:
+            # It takes room that the server may need. After a kill the next backup does this.
+            rmtree(target, ignore_errors=True)
+            raise
+        Path(target).rename(place.backup_path(name))
+        RealFs().sync_directory(place.path)
+        return Taken(
+            name,
+            manifest.parent,
+            manifest.size_bytes,
+            self._copied_bytes,
+            self._linked_bytes,
+            len(self._facts.topics),
+            len(logs),
+            len(self._cut.unopened),
+            (),
+            (),
+        )
+
+    def _make_directories(self, target: str, copier: Copier) -> None:
+        (Path(target) / layout.PARTITIONS_DIRECTORY).mkdir(mode=0o700)
+        copier.note_directory(target)
+        copier.note_directory(f"{target}/{layout.PARTITIONS_DIRECTORY}")
+        for log in self._cut.logs:
+            path = f"{target}/{log_directory(log.key)}"
+            Path(path).mkdir(mode=0o700)
+            copier.note_directory(path)
+
+    def _check_room(self) -> None:
+        wanted = sum(
+            one.size_bytes
+            for one in self._files
+            if not one.is_known and not (one.may_link and self._may_link)
+        )
+        free = RealFs().free_bytes(self._place.path)
+        # Below it the server takes no records.
+        reserve_bytes = self._cut.reserve_bytes if self._is_near else 0
+        if wanted + reserve_bytes > free:
+            reserve = f", and its server keeps {reserve_bytes} free" if reserve_bytes else ""
+            raise DiskFullError(
+                f"{self._place.path} has room for {free} bytes, and the backup takes "
+                f"{wanted}{reserve}"
+            )
+
+    # --- what is wanted --------------------------------------------------------------------------
+
+    def _plan_log(self, log: LogCut) -> Callable[[], StoredLog]:
+        """Note the files of a log; returns what describes it once they are in place."""
+        known = self._known.get(log.key)
+        of_segments = {} if known is None else {one.base_offset: one for one in known.segments}
+        # No start has recovered it since: it was only ever appended to.
+        is_same_run = known is not None and (
+            known.state.epochs[-1].leader_epoch == log.state.epochs[-1].leader_epoch
+        )
+        plans = [
+            self._plan_segment(log, one, number + 1 < len(log.segments), of_segments, is_same_run)
+            for number, one in enumerate(log.segments)
+        ]
+        snapshots = self._plan_snapshots(log, known)
+        return lambda: StoredLog(
+            log.key,
+            log.topic,
+            log.end_offset,
+            log.state,
+            tuple(plan() for plan in plans),
+            {offset: build() for offset, build in snapshots.items()},
+        )
+
+    def _plan_segment(
+        self,
+        log: LogCut,
+        segment: SegmentCut,
+        is_sealed: bool,
+        known: dict[int, StoredSegment],
+        is_same_run: bool,
+    ) -> Callable[[], StoredSegment]:
+        base_offset, size_bytes = segment.base_offset, segment.size_bytes
+        path = piece_path(log.key, base_offset, 0)
+        source = self._source(path)
+        before = known.get(base_offset)
+        pieces: tuple[Piece, ...] = ()
+        if before is not None and self._is_prefix(
+            log.key, segment, source, before, is_sealed=is_sealed, is_same_run=is_same_run
+        ):
+            pieces = tuple(one for one in before.pieces if one.size_bytes)
+        if len(pieces) >= MOST_PIECES and pieces[-1].end_position < size_bytes:
+            pieces = ()
+        for piece in pieces:
+            self._keep(
+                piece_path(log.key, base_offset, piece.position),
+                StoredFile(piece.size_bytes, piece.sha256),
+                Part(self._staged(path), piece.position, piece.size_bytes),
+            )
+        position = pieces[-1].end_position if pieces else 0
+        if position < size_bytes or not pieces:
+            part = Part(self._staged(path), position, size_bytes - position)
+            is_whole = is_sealed and not position and self._has_size(path, size_bytes)
+            self._files.append(
+                _File(piece_path(log.key, base_offset, position), (part,), may_link=is_whole)
+            )
+            pieces = (*pieces, Piece(position, size_bytes - position, ""))
+        side = self._plan_side(log, segment, is_sealed, before)
+        return lambda: StoredSegment(
+            base_offset,
+            is_sealed,
+            source,
+            tuple(
+                one._replace(
+                    sha256=self._done[piece_path(log.key, base_offset, one.position)].sha256
+                )
+                for one in pieces
+            ),
+            side(),
+        )
+
+    def _is_prefix(
+        self,
+        key: PartitionKey,
+        segment: SegmentCut,
+        source: Source,
+        before: StoredSegment,
+        *,
+        is_sealed: bool,
+        is_same_run: bool,
+    ) -> bool:
+        """Whether an earlier backup has the beginning of a segment, or all of it."""
+        if before.source.inode != source.inode or before.size_bytes > segment.size_bytes:
+            return False
+        if before.is_sealed and is_sealed:
+            return before.source == source and before.size_bytes == segment.size_bytes
+        return is_same_run and self._ends_alike(key, before)
+
+    def _ends_alike(self, key: PartitionKey, before: StoredSegment) -> bool:
+        """Whether a segment still has what an earlier backup ends with.
+
+        Not so where the directory was set back to an older state, and went on from there.
+        """
+        if not before.pieces or self._parent is None:
+            return False
+        last = before.pieces[-1]
+        size_bytes = min(last.size_bytes, _COMPARED_BYTES)
+        stored = piece_path(key, before.base_offset, last.position)
+        path = f"{self._place.backup_path(self._parent.name)}/{stored}"
+        staged = self._staged(piece_path(key, before.base_offset, 0))
+        try:
+            ours = _read(path, last.size_bytes - size_bytes, size_bytes)
+        except FileNotFoundError:
+            return False
+        return ours == _read(staged, last.end_position - size_bytes, size_bytes)
+
+    def _plan_side(
+        self, log: LogCut, segment: SegmentCut, is_sealed: bool, before: StoredSegment | None
+    ) -> Callable[[], StoredFile | None]:
+        path = side_path(log.key, segment.base_offset)
+        try:
+            source = self._source(path)
+        except FileNotFoundError:
+            if not segment.side_tail:
+                return lambda: None
+            self._files.append(_File(path, (), segment.side_tail))
+            return lambda: self._done[path]
+        size_bytes = self._side_bytes(path, segment)
+        part = Part(self._staged(path), 0, size_bytes)
+        is_final = is_sealed and not segment.side_tail
+        known = None if before is None else before.side
+        if (
+            is_final
+            and known is not None
+            and known.source == source
+            and known.size_bytes == size_bytes
+        ):
+            self._keep(path, known, part)
+            return lambda: known
+        self._files.append(_File(path, (part,), segment.side_tail))
+        kept = source if is_final else None
+        return lambda: self._done[path]._replace(source=kept)
+
+    def _side_bytes(self, path: str, segment: SegmentCut) -> int:
+        """Return how much of a side file is about the segment as it was."""
+        staged = self._staged(path)
+        size_bytes = os.stat(staged).st_size  # noqa: PTH116 - as in files/fs
+        if segment.side_count is not None:
+            return min(size_bytes, segment.side_count * ENTRY_BYTES)
+        count = size_bytes // ENTRY_BYTES
+        while count:
+            entry = decode_entry(_read(staged, (count - 1) * ENTRY_BYTES, ENTRY_BYTES))
+            if entry is None or entry.end_position <= segment.size_bytes:
+                break
+            count -= 1
+        return count * ENTRY_BYTES
+
+    def _plan_snapshots(
+        self, log: LogCut, known: StoredLog | None
+    ) -> dict[int, Callable[[], StoredFile]]:
+        plans: dict[int, Callable[[], StoredFile]] = {}
+        directory = self._staged(log_directory(log.key))
+        for name in sorted(os.listdir(directory)):  # noqa: PTH208 - as in files/fs
+            offset = layout.parse_stem(name, layout.SNAPSHOT_SUFFIX)
+            if offset is not None:
+                plans[offset] = self._plan_snapshot(log.key, offset, known)
+        return plans
+
+    def _plan_snapshot(
+        self, key: PartitionKey, offset: int, known: StoredLog | None
+    ) -> Callable[[], StoredFile]:
+        path = snapshot_path(key, offset)
+        source = self._source(path)
+        before = None if known is None else known.snapshots.get(offset)
+        if before is not None and before.source == source:
+            self._keep(path, before, Part(self._staged(path), 0, before.size_bytes))
+            return lambda: before
+        self._files.append(self._whole(path))
+        return lambda: self._done[path]._replace(source=source)
+
+    def _whole(self, path: str) -> _File:
+        size_bytes = os.stat(self._staged(path)).st_size  # noqa: PTH116 - as in files/fs
+        return _File(path, (Part(self._staged(path), 0, size_bytes),))
+
+    def _keep(self, path: str, known: StoredFile, part: Part) -> None:
+        """Note a file that the parent has, and which part of the stage is the same."""
+        self._files.append(_File(path, (part,), is_known=True))
+        self._done[path] = known
+
+    def _staged(self, path: str) -> str:
+        return f"{self._stage}/{path}"
+
+    def _has_size(self, path: str, size_bytes: int) -> bool:
+        return os.stat(self._staged(path)).st_size == size_bytes  # noqa: PTH116
+
+    def _source(self, path: str) -> Source:
+        found = os.stat(self._staged(path))  # noqa: PTH116 - as in files/fs
+        return Source(found.st_ino, found.st_mtime_ns)
+
+    # --- putting it in place ---------------------------------------------------------------------
+
+    def _put(self, file: _File, target: str, copier: Copier) -> None:
+        path = f"{target}/{file.path}"
+        if file.is_known and self._parent is not None:
+            known = f"{self._place.backup_path(self._parent.name)}/{file.path}"
+            if _link(known, path):
+                return
+            # It is gone, or has too many names: as if it had never been there.
+        elif file.may_link and self._may_link and _link(file.parts[0].path, path):
+            sha256 = copier.hash(file.parts[0])
+            self._linked_bytes += file.size_bytes
+            self._done[file.path] = StoredFile(file.size_bytes, sha256)
+            return
+        sha256 = copier.copy(file.parts, path, file.tail)
+        self._copied_bytes += file.size_bytes
+        before = self._done.get(file.path)
+        if before is not None and before.sha256 != sha256:
+            raise CorruptionError(
+                f"{file.parts[0].path} is not what backup {self._parent and self._parent.name} "
+                "has of it, which lost the file: make a full one"
+            )
+        self._done[file.path] = StoredFile(file.size_bytes, sha256)
+
+
+def _link(source: str, target: str) -> bool:
+    try:
+        Path(target).hardlink_to(source)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        if error.errno in _NO_LINKS:
+            return False
+        raise
+    return True
+
+
+def _read(path: str, position: int, size_bytes: int) -> bytes:
+    with open(path, "rb") as file:  # noqa: PTH123 - as in files/fs
+        file.seek(position)
+        return file.read(size_bytes)

@@ -1,0 +1,128 @@
+"""Whether a backup is what it was when it was made, and a directory that would serve."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from kgw.backend.embedded import layout
+from kgw.backend.embedded.backup.copying import Copier, Part
+from kgw.backend.embedded.backup.manifest import MANIFEST_NAME
+from kgw.backend.embedded.backup.restoring import finish_state
+from kgw.backend.embedded.backup.view import BackupView
+from kgw.backend.embedded.offline.check import check_directory, check_topics
+from kgw.backend.embedded.offline.derived_check import Problem
+from kgw.errors import CorruptionError, KgwError
+from kgw.offsets.storage import CHECKPOINT_KIND, OffsetStorage
+from kgw.state.base import DamagedRowsError
+from kgw.state.sql.sqlite import SqliteStateStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kgw.backend.embedded.backup.manifest import Manifest
+    from kgw.backend.embedded.backup.place import Place
+    from kgw.backend.embedded.backup.taking import Tools
+
+
+def verify_backup(
+    place: Place, manifest: Manifest, rate: int, tools: Tools, known: dict[tuple[int, int], str]
+) -> list[Problem]:
+    """Return what is wrong with a backup: every byte of it is read. Raises OSError.
+
+    `known` has the checksums of files by device and inode, which backups share, and is added to.
+    """
+    path = place.backup_path(manifest.name)
+    problems = list(_check_files(path, manifest, rate, tools, known))
+    if problems:
+        # What the logs would say of it is told by the names of the files already.
+        return problems
+    return [
+        problem._replace(path=f"{path}{problem.path}")
+        for problem in _check_contents(path, manifest)
+    ]
+
+
+def _check_files(
+    path: str, manifest: Manifest, rate: int, tools: Tools, known: dict[tuple[int, int], str]
+) -> Iterator[Problem]:
+    files = manifest.files()
+    found = set(_names_below(path)) - {MANIFEST_NAME}
+    for name in sorted(found - files.keys()):
+        yield Problem(f"{path}/{name}", "is not in the manifest")
+    with tools.show(sum(one.size_bytes for one in files.values())) as advance:
+        copier = Copier(advance, rate, tools.monotonic_s, tools.sleep)
+        for name, file in files.items():
+            if name not in found:
+                yield Problem(f"{path}/{name}", "is missing")
+                continue
+            status = os.stat(f"{path}/{name}")  # noqa: PTH116 - as in files/fs
+            if status.st_size != file.size_bytes:
+                yield Problem(
+                    f"{path}/{name}", f"has {status.st_size} bytes, and had {file.size_bytes}"
+                )
+                continue
+            inode = status.st_dev, status.st_ino
+            if inode in known:
+                advance(file.size_bytes)
+            else:
+                try:
+                    known[inode] = copier.hash(Part(f"{path}/{name}", 0, file.size_bytes))
+                except CorruptionError as error:
+                    yield Problem(f"{path}/{name}", str(error))
+                    continue
+            if known[inode] != file.sha256:
+                yield Problem(f"{path}/{name}", "fails its checksum")
+
+
+def _names_below(path: str) -> Iterator[str]:
+    for directory, _, names in os.walk(path):
+        for name in names:
+            yield os.path.relpath(f"{directory}/{name}", path)
+
+
+def _check_contents(path: str, manifest: Manifest) -> list[Problem]:
+    """Open the state and check the logs as `kgw log check` does."""
+    with TemporaryDirectory(prefix="kgw-verify-") as temporary:
+        # Opening a database writes to it.
+        copy = Path(temporary) / layout.STATE_NAME
+        copy.write_bytes((Path(path) / layout.STATE_NAME).read_bytes())
+        try:
+            return asyncio.run(_check_copy(str(copy), BackupView(path, manifest), manifest))
+        except KgwError as error:
+            return [Problem(f"/{layout.STATE_NAME}", str(error))]
+
+
+async def _check_copy(path: str, view: BackupView, manifest: Manifest) -> list[Problem]:
+    store = SqliteStateStore(path, quick_check=True)
+    await store.open()
+    try:
+        loaded = await OffsetStorage(store).load()
+        problems = [
+            Problem(f"/{layout.STATE_NAME}", f"the checkpoint of {key} is damaged")
+            for key in sorted(loaded.damaged)
+        ]
+        problems += await _check_rows(store)
+        problems += await check_topics("", view, store)
+    finally:
+        await store.aclose()
+    if not problems:
+        # What a restore does with it, and may fail at.
+        await finish_state(path, manifest)
+    problems += await asyncio.to_thread(check_directory, "", view, loaded.checkpoints)
+    return problems
+
+
+async def _check_rows(store: SqliteStateStore) -> list[Problem]:
+    problems = []
+    for kind in await store.kinds():
+        if kind == CHECKPOINT_KIND:
+            continue  # told of already, each by its partition
+        try:
+            await store.load(kind)
+        except DamagedRowsError as error:
+            problems.append(Problem(f"/{layout.STATE_NAME}", str(error)))
+    return problems

@@ -1,0 +1,193 @@
+"""The filer's rules by path, and which of them kgw cannot live with. Pure.
+
+`fs.configure` makes most of them, and `remote.mount` those of a directory that is kept in another
+storage. A rule holds for every path that begins with its prefix. Where several do, a longer prefix
+goes before a shorter one, value by value. (Facts: SeaweedFS, weed/filer/filer_conf.go and
+remote_storage.go.)
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kgw.errors import CorruptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+RULES_DIRECTORY: Final = "/etc/seaweedfs"
+RULES_NAME: Final = "filer.conf"
+MOUNTS_DIRECTORY: Final = "/etc/remote"
+MOUNTS_NAME: Final = "mount.mapping"
+
+LEAST_NAME: Final = 64
+"""How long a name must be allowed to be: kgw's own have up to 40 characters."""
+
+
+class PathRule(NamedTuple):
+    """One rule. A value that is not set is empty, and leaves what a shorter prefix says."""
+
+    prefix: str
+    ttl: str = ""
+    is_read_only: bool = False
+    longest_name: int = 0
+    keeps_chunks: bool = False
+    """Whether the chunks of removed files stay (`-disableChunkDeletion`)."""
+    is_worm: bool = False
+    """Whether what is written may be neither changed nor removed."""
+    is_remote: bool = False
+    """Whether another storage is mounted there (`remote.mount`)."""
+    replication: str = ""
+    places: tuple[str, ...] = ()
+    """Which options say where and how a new chunk is stored: collection, replication, disk..."""
+
+
+_PLACES: Final = {
+    "collection": "collection",
+    "replication": "replication",
+    "diskType": "disk",
+    "fsync": "fsync",
+    "dataCenter": "dataCenter",
+    "rack": "rack",
+    "dataNode": "dataNode",
+}
+"""The options of `fs.configure` by the names of the fields that they set."""
+
+
+def read_rules(content: bytes) -> tuple[PathRule, ...]:
+    """Return the rules that `/etc/seaweedfs/filer.conf` has: protobuf's JSON.
+
+    Raises CorruptionError.
+    """
+    try:
+        document = json.loads(content) if content.strip() else {}
+        return tuple(_rule(row) for row in document.get("locations") or ())
+    except (ValueError, TypeError, AttributeError) as error:
+        raise CorruptionError(
+            f"{RULES_DIRECTORY}/{RULES_NAME} cannot be understood: {error}; see fs.configure in "
+            "weed shell"
+        ) from error
+
+
+def _rule(row: dict[str, Any]) -> PathRule:
+    return PathRule(
+        str(_value(row, "locationPrefix") or ""),
+        str(_value(row, "ttl") or ""),
+        bool(_value(row, "readOnly")),
+        int(_value(row, "maxFileNameLength") or 0),
+        bool(_value(row, "disableChunkDeletion")),
+        bool(_value(row, "worm")),
+        False,
+        str(_value(row, "replication") or ""),
+        tuple(option for field, option in _PLACES.items() if _value(row, field)),
+    )
+
+
+def _value(row: dict[str, Any], name: str) -> Any:
+    """Return a field: both of the names that protobuf's JSON has for it are read."""
+    snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+    return row.get(name, row.get(snake))
+
+
+def effective(rules: Iterable[PathRule], path: str) -> PathRule:
+    """Return what all rules together say of a path; the prefix is the longest one's."""
+    found = PathRule("")
+    for rule in sorted(rules, key=lambda rule: len(rule.prefix)):
+        if path.startswith(rule.prefix):
+            found = PathRule(
+                rule.prefix,
+                rule.ttl or found.ttl,
+                rule.is_read_only or found.is_read_only,
+                rule.longest_name or found.longest_name,
+                rule.keeps_chunks or found.keeps_chunks,
+                rule.is_worm or found.is_worm,
+                rule.is_remote or found.is_remote,
+                rule.replication or found.replication,
+                tuple({**dict.fromkeys(found.places), **dict.fromkeys(rule.places)}),
+            )
+    return found
+
+
+def forbidden(rules: Sequence[PathRule], directories: Iterable[str]) -> str | None:
+    """Return what is wrong where kgw cannot write below these directories; None where it can."""
+    for path, rule in _effective_below(rules, directories):
+        if _expires(rule.ttl):
+            return (
+                f"a rule of the filer lets what is stored in {path} expire (fs.configure "
+                f"-locationPrefix={rule.prefix}, ttl {rule.ttl}): acknowledged records would be "
+                "deleted. Take the TTL from it, and have retention.ms delete records"
+            )
+        if rule.is_read_only:
+            return (
+                f"a rule of the filer makes {path} read-only (fs.configure "
+                f"-locationPrefix={rule.prefix}, readOnly): nothing can be stored. Take that from "
+                "it"
+            )
+        if rule.is_worm:
+            return (
+                f"a rule of the filer forbids to change or remove what is in {path} (fs.configure "
+                f"-locationPrefix={rule.prefix}, worm): an append changes its file, and retention "
+                "removes files. Take that from it"
+            )
+        if rule.is_remote:
+            return (
+                f"another storage is mounted at {rule.prefix.rstrip('/')} (remote.mount): what "
+                f"keeps it the same as {path} changes entries behind kgw's back, and acknowledged "
+                "records could be lost. Unmount it (remote.unmount)"
+            )
+        if 0 < rule.longest_name < LEAST_NAME:
+            return (
+                f"a rule of the filer allows names of {rule.longest_name} characters in {path} "
+                f"(fs.configure -locationPrefix={rule.prefix}, maxFileNameLength): kgw needs "
+                f"{LEAST_NAME}, and the longest name of a topic has 249"
+            )
+    return None
+
+
+def expiry(rules: Sequence[PathRule], directories: Iterable[str]) -> str | None:
+    """Return the TTL that something below these directories gets; None where nothing expires."""
+    found = (rule.ttl for _, rule in _effective_below(rules, directories))
+    return next((ttl for ttl in found if _expires(ttl)), None)
+
+
+def unheeded(rules: Sequence[PathRule], directories: Iterable[str], chunks: str) -> list[str]:
+    """Return what is to be warned of: what does no harm and is not as somebody may think.
+
+    `chunks` is the path that places for chunks are asked for.
+    """
+    found = []
+    for path, rule in _effective_below(rules, directories):
+        if rule.keeps_chunks:
+            found.append(
+                f"a rule of the filer keeps the chunks of what is removed in {path} (fs.configure "
+                f"-locationPrefix={rule.prefix}, disableChunkDeletion): retention and compaction "
+                "make no room"
+            )
+        own = next(one for one in rules if one.prefix == rule.prefix)
+        if own.places and not chunks.startswith(rule.prefix):
+            found.append(
+                f"a rule of the filer for {rule.prefix} is not obeyed ({', '.join(own.places)}): "
+                f"chunks get their places by the rules for {chunks}"
+            )
+    return found
+
+
+def _effective_below(
+    rules: Sequence[PathRule], directories: Iterable[str]
+) -> list[tuple[str, PathRule]]:
+    """Return each path below which something else holds than above it, and what holds there."""
+    found = {}
+    for directory in directories:
+        paths = [directory, *(one.prefix for one in rules if one.prefix.startswith(directory))]
+        for path in paths:
+            rule = effective(rules, path)
+            if rule.prefix:
+                found[rule] = path
+    return [(path, rule) for rule, path in found.items()]
+
+
+def _expires(ttl: str) -> bool:
+    """Whether a TTL of SeaweedFS, as `7d`, is one: what it cannot read is none to it."""
+    digits = ttl if ttl[-1:].isdigit() else ttl[:-1]
+    return digits.isascii() and digits.isdigit() and int(digits) > 0

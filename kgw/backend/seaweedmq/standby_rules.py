@@ -1,0 +1,166 @@
+"""Which gateways stand by for a namespace, and how clients reach them: the rules.
+
+Pure; time is an argument.
+Each stand-by keeps an entry of its own beside the lease, and changes it several times in the length
+of a lease. The gateway that leads lists those whose entries change; it removes the others, as their
+gateways have ended. Nobody relies on the entries for what is stored, nor for who leads.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.backend.seaweedmq.filer import Entry
+from kgw.config import Listener, Node
+from kgw.errors import CorruptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+PREFIX: Final = "standby-"
+"""The names of the entries begin with it; the holder follows in hexadecimal."""
+
+_VERSION: Final = 1
+_IDENTITY: Final = b"kgw standby"
+
+
+class StandbyEntry(NamedTuple):
+    """What the filer has of a gateway that stands by."""
+
+    holder: bytes
+    """Random, of one run of a gateway, as in the lease."""
+    change: int
+    """The count of changes. Rises with each: a gateway that lives goes on counting."""
+    lease_ms: int
+    """Without a change for so long, its gateway is gone."""
+    node: Node
+    """How clients reach it."""
+
+    @property
+    def name(self) -> str:
+        """The name of its entry."""
+        return entry_name(self.holder)
+
+    def encode(self) -> Entry:
+        fields = {
+            "version": _VERSION,
+            "change": self.change,
+            "lease_ms": self.lease_ms,
+            "node": encode_node(self.node),
+        }
+        extended = {"kgw-identity": _IDENTITY, "kgw-holder": self.holder}
+        return Entry(self.name, content=json.dumps(fields).encode(), extended=extended)
+
+    @classmethod
+    def decode(cls, entry: Entry) -> StandbyEntry:
+        """Return what `encode` wrote. Raises CorruptionError for anything else."""
+        try:
+            if entry.extended["kgw-identity"] != _IDENTITY:
+                raise ValueError("it is another's")
+            fields = json.loads(entry.content)
+            if fields["version"] != _VERSION:
+                raise ValueError(f"version {fields['version']!r} is not known")
+            found = cls(
+                entry.extended["kgw-holder"],
+                int(fields["change"]),
+                int(fields["lease_ms"]),
+                decode_node(fields["node"]),
+            )
+        except (LookupError, TypeError, ValueError) as error:
+            raise CorruptionError(f"{entry.name} is not a stand-by of kgw: {error!r}") from error
+        if found.name != entry.name:
+            raise CorruptionError(f"{entry.name} is not a stand-by of kgw: it is {found.name}")
+        return found
+
+
+def entry_name(holder: bytes) -> str:
+    """Return the name of a stand-by's entry."""
+    return PREFIX + holder.hex()
+
+
+def encode_node(node: Node) -> object:
+    """Return a node as JSON has it."""
+    return {"id": node.node_id, "listeners": [*node.listeners.values()]}
+
+
+def decode_node(fields: Mapping[str, object]) -> Node:
+    """Return what `encode_node` made. Raises LookupError, TypeError or ValueError."""
+    rows = fields["listeners"]
+    if not isinstance(rows, list) or not rows:
+        raise ValueError("a node without listeners")
+    listeners = (Listener(str(name), str(host), int(port)) for name, host, port in rows)
+    return Node(int(str(fields["id"])), {one.name: one for one in listeners})
+
+
+def why_not_listed(node: Node, leader: Node | None, listed: Iterable[Node] = ()) -> str:
+    """Return why clients cannot be told of a stand-by; "" where they can.
+
+    `leader` is the gateway that leads; `listed` are the stand-bys that clients are told of already.
+    """
+    unreachable = [str(one) for one in node.listeners.values() if not one.host]
+    if unreachable:
+        return (
+            f"clients are not told of the stand-by {node}: {unreachable[0]} has no host; give it "
+            "one with --advertise"
+        )
+    for other, what in ((leader, "the leader"), *((one, "another stand-by") for one in listed)):
+        if other is not None and other.node_id == node.node_id:
+            return (
+                f"clients are not told of the stand-by {node}: {what} has the same node id; give "
+                "each gateway a node.id of its own"
+            )
+    return ""
+
+
+class _Seen(NamedTuple):
+    entry: StandbyEntry
+    since_s: float
+    """When it was seen for the first time as it is."""
+
+
+class Standbys:
+    """The stand-bys of a namespace, as the gateway that leads sees them."""
+
+    def __init__(self, lease_ms: int) -> None:
+        """`lease_ms` is this gateway's own setting: the longer of both counts."""
+        self._lease_ms = lease_ms
+        self._seen: dict[bytes, _Seen] = {}
+        self.nodes: tuple[Node, ...] = ()
+        """Those that clients are told of, by node id."""
+        self.problems: tuple[str, ...] = ()
+        """Why clients are not told of others."""
+
+    def saw(
+        self, found: Sequence[StandbyEntry], leader: Node | None, holder: bytes, now_s: float
+    ) -> list[str]:
+        """Take the entries that a look found, which was answered now.
+
+        `leader` is how clients reach the gateway that leads, and `holder` its run: an entry of its
+        own is of the time when it stood by. Return the names of the entries whose gateways are
+        gone: they are to be removed.
+        """
+        before, self._seen = self._seen, {}
+        gone = []
+        for entry in found:
+            if entry.holder == holder:
+                gone.append(entry.name)
+                continue
+            seen = before.get(entry.holder)
+            if seen is None or seen.entry.change != entry.change:
+                seen = _Seen(entry, now_s)
+            self._seen[entry.holder] = seen
+            if now_s >= seen.since_s + max(self._lease_ms, entry.lease_ms) / 1000:
+                gone.append(entry.name)
+        alive = [seen.entry for seen in self._seen.values() if seen.entry.name not in gone]
+        listed: list[Node] = []
+        problems = []
+        # By holder: of two with one id it is always the same one that clients are told of.
+        for entry in sorted(alive):
+            if problem := why_not_listed(entry.node, leader, listed):
+                problems.append(problem)
+            else:
+                listed.append(entry.node)
+        self.nodes = tuple(sorted(listed, key=lambda node: node.node_id))
+        self.problems = tuple(problems)
+        return gone

@@ -1,0 +1,270 @@
+"""What is answered while this process stands by: clients are sent to the one that leads.
+
+- ApiVersions is answered here: each node speaks for itself;
+- what any node of a Kafka cluster answers (Metadata, descriptions, InitProducerId of a producer
+  without a transactional id, changes of settings) is asked of the leader and
+  passed on: nothing is known here of topics. While the leader cannot be asked the answer waits, for
+  this process may be about to lead; then the connection is closed, and the client asks elsewhere.
+  An answer that left topics out would take them from consumers;
+- FindCoordinator names the leader as the lease has it;
+- groups, transactions and directories of this node are none;
+- anything else is refused with the code after which clients ask for Metadata again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from kgw.backend.base import Leadership
+from kgw.client.connection import Connection
+from kgw.client.errors import ClientError
+from kgw.errors import ErrorCode, KafkaError, ProtocolError
+from kgw.handlers.context import advertised_address, made
+from kgw.handlers.leadership import UNCONFIRMED
+from kgw.logs import EventLogger, QuietLog
+from kgw.placement import NOBODY
+from kgw.protocol.api_keys import ApiKey
+from kgw.protocol.codec import response_class
+from kgw.protocol.messages.describe_cluster import DescribeClusterResponse
+from kgw.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kgw.config import Node
+    from kgw.gateway import Gateway
+    from kgw.handlers.context import Answer, EncodedBody, RequestContext
+    from kgw.handlers.table import Handler
+    from kgw.protocol.schema import Response
+
+HOLD_S: Final = 10.0
+"""An answer waits so long for a leader. Clients wait 30 s for one, and franz-go 10 s."""
+ASK_S: Final = 5.0
+"""The leader has so long to answer what it is asked for a client."""
+_AGAIN_S: Final = 0.25
+"""After so long a leader that could not be asked is asked again."""
+CLIENT_ID: Final = "kgw-standby"
+"""What the leader sees as the client. A stand-by passes nothing on that comes from one: the
+address that the leader advertises may lead back to this process."""
+
+_LOCAL: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+_HAS_NONE: Final = frozenset(
+    {ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS, ApiKey.DESCRIBE_LOG_DIRS}
+)
+SENT_ON: Final[Mapping[ApiKey, ErrorCode]] = {
+    **{
+        api_key: ErrorCode.NOT_COORDINATOR if code is ErrorCode.COORDINATOR_NOT_AVAILABLE else code
+        for api_key, code in UNCONFIRMED.items()
+        if api_key not in _HAS_NONE
+    },
+    ApiKey.FETCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    # Of a transactional id: the others are passed on.
+    ApiKey.INIT_PRODUCER_ID: ErrorCode.NOT_COORDINATOR,
+}
+"""By API, what a client hears that is to ask the leader."""
+# Clients send them to any node: Kafka's brokers pass changes on to the controller.
+_FOR_ANY_NODE: Final = frozenset({ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS})
+
+_log = EventLogger(__name__)
+
+
+class Standby:
+    """Answers the requests of one process that stands by."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._links: dict[str, _Link] = {}
+        self._changed = asyncio.Event()
+        self._quiet = QuietLog(_log)
+        gateway.when_leadership.append(self._leadership_changed)
+
+    def answer(self, handler: Handler, context: RequestContext) -> Answer:
+        """Answer a request. Raises KafkaError, ProtocolError."""
+        api_key = context.api_key
+        if api_key in _LOCAL:
+            return handler.module.handle(context.request, context)
+        if api_key in _HAS_NONE or api_key is ApiKey.FIND_COORDINATOR:
+            if self._leader is None:
+                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no server leads")
+            if api_key in _HAS_NONE:
+                return response_class(api_key)()
+            return handler.module.handle(context.request, context)
+        if api_key in SENT_ON and not _is_passed_on(context):
+            return self._send_on(handler, context)
+        if context.session.client_id == CLIENT_ID:
+            raise ProtocolError("a stand-by has asked a stand-by: the leader's address leads here")
+        return self._pass_on(handler, context)
+
+    async def aclose(self) -> None:
+        """Wake whoever waits, and close the connections to the leader."""
+        self._gateway.when_leadership.remove(self._leadership_changed)
+        self._leadership_changed()
+        links, self._links = self._links, {}
+        for link in links.values():
+            link.abort()
+
+    @property
+    def _leader(self) -> Node | None:
+        """Who leads, while this process stands by."""
+        backend = self._gateway.backend
+        return backend.leader if backend.leadership is Leadership.STANDBY else None
+
+    def _leadership_changed(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+        if self._leader is None:
+            # Whoever led is asked no more: one that hangs would have its clients wait.
+            for link in self._links.values():
+                link.abort()
+
+    def _send_on(self, handler: Handler, context: RequestContext) -> Response | None:
+        """Refuse a request, so that its client looks for the leader."""
+        request: Any = context.request
+        code = SENT_ON[context.api_key]
+        text = "this server stands by: another one leads"
+        if context.api_key is ApiKey.FETCH and request.session_id and request.session_epoch > 0:
+            # Nobody knows which partitions it is about.
+            code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        answer = handler.error_response(request, code, text, context)
+        if context.api_key is ApiKey.FETCH and code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            # Clients do not ask for Metadata again after an error of the whole answer.
+            cast("Any", answer).error_code = ErrorCode.NONE
+        return answer
+
+    # --- what the leader is asked -----------------------------------------------------------------
+
+    async def _pass_on(
+        self, handler: Handler, context: RequestContext
+    ) -> Response | EncodedBody | None:
+        """Have the leader answer; answer here once this process leads itself."""
+        gateway, clock = self._gateway, self._gateway.clock
+        begun_s = clock.monotonic_s()
+        failed_s: float | None = None
+        while gateway.leadership is Leadership.STANDBY:
+            changed, now_s = self._changed, clock.monotonic_s()
+            if (leader := self._leader) is not None:
+                try:
+                    answer = await self._link(leader, context).ask(context)
+                except ClientError as error:
+                    self._complain(leader, error)
+                    failed_s = clock.monotonic_s() if failed_s is None else failed_s
+                else:
+                    if _is_led(answer):
+                        return answer
+                if failed_s is not None and gateway.backend.leader_renewed_s > failed_s:
+                    # It lives, and is out of reach from here alone.
+                    break
+            if now_s >= begun_s + HOLD_S:
+                break
+            timer = clock.call_at(clock.monotonic_s() + _AGAIN_S, changed.set)
+            await changed.wait()
+            timer.cancel()
+            if self._changed is changed:
+                self._changed = asyncio.Event()
+        if gateway.leadership is not Leadership.STANDBY:
+            return await made(handler.module.handle(context.request, context))
+        return self._known(context)
+
+    def _known(self, context: RequestContext) -> Response:
+        """Return what is known without the leader. Raises ProtocolError where that is nothing."""
+        request, placement = context.request, self._gateway.placement
+        if context.api_key is ApiKey.METADATA and request.topics == [] and context.api_version:
+            answer = MetadataResponse(cluster_id=None, controller_id=placement.controller.node_id)
+            for node in placement.nodes:
+                host, port = advertised_address(node, context)
+                answer.brokers.append(
+                    MetadataResponseBroker(node_id=node.node_id, host=host, port=port)
+                )
+            return answer
+        raise ProtocolError("this server stands by, and no server that leads can be asked")
+
+    def _link(self, leader: Node, context: RequestContext) -> _Link:
+        """Return the connection by which clients of a listener reach the leader."""
+        name = context.session.listener_name
+        listener = leader.listener(name)
+        link = self._links.get(name)
+        if link is None or (link.host, link.port) != (listener.host, listener.port):
+            if link is not None:
+                link.abort()
+            link = self._links[name] = _Link(
+                listener.host, listener.port, self._gateway.clock.monotonic_s
+            )
+        return link
+
+    def _complain(self, leader: Node, error: ClientError) -> None:
+        self._quiet.warning(
+            "the leader cannot be asked for clients of this stand-by: they are sent elsewhere",
+            "leader",
+            self._gateway.clock.monotonic_s(),
+            {"leader": leader, "why": str(error)},
+        )
+
+
+class _Link:
+    """A connection to the leader, made when it is needed, and again once it is lost."""
+
+    def __init__(self, host: str, port: int, monotonic_s: Callable[[], float]) -> None:
+        self.host = host
+        self.port = port
+        self._monotonic_s = monotonic_s
+        self._connection: Connection | None = None
+        self._opening: asyncio.Lock = asyncio.Lock()
+        self._error: ClientError | None = None
+        self._again_s = float("-inf")
+
+    async def ask(self, context: RequestContext) -> Response:
+        """Return the leader's answer to a request. Raises ClientError."""
+        connection = await self._open()
+        request = context.request
+        first, last = connection.versions.get(context.api_key, (0, -1))
+        version = context.api_version
+        if context.api_key is ApiKey.METADATA and not version:
+            # Version 0 does not say whether anybody leads, and has another word for all topics.
+            version, request = 1, MetadataRequest(topics=request.topics or None)
+        if not first <= version <= last:
+            version = connection.spoken_version(type(request))
+        return await connection.ask(
+            request, response_class(context.api_key), version=version, timeout_s=ASK_S
+        )
+
+    async def _open(self) -> Connection:
+        async with self._opening:
+            if self._connection is not None and self._connection.is_open:
+                return self._connection
+            # Of many who ask, one tries.
+            if self._error is not None and self._monotonic_s() < self._again_s:
+                raise self._error
+            try:
+                self._connection = await Connection.open(
+                    self.host, self.port, client_id=CLIENT_ID, timeout_s=ASK_S
+                )
+            except ClientError as error:
+                self._error, self._again_s = error, self._monotonic_s() + _AGAIN_S
+                raise
+            self._error = None
+            return self._connection
+
+    def abort(self) -> None:
+        """Close the connection; what is asked fails."""
+        if self._connection is not None:
+            self._connection.abort()
+
+
+def _is_passed_on(context: RequestContext) -> bool:
+    """Whether the leader is asked, though this process could refuse the request."""
+    if context.api_key is ApiKey.INIT_PRODUCER_ID:
+        # Without a transactional id there is no coordinator: any node gives out producer ids.
+        return context.request.transactional_id is None
+    return context.api_key in _FOR_ANY_NODE
+
+
+def _is_led(answer: Response) -> bool:
+    """Whether an answer is that of a process which knows that it leads."""
+    if isinstance(answer, MetadataResponse | DescribeClusterResponse):
+        return answer.controller_id != NOBODY.node_id
+    return True

@@ -1,0 +1,41 @@
+"""A request that waits for the storage until a time has come.
+
+Whatever it waits for goes on to its end: what a client is not told of is done all the same, and a
+repetition of the request finds it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kgw.completion import Completion
+
+if TYPE_CHECKING:
+    from kgw.completion import Due
+    from kgw.partitions.waits import RequestDeadlines
+
+
+class Within(Completion[None]):
+    """Done when something else is, or when a time has come."""
+
+    __slots__ = ("_deadlines", "_tick", "is_late")
+
+    def __init__(self, due: Due, deadlines: RequestDeadlines, deadline_s: float) -> None:
+        """`due` is not done yet."""
+        super().__init__()
+        self.is_late = False
+        """Whether the time came first."""
+        self._deadlines = deadlines
+        due.when_done(self._came)
+        self._tick = deadlines.add(self, deadline_s)
+
+    def _came(self, _: object) -> None:
+        if not self.is_done:
+            self._deadlines.remove(self, self._tick)
+            self.set_result(None)
+
+    def expire(self) -> None:
+        """Wait no longer."""
+        if not self.is_done:
+            self.is_late = True
+            self.set_result(None)
