@@ -385,7 +385,7 @@ class AgentService(SeaweedMessagingAgentServicer):
         self, context: Any, outbox: asyncio.Queue[SubscribeRecordResponse]
     ) -> NoReturn:
         # One writer: gRPC takes one message of a stream at a time, and a write that was cancelled
-        # goes on.
+        # goes on, the status behind it.
         while True:
             await context.write(await outbox.get())
 
@@ -455,6 +455,10 @@ class AgentService(SeaweedMessagingAgentServicer):
                     grpc.StatusCode.NOT_FOUND, "the session has ended"
                 )
             first = reading.result()
+            # Of their own, and not with the first answer: gRPC sends them again with the status
+            # when the write of that answer is cancelled, fails at that, and the client would wait
+            # for a status for ever.
+            await context.send_initial_metadata(())
             return None if first is grpc.aio.EOF else first
         finally:
             idle.close()

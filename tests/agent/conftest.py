@@ -52,6 +52,12 @@ class Agent:
         description = self.gateway.gateway.groups.describe(group)
         return () if description is None else description.members
 
+    def open_streams(self) -> int:
+        """Return how many streams the metrics say there are."""
+        metrics = self.gateway.gateway.metrics
+        metrics.refresh()
+        return sum(metrics.smq_agent_streams.values())
+
     async def ticks(self, condition: Callable[[], object]) -> None:
         """Let time pass until something holds."""
         while not condition():

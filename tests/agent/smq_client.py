@@ -136,10 +136,12 @@ def partition(index: int, count: int) -> Any:
 class AgentClient:
     """A channel to an agent, with its four methods."""
 
-    def __init__(self, port: int) -> None:
-        self.channel = grpc.aio.insecure_channel(
-            f"127.0.0.1:{port}", options=[("grpc.use_local_subchannel_pool", 1)]
-        )
+    def __init__(self, port: int, *, reads_ahead: bool = True) -> None:
+        """Without `reads_ahead` nothing of a large message is taken before it is asked for."""
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        if not reads_ahead:
+            options += [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 16 << 10)]
+        self.channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options)
         self._streams: list[Any] = []
 
     async def __aenter__(self) -> Self:

@@ -285,13 +285,7 @@ async def test_idle_sessions_and_streams_end() -> None:
 async def test_a_first_message_has_its_time(agent: Agent) -> None:
     """That of a frame; both kinds of streams."""
     streams = [agent.client.publish(), agent.client.subscription()]
-    metrics = agent.gateway.gateway.metrics
-
-    def open_streams() -> int:
-        metrics.refresh()
-        return sum(metrics.smq_agent_streams.values())
-
-    await turns(lambda: open_streams() == 2)
+    await turns(lambda: agent.open_streams() == 2)
     await turns(lambda: agent.clock.pending >= 2)
     agent.clock.advance(31)
     for stream in streams:

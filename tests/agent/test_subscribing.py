@@ -25,6 +25,7 @@ from tests.agent.smq_client import (
     RESET_TO_OFFSET,
     RESUME_OR_EARLIEST,
     RESUME_OR_LATEST,
+    AgentClient,
     M,
     ended,
     field_of,
@@ -91,6 +92,23 @@ async def test_where_a_stream_begins(agent: Agent, init: dict[str, Any], wanted:
     await agent.topic().partitions[0].delete_before(2)
     assert wanted == await first_offset(agent, **init)
     assert wanted == await first_offset(agent, consumer_group="new", **init)
+
+
+@pytest.mark.parametrize("sent", [0, 1])
+async def test_a_status_comes_behind_the_record_that_is_being_sent(agent: Agent, sent: int) -> None:
+    """Also behind the first one; the group does not wait for it."""
+    await agent.create()
+    for _ in range(3):
+        await produce(agent.gateway, batch(bytes(1_000_000)))
+    async with AgentClient(agent.port, reads_ahead=False) as client:
+        subscriber = await client.subscribe(offset_type=RESET_TO_EARLIEST, consumer_group="g")
+        await subscriber.stream.initial_metadata()
+        await subscriber.take(sent)
+        await turns(lambda: agent.members("g"))
+        await subscriber.stream.done_writing()
+        await turns(lambda: not agent.open_streams())
+        assert () == agent.members("g")
+        assert grpc.StatusCode.OK is await ended(subscriber.stream)
 
 
 @pytest.mark.parametrize("offset_type", [EXACT_OFFSET, RESET_TO_OFFSET])
