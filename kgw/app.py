@@ -42,7 +42,6 @@ _log = logs.EventLogger(__name__)
 IMPORTED_SOON = (
     "kgw.groups.coordinator",
     "kgw.handlers.api_versions",
-    "kgw.handlers.create_topics",
     "kgw.handlers.fetch",
     "kgw.handlers.find_coordinator",
     "kgw.handlers.heartbeat",

@@ -630,7 +630,15 @@ class ClassicGroup:
         self.protocol_type = row.protocol_type
         self.protocol_name = row.protocol_name
         for stored in row.members:
-            member = Member(*stored, has_synced=row.state is STABLE, is_new=False)
+            member = Member(
+                stored.member_id,
+                stored.group_instance_id,
+                stored.said,
+                stored.assignment,
+                has_joined=stored.has_joined,
+                has_synced=row.state is STABLE,
+                is_new=False,
+            )
             self.members.add(member)
             self._touch(member)
         self.members.leader_id = row.leader_id

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
@@ -34,30 +33,54 @@ _REBALANCE_TIMEOUT_MS = attrgetter("said.rebalance_timeout_ms")
 _HOLDS_UNTIL_S = attrgetter("holds_until_s")
 
 
-@dataclass(slots=True, eq=False)
 class Member:
     """One member. Times are monotonic seconds."""
 
-    member_id: str
-    group_instance_id: str | None
-    """One that is static stays so, whatever it says when it joins again."""
-    said: JoinRequest
-    """What it said of itself when it joined last."""
-    assignment: bytes = b""
-    has_joined: bool = False
-    """Whether it took part in forming the current generation."""
-    join_waiter: object | None = None
-    """Whom to answer when the generation has formed."""
-    sync_waiter: object | None = None
-    """Whom to answer when the assignment is there."""
-    has_synced: bool = False
-    """Whether it has asked for its assignment in the current generation."""
-    deadline_s: float = 0.0
-    """Dead when nothing was heard until then; see `can_expire`."""
-    is_new: bool = True
-    """Whether it has been heard of once only, and waits for its first generation."""
-    is_untold: bool = False
-    """Whether its answer waits for the group to be stored."""
+    __slots__ = (
+        "assignment",
+        "deadline_s",
+        "group_instance_id",
+        "has_joined",
+        "has_synced",
+        "is_new",
+        "is_untold",
+        "join_waiter",
+        "member_id",
+        "said",
+        "sync_waiter",
+    )
+
+    def __init__(
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        said: JoinRequest,
+        assignment: bytes = b"",
+        *,
+        has_joined: bool = False,
+        has_synced: bool = False,
+        is_new: bool = True,
+    ) -> None:
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        """One that is static stays so, whatever it says when it joins again."""
+        self.said = said
+        """What it said of itself when it joined last."""
+        self.assignment = assignment
+        self.has_joined = has_joined
+        """Whether it took part in forming the current generation."""
+        self.join_waiter: object | None = None
+        """Whom to answer when the generation has formed."""
+        self.sync_waiter: object | None = None
+        """Whom to answer when the assignment is there."""
+        self.has_synced = has_synced
+        """Whether it has asked for its assignment in the current generation."""
+        self.deadline_s = 0.0
+        """Dead when nothing was heard until then; see `can_expire`."""
+        self.is_new = is_new
+        """Whether it has been heard of once only, and waits for its first generation."""
+        self.is_untold = False
+        """Whether its answer waits for the group to be stored."""
 
     @property
     def is_parked(self) -> bool:

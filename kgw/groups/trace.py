@@ -6,7 +6,6 @@ Client ids, instance ids and reasons in it come from clients: whoever shows them
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,23 +31,37 @@ class Cause(Enum):
     TOO_MANY_MEMBERS = "too_many_members"
 
 
-@dataclass(slots=True)
 class Round:
     """One rebalance, from what caused it to the assignment. Times are monotonic seconds."""
 
-    began_s: float
-    cause: Cause
-    member_id: str
-    reason: str | None
-    formed_s: float | None = None
-    assigned_s: float | None = None
-    coordinator_s: float | None = None
-    """What of it was ours: from each last request needed to the last answer."""
-    generation: int = -1
-    member_count: int = 0
-    protocol_name: str | None = None
-    missing: Sequence[str] = ()
-    """Members that did not join in time."""
+    __slots__ = (
+        "assigned_s",
+        "began_s",
+        "cause",
+        "coordinator_s",
+        "formed_s",
+        "generation",
+        "member_count",
+        "member_id",
+        "missing",
+        "protocol_name",
+        "reason",
+    )
+
+    def __init__(self, began_s: float, cause: Cause, member_id: str, reason: str | None) -> None:
+        self.began_s = began_s
+        self.cause = cause
+        self.member_id = member_id
+        self.reason = reason
+        self.formed_s: float | None = None
+        self.assigned_s: float | None = None
+        self.coordinator_s: float | None = None
+        """What of it was ours: from each last request needed to the last answer."""
+        self.generation = -1
+        self.member_count = 0
+        self.protocol_name: str | None = None
+        self.missing: Sequence[str] = ()
+        """Members that did not join in time."""
 
 
 class Decision(NamedTuple):

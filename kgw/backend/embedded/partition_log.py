@@ -13,7 +13,6 @@ from kgw.backend.embedded.failures import SyncFailedError
 from kgw.backend.embedded.log.segment import SideFileDamagedError
 from kgw.backend.embedded.log.snapshots import load_snapshot, save_snapshot
 from kgw.backend.embedded.read import lookups
-from kgw.backend.embedded.recover.rebuilding import rebuild_side
 from kgw.backend.hot_cache import CachedTail
 from kgw.backend.managed_log import ManagedLog
 from kgw.errors import CorruptionError, StorageError
@@ -167,6 +166,8 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
 
     async def _rebuild_once(self, segment: Segment, damage: SideFileDamagedError | None) -> None:
         threads, log = self._threads, self._log
+        from kgw.backend.embedded.recover.rebuilding import rebuild_side
+
         rebuild = partial(rebuild_side, log.directory, log, segment, damage)
         # Between two groups, so that no write that may be undone has just begun another segment.
         is_sealed = await threads.run_in_flusher(lambda: segment in log.segments[:-1])

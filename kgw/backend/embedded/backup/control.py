@@ -1,11 +1,11 @@
-"""A socket in the data directory, through which a backup asks the server that serves it.
+"""The server's side of the socket in a data directory, through which a backup asks it (`asking`).
 
 Whoever may write to the directory may ask. A request is a line of JSON with the name of a stage,
 the answer another one. The connection stays open for as long as the stage is used: when it ends,
 whatever the other process has left of its stage is removed.
 """
 
-# ruff: noqa: PTH101, PTH108, PTH110, PTH119 - a start does not wait for pathlib
+# ruff: noqa: PTH101, PTH108, PTH110 - a start does not wait for pathlib
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 SOCKET_NAME: Final = "kgw.sock"
-_ANSWER_BYTES: Final = 1 << 20
 _log = EventLogger(__name__)
 
 
@@ -140,7 +139,7 @@ def _listen(root: str) -> socket.socket:
     _remove_stages(root)
     listener = socket.socket(socket.AF_UNIX)
     try:
-        with _short_path(root) as path:
+        with short_path(root) as path:
             listener.bind(path)
         os.chmod(f"{root}/{SOCKET_NAME}", 0o600)
         listener.listen()
@@ -165,33 +164,7 @@ def _remove_stages(root: str) -> None:
 
 
 @contextmanager
-def asked_stage(root: str, stage: str) -> Iterator[None]:
-    """Have the server of a directory fill a stage, and stay connected.
-
-    Blocks. Raises ConnectionRefusedError and FileNotFoundError where no server listens,
-    NotYetError when it is to be asked again, DataDirectoryError when it refuses or goes away.
-    """
-    with socket.socket(socket.AF_UNIX) as connection:
-        with _short_path(root) as path:
-            connection.connect(path)
-        request = json.dumps({"stage": os.path.basename(stage)}).encode() + b"\n"
-        try:
-            connection.sendall(request)
-            with connection.makefile("rb") as answers:
-                line = answers.readline(_ANSWER_BYTES)
-        except OSError as error:
-            raise DataDirectoryError(f"the server of {root} went away: {error}") from error
-        if not line.endswith(b"\n"):
-            raise DataDirectoryError(f"the server of {root} went away")
-        answer = json.loads(line)
-        if answer["error"] is not None:
-            kind = NotYetError if answer.get("is_not_yet") else DataDirectoryError
-            raise kind(str(answer["error"]))
-        yield
-
-
-@contextmanager
-def _short_path(root: str) -> Iterator[str]:
+def short_path(root: str) -> Iterator[str]:
     """Give a path of the socket that an address has room for: it has for 107 bytes."""
     path = f"{root}/{SOCKET_NAME}"
     if len(os.fsencode(path)) < 100:

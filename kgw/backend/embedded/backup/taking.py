@@ -16,7 +16,8 @@ from shutil import rmtree
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.embedded import layout
-from kgw.backend.embedded.backup.control import NotYetError, asked_stage
+from kgw.backend.embedded.backup.asking import asked_stage
+from kgw.backend.embedded.backup.control import NotYetError
 from kgw.backend.embedded.backup.copying import Copier, Part
 from kgw.backend.embedded.backup.cut import (
     CUT_NAME,

@@ -23,7 +23,6 @@ from kgw.backend.embedded.log.segment import Segment, SideFileDamagedError
 from kgw.backend.embedded.log.segmented_log import SegmentedLog
 from kgw.backend.embedded.log.side import ENTRY_BYTES, decode_entry, last_mark
 from kgw.backend.embedded.log.swap import finish_swaps
-from kgw.backend.embedded.recover.repair import scan_and_repair
 from kgw.offsets.manager import PartitionOffsetManager
 from kgw.offsets.recovery import (
     AnomalyKind,
@@ -322,6 +321,8 @@ class LogRecovery:
         # Nothing above the proven end was answered, so that its bytes may be there only in the
         # page cache, after a sync that failed: they are written again before they are relied on.
         rewrite_from = self._proven_end if following is None else None
+        from kgw.backend.embedded.recover.repair import scan_and_repair
+
         return scan_and_repair(
             self._directory,
             segment,

@@ -20,7 +20,6 @@ from kgw.backend.embedded.failures import SyncFailedError, is_out_of_space, stor
 from kgw.backend.embedded.files.durability import sync_directories
 from kgw.backend.embedded.log.journal import Journal
 from kgw.backend.embedded.log.segment import SideFileDamagedError
-from kgw.backend.embedded.recover.rebuilding import rebuild_side
 from kgw.backend.embedded.write.relaxed import RelaxedLogs
 from kgw.backend.embedded.write.segment_syncs import sync_segments
 from kgw.errors import DiskFullError, StorageError
@@ -397,6 +396,8 @@ class WritePath:
             try:
                 log.segments[-1].load()
             except SideFileDamagedError as error:
+                from kgw.backend.embedded.recover.rebuilding import rebuild_side
+
                 rebuild_side(self.directory, log, error.segment)
 
     def undo(self, log: SegmentedLog) -> None:
