@@ -18,7 +18,7 @@ from kgw.backend.embedded.files.pool import LEAST_DESCRIPTORS
 from kgw.backend.embedded.log import log_state
 from kgw.backend.embedded.log.journal import FILE_NAMES
 from kgw.backend.embedded.options import EmbeddedOptions
-from kgw.backend.embedded.recover.rebuilding import rebuild_side
+from kgw.backend.embedded.recover import rebuilding
 from kgw.backend.embedded.write.flusher import nothing
 from kgw.errors import DataDirectoryError, StorageError
 from kgw.state.memory import MemoryStateStore
@@ -70,7 +70,7 @@ async def test_other_partitions_are_written_while_a_side_file_is_rebuilt(
     damaged[3] ^= 1
     path.write_bytes(damaged)
     may_go_on = Event()
-    rebuilds = 0
+    rebuild_side, rebuilds = rebuilding.rebuild_side, 0
 
     def rebuild_slowly(*arguments: object) -> None:
         nonlocal rebuilds
@@ -78,7 +78,7 @@ async def test_other_partitions_are_written_while_a_side_file_is_rebuilt(
         may_go_on.wait()
         rebuild_side(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(partition_log, "rebuild_side", rebuild_slowly)
+    monkeypatch.setattr(rebuilding, "rebuild_side", rebuild_slowly)
     reads = [asyncio.ensure_future(log.read(0, 10, 6)) for _ in range(2)]
     while not rebuilds:
         await other.append([make_batch([b"meanwhile"])])
