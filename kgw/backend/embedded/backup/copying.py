@@ -18,7 +18,7 @@ from kgw.system import sync, sync_data
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-_CHUNK_BYTES: Final = 1 << 20
+_CHUNK_BYTES: Final = 128 << 10
 _UNSYNCED_BYTES: Final = 8 << 20
 _TOGETHER: Final = 64
 """So many files are synced at a time."""
