@@ -8,8 +8,9 @@ if TYPE_CHECKING:
     from kgw.types import TopicId, TopicName
 
 REQUEST_TIMEOUT_S: Final = 30.0
-"""How long an answer is waited for, and how long the server may take for it."""
-REQUEST_TIMEOUT_MS: Final = 30_000
+"""How long the client waits for an answer."""
+REQUEST_TIMEOUT_MS: Final = 25_000
+"""How long the server may take: less, so that its REQUEST_TIMED_OUT arrives before that."""
 DELETION_TIMEOUT_MS: Final = 10_000
 """How long the server may take to delete a topic: one row, and the files in the background."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import urllib.request
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,7 @@ from tests.handlers.support import batch
 
 if TYPE_CHECKING:
     from kgw.backend.seaweedmq.filer import Chunk, Entry
+    from kgw.client import FetchedPartition
     from tests.campaigns.seaweedmq_site import Site
 
 NAMESPACE: Final = "damaged"
@@ -65,13 +67,7 @@ async def damage_chunks(site: Site) -> None:
 
 async def _must_be_refused(site: Site, client: AsyncClient, partition: int, how: str) -> None:
     for offset in range(len(WRITTEN)):
-        # The client would ask again and again.
-        (found,) = await client.fetch(
-            TOPIC,
-            {partition: offset},
-            partition_max_bytes=1,
-            told=frozenset({ErrorCode.CORRUPT_MESSAGE}),
-        )
+        found = await _answer(client, partition, offset)
         site.report.count(f"{how}_told", found.error_code == ErrorCode.CORRUPT_MESSAGE)
         try:
             records = [(one.offset, one.value) for one in read_stored([found.records])]
@@ -80,6 +76,21 @@ async def _must_be_refused(site: Site, client: AsyncClient, partition: int, how:
             continue
         for problem in wrong_answer(Answer(offset, found.error_code, records), WRITTEN, DAMAGED):
             site.report.fail(f"{how}: {problem}")
+
+
+async def _answer(client: AsyncClient, partition: int, offset: int) -> FetchedPartition:
+    """Ask until there are records or an error: a read that lasts is answered without, at first."""
+    until_s = time.monotonic() + patience.seconds(30)
+    while True:
+        # Where it is not told of an error, the client asks again and again.
+        (found,) = await client.fetch(
+            TOPIC,
+            {partition: offset},
+            partition_max_bytes=1,
+            told=frozenset({ErrorCode.CORRUPT_MESSAGE}),
+        )
+        if found.error_code or found.records or time.monotonic() > until_s:
+            return found
 
 
 async def _files(site: Site) -> list[tuple[str, Entry]]:

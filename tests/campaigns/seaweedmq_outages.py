@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from confluent_kafka import KafkaException
 
 from kgw.client import AdminClient, AsyncClient, ClientError, ServerRefusedError
+from kgw.errors import ErrorCode
 from tests.campaigns.seaweedmq_damage import HOW, damage_chunks
 from tests.campaigns.seaweedmq_judges import difference
 from tests.campaigns.seaweedmq_load import Load
@@ -106,9 +107,12 @@ async def fill_volumes(site: Site, seed: int) -> None:
                 try:
                     produced = await client.produce(TOPIC, 0, batch(value), retry=False)
                 except ServerRefusedError as error:
-                    report.count("refused_by_full_volumes")
                     if not error.retriable:
                         report.fail(f"refused for good: {error}")
+                    # What timed out is refused a little later, with all that was sent behind it.
+                    is_settled = error.code != ErrorCode.REQUEST_TIMED_OUT
+                    report.count("refused_by_full_volumes", is_settled)
+                    report.count("timed_out_by_full_volumes", not is_settled)
                 else:
                     written.append((produced.base_offset, value))
         report.count("written_until_full", len(written))

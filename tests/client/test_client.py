@@ -20,7 +20,7 @@ from kgw.client import (
     WireReader,
 )
 from kgw.client.subscription import OffsetSubscriber
-from kgw.client.values import LATEST
+from kgw.client.values import LATEST, REQUEST_TIMEOUT_MS, REQUEST_TIMEOUT_S
 from kgw.clock import SystemClock
 from kgw.errors import ErrorCode
 from kgw.offsets.seeker import Seek, SeekKind
@@ -123,6 +123,11 @@ async def test_a_batch_that_is_refused_for_now_is_sent_again_unless_told_otherwi
                 with pytest.raises(ServerRefusedError, match="NOT_ENOUGH_REPLICAS"):
                     await client.produce("orders", 0, batch(b"b"), retry=False)
     assert [b"a"] == kgw_broker.values("orders")
+
+
+def test_a_server_has_less_time_than_the_client_waits() -> None:
+    """Its REQUEST_TIMED_OUT arrives before the client gives up, and closes the connection."""
+    assert REQUEST_TIMEOUT_MS <= (REQUEST_TIMEOUT_S - 1) * 1_000
 
 
 async def test_a_topic_with_numbers_of_its_own_is_created_by_an_old_server() -> None:
