@@ -83,11 +83,11 @@ async def test_snapshots_are_saved_of_what_has_changed(saved: list[int]) -> None
     """A checkpoint writes nothing for partitions that are as they were."""
     async with InProcessGateway() as gateway:
         await create_topic(gateway, partitions=3)
-        await gateway.gateway.checkpoint()
+        await gateway.checkpoint()
         assert [] == saved
         await produce(gateway, batch(), index=1)
-        await gateway.gateway.checkpoint()
-        await gateway.gateway.checkpoint()
+        await gateway.checkpoint()
+        await gateway.checkpoint()
         assert [1] == saved
         await produce(gateway, batch(), index=2)
     assert [1, 2] == saved
@@ -98,7 +98,7 @@ async def test_checkpoints_that_meet_save_a_snapshot_once(saved: list[int]) -> N
     async with InProcessGateway() as gateway:
         await create_topic(gateway)
         await produce(gateway, batch())
-        await asyncio.gather(gateway.gateway.checkpoint(), gateway.gateway.checkpoint())
+        await asyncio.gather(gateway.checkpoint(), gateway.checkpoint())
     assert [0] == saved
 
 
@@ -109,7 +109,7 @@ async def test_producers_expire_at_checkpoints() -> None:
         await produce(gateway, batch(producer_id=1, base_sequence=0))
         assert 1 == len(topic.partitions[0].producers)
         gateway.manual_clock.advance(1)
-        await gateway.gateway.checkpoint()
+        await gateway.checkpoint()
         assert 0 == len(topic.partitions[0].producers)
 
 
@@ -122,10 +122,10 @@ async def test_a_jump_of_the_clock_expires_no_producer(wrong_by_ms: int) -> None
         await produce(gateway, batch(producer_id=1, base_sequence=0))
         for wrong_ms in (wrong_by_ms, 0):
             clock.wrong_by_ms = wrong_ms
-            await gateway.gateway.checkpoint()
+            await gateway.checkpoint()
             assert 1 == len(topic.partitions[0].producers)
         clock.advance(1)
-        await gateway.gateway.checkpoint()
+        await gateway.checkpoint()
         assert 0 == len(topic.partitions[0].producers)
 
 
@@ -139,9 +139,9 @@ async def test_no_producer_expires_in_a_start_with_a_wrong_clock() -> None:
     clock = WrongClock()
     clock.wrong_by_ms = 10 * YEAR_MS
     async with InProcessGateway(config, backend=backend, clock=clock) as gateway:
-        topic = gateway.gateway.catalog.get("orders")
+        topic = gateway.catalog.get("orders")
         assert topic is not None
-        await gateway.gateway.checkpoint()
+        await gateway.checkpoint()
         assert 1 == len(topic.partitions[0].producers)
 
 
@@ -180,8 +180,8 @@ async def test_stored_server_setting_of_another_version_is_left_out(
     texts = b'{"of.the.future": "1", "message.max.bytes": "5000", "node.id": "9"}'
     await backend.state.apply([Change(BROKER_CONFIG, "cluster", texts)])
     async with InProcessGateway(backend=backend) as gateway:
-        assert 5000 == gateway.gateway.config.get("message.max.bytes")
-        assert 0 == gateway.gateway.placement.here.node_id
+        assert 5000 == gateway.config.get("message.max.bytes")
+        assert 0 == gateway.placement.here.node_id
     assert "of.the.future" in caplog.text
 
 
@@ -223,12 +223,12 @@ async def test_a_snapshot_is_written_behind_one_whose_checkpoint_was_cancelled()
             await produce(gateway, batch(), index=index)
         slow.hold()
         try:
-            checkpoint = asyncio.ensure_future(gateway.gateway.checkpoint())
+            checkpoint = asyncio.ensure_future(gateway.checkpoint())
             await asyncio.to_thread(slow.has_begun.wait)
             checkpoint.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await checkpoint
-            again = asyncio.ensure_future(gateway.gateway.checkpoint())
+            again = asyncio.ensure_future(gateway.checkpoint())
             await turns()
         finally:
             slow.may_go_on.set()
@@ -246,8 +246,8 @@ def joining(name: str) -> JoinRequest:
 async def test_group_asked_for_first_while_the_server_stops_waits_for_nobody() -> None:
     """What is made of groups so late refuses as what was there before does."""
     async with InProcessGateway() as gateway:
-        gateway.gateway.begin_to_stop()
-        replies = [gateway.gateway.groups.ask("group", joining(one)) for one in ("a", "b")]
+        gateway.begin_to_stop()
+        replies = [gateway.groups.ask("group", joining(one)) for one in ("a", "b")]
         codes = [(await reply).error for reply in replies]
         # The second would wait for the first to join again.
         assert [ErrorCode.NONE, ErrorCode.NOT_COORDINATOR] == codes
@@ -262,7 +262,7 @@ async def test_stored_groups_are_there_from_the_start(
     async with InProcessGateway(backend=backend) as gateway:
         committed = CommittedOffset(7, -1, "", 0, -1, 0.0)
         request = CommitRequest("", None, -1, {TopicId(b"t" * 16): {0: committed}})
-        gateway.gateway.groups.commit("group", request)
+        gateway.groups.commit("group", request)
         await turns()
 
     async def kinds(_: object) -> list[str]:
@@ -271,4 +271,4 @@ async def test_stored_groups_are_there_from_the_start(
     if not is_readable:
         monkeypatch.setattr(type(backend.state), "kinds", kinds)
     async with InProcessGateway(backend=backend) as gateway:
-        assert ["group"] == list(gateway.gateway.groups.ids())
+        assert ["group"] == list(gateway.groups.ids())

@@ -69,7 +69,7 @@ async def left(gateway: InProcessGateway) -> tuple[int, list[str]]:
     """Return what is left of that: the offset, and the states of the ids."""
     topics = [{"name": "orders", "partition_indexes": [0]}]
     fetched = await call(gateway, ApiKey.OFFSET_FETCH, 7, group_id="empty", topics=topics)
-    listed = gateway.gateway.transactions.listed()
+    listed = gateway.transactions.listed()
     return (
         fetched.topics[0].partitions[0].committed_offset,
         sorted(f"{one.transactional_id} {one.row.state.value}" for one in listed),

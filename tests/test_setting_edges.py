@@ -115,7 +115,7 @@ async def write(gateway: InProcessGateway, timestamps_ms: list[int]) -> int:
 
 async def look_after(gateway: InProcessGateway, topic: Topic) -> None:
     """Do all that a server does by itself; nothing of it may fail."""
-    log_manager = gateway.gateway.log_manager
+    log_manager = gateway.log_manager
     (partition,) = topic.partitions.values()
     await log_manager.retain()
     await log_manager.compact()
@@ -126,7 +126,7 @@ async def look_after(gateway: InProcessGateway, topic: Topic) -> None:
     now_ms = gateway.clock.wall_ms()
     for at_ms in (now_ms, now_ms + LONG_MAX):
         assert await log_manager.forecast(partition.log.key, at_ms) >= 0
-    metrics = gateway.gateway.metrics
+    metrics = gateway.metrics
     assert () == tuple(log_manager.problems)
     assert 0 == metrics.internal_errors
     assert 0 == metrics.retention_failures
@@ -226,9 +226,9 @@ async def test_a_time_that_never_comes_keeps_deletion_markers(
         log = partition.log
         assert isinstance(log, Segmented)
         await log.roll()
-        log_manager = gateway.gateway.log_manager
+        log_manager = gateway.log_manager
         await log_manager.compact()
-        assert {"complete": 1} == gateway.gateway.metrics.compactions
+        assert {"complete": 1} == gateway.metrics.compactions
         assert [16] == [offset for offset, is_marker in (await stored(topic)).items() if is_marker]
         result = await log.read(0, 1 << 20, partition.log.high_watermark)
         batches = split_batches(b"".join(bytes(one) for one in result.buffers))
@@ -265,8 +265,8 @@ async def test_a_time_beyond_the_last_one_wraps(delta_ms: int) -> None:
             CRC.pack_into(batch.buffer, CRC_POSITION, crc32c(batch.buffer[CRC_START:]))
             await partition.log.append([read_batch(batch.buffer)])
         await partition.log.roll()  # type: ignore[attr-defined]
-        await gateway.gateway.log_manager.compact()
-        assert () == tuple(gateway.gateway.log_manager.problems)
+        await gateway.log_manager.compact()
+        assert () == tuple(gateway.log_manager.problems)
         result = await partition.log.read(0, 1 << 20, partition.log.high_watermark)
         batches = split_batches(b"".join(bytes(one) for one in result.buffers))
         times_ms = [record.timestamp_ms for one in batches for record in read_records(one)]
@@ -335,13 +335,13 @@ def test_a_server_works_at_every_edge(
                 await look_after(gateway, topic)
                 await stored(topic)
                 await use_group(gateway, config)
-                sample = await gateway.gateway.lag.sample()
+                sample = await gateway.lag.sample()
                 assert sample is not None
                 gateway.manual_clock.advance(0.05)
             broker = {"resource_type": 4, "resource_name": "0"}
             response = await call(gateway, ApiKey.DESCRIBE_CONFIGS, 4, resources=[broker])
             assert not response.results[0].error_code or config.node_id
-            assert 0 == gateway.gateway.metrics.internal_errors
+            assert 0 == gateway.metrics.internal_errors
 
     asyncio.run(run())
 

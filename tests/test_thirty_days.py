@@ -48,15 +48,15 @@ class Month:
 
     @property
     def partition(self) -> Partition:
-        topic = self.gateway.gateway.catalog.get("orders")
+        topic = self.gateway.catalog.get("orders")
         assert topic is not None
         return topic.partitions[0]
 
     async def start(self) -> None:
-        await self.gateway.gateway.start()
+        await self.gateway.open()
 
     async def stop(self) -> None:
-        await self.gateway.gateway.aclose()
+        await self.gateway.aclose()
 
     async def restart(self) -> None:
         await self.stop()
@@ -65,7 +65,7 @@ class Month:
 
     async def kill(self) -> None:
         """Let go of the files as they are, and start again."""
-        backend = self.gateway.gateway.backend
+        backend = self.gateway.backend
         assert isinstance(backend, EmbeddedBackend)
         await backend.abandon()
         await self.stop()
@@ -76,10 +76,10 @@ class Month:
         """Let days pass, each with everything that a gateway does of its own accord."""
         for _ in range(count):
             self.clock.advance(DAY_S)
-            await self.gateway.gateway.checkpoint()
-            await self.gateway.gateway.log_manager.retain()
-            await self.gateway.gateway.log_manager.compact()
-            await self.gateway.gateway.lag.sample()
+            await self.gateway.checkpoint()
+            await self.gateway.log_manager.retain()
+            await self.gateway.log_manager.compact()
+            await self.gateway.lag.sample()
 
     async def produce(self, first: int, end: int) -> None:
         for number in range(first, end, 250):
@@ -147,13 +147,13 @@ async def test_it_goes_on_at_exactly_the_next_record(tmp_path: Path) -> None:
     assert list(range(READ_UNTIL + 1, READ_UNTIL + 1 + len(records))) == [
         one.offset for one in records
     ]
-    sample = await month.gateway.gateway.lag.fresh(0)
+    sample = await month.gateway.lag.fresh(0)
     assert MORE == sample.groups[GROUP].total.lag
     assert 0 == sample.at_risk_count
     log = month.partition.log
     assert isinstance(log, Segmented)
     assert log.compacted_end > READ_UNTIL
-    assert [] == month.gateway.gateway.lag.findings()
+    assert [] == month.gateway.lag.findings()
     await month.stop()
 
 
@@ -162,7 +162,7 @@ async def test_it_is_told_that_retention_has_passed_it_by(tmp_path: Path) -> Non
     """The lag view says beforehand that records are about to go, and Fetch that they are gone."""
     month = Month(tmp_path)
     await away_for_a_month(month, retention_days=32)
-    lag = month.gateway.gateway.lag
+    lag = month.gateway.lag
     warned = (await lag.fresh(0)).at_risk
     assert [(GROUP, "orders", 0)] == [(one.group_id, one.topic, one.partition) for one in warned]
     assert READ_UNTIL + 1 < warned[0].next_log_start_offset

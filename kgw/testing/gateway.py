@@ -16,8 +16,18 @@ from kgw.testing.clock import ManualClock
 if TYPE_CHECKING:
     from kgw.backend.base import Backend
     from kgw.clock import Clock
+    from kgw.groups.coordinator import GroupCoordinator
+    from kgw.lag.monitor import LagMonitor
+    from kgw.metrics import Metrics
+    from kgw.partitions.answer_room import AnswerRoom
+    from kgw.partitions.catalog import TopicCatalog
+    from kgw.partitions.cold_reads import ColdReads
+    from kgw.partitions.fetch_sessions import FetchSessionCache
+    from kgw.partitions.log_manager import LogManager
     from kgw.placement import Placement
+    from kgw.problems import Problem
     from kgw.protocol.schema import Request, Response
+    from kgw.transactions.coordinator import TransactionCoordinator
     from kgw.types import Buffer
 
 ResponseT = TypeVar("ResponseT", bound="Response")
@@ -108,11 +118,117 @@ class InProcessGateway:
         self._correlation_id = 0
 
     async def __aenter__(self) -> Self:
-        await self.gateway.start()
+        await self.open()
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def open(self) -> None:
+        """Start the gateway. Raises as that does."""
+        await self.gateway.start()
+
+    async def aclose(self) -> None:
+        """Stop the gateway in order."""
         await self.gateway.aclose()
+
+    def begin_to_stop(self) -> None:
+        """Answer the requests that wait for other clients, as a process that is about to stop."""
+        self.gateway.begin_to_stop()
+
+    async def checkpoint(self) -> None:
+        """Bound the work of the next start. Raises StorageError."""
+        await self.gateway.checkpoint()
+
+    async def sample_metrics(self, limit_s: float) -> None:
+        """Sample the metrics that are sampled, for so long at most."""
+        await self.gateway.sample_metrics(limit_s)
+
+    async def configure_broker(self, **configs: str | None) -> None:
+        """Change settings while running, durably; names have underscores for dots.
+
+        Raises ConfigError, StorageError.
+        """
+        changed = {name.replace("_", "."): text for name, text in configs.items()}
+        await self.gateway.configure_broker(lambda _: changed)
+
+    @property
+    def config(self) -> Config:
+        """The configuration that holds now."""
+        return self.gateway.config
+
+    @property
+    def backend(self) -> Backend:
+        """The storage."""
+        return self.gateway.backend
+
+    @property
+    def placement(self) -> Placement:
+        """The nodes of the cluster, and what belongs to which."""
+        return self.gateway.placement
+
+    @property
+    def catalog(self) -> TopicCatalog:
+        """The topics."""
+        return self.gateway.catalog
+
+    @property
+    def log_manager(self) -> LogManager:
+        """Retention and compaction."""
+        return self.gateway.log_manager
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        """The consumer groups."""
+        return self.gateway.groups
+
+    @property
+    def transactions(self) -> TransactionCoordinator:
+        """The transactional ids."""
+        return self.gateway.transactions
+
+    @property
+    def lag(self) -> LagMonitor:
+        """The lag of the groups."""
+        return self.gateway.lag
+
+    @property
+    def fetch_sessions(self) -> FetchSessionCache:
+        """The fetch sessions of all clients."""
+        return self.gateway.fetch_sessions
+
+    @property
+    def cold_reads(self) -> ColdReads:
+        """The reads from the storage, for all Fetch requests."""
+        return self.gateway.cold_reads
+
+    @cold_reads.setter
+    def cold_reads(self, cold_reads: ColdReads) -> None:
+        self.gateway.cold_reads = cold_reads
+
+    @property
+    def answer_room(self) -> AnswerRoom:
+        """The memory that answers of Fetch take."""
+        return self.gateway.answer_room
+
+    @answer_room.setter
+    def answer_room(self, answer_room: AnswerRoom) -> None:
+        self.gateway.answer_room = answer_room
+
+    @property
+    def metrics(self) -> Metrics:
+        """The counters and gauges."""
+        return self.gateway.metrics
+
+    @property
+    def problems(self) -> list[Problem]:
+        """The problems that `/health/ready` lists."""
+        return self.gateway.problems
+
+    @property
+    def internal_errors(self) -> dict[str, int]:
+        """The requests that failed through a bug of ours, by API."""
+        return self.gateway.internal_errors
 
     @property
     def manual_clock(self) -> ManualClock:

@@ -57,14 +57,14 @@ class TestHealth:
             "problem_count": 0,
         }
         assert expected == await admin.value("/health/ready")
-        gateway.gateway.begin_to_stop()
+        gateway.begin_to_stop()
         answer = await admin.get("/health/ready")
         assert 503 == answer.status
         assert ["the process is stopping"] == answer.value["problems"]
 
     async def test_not_ready_without_a_disk(self, admin: Admin, gateway: InProcessGateway) -> None:
         """A backend that takes no writes makes it not ready, and still alive."""
-        await gateway.gateway.backend.aclose()
+        await gateway.backend.aclose()
         assert 503 == (await admin.get("/health/ready")).status
         assert 200 == (await admin.get("/health/live")).status
 
@@ -83,9 +83,9 @@ class TestHealth:
         assert f'kgw_build_info{{commit="checkout",python="{platform.python_version()}",' in text
         assert "\nkgw_topics 2.0\n" in text
         assert "\nkgw_partitions 4.0\n" in text
-        appended = gateway.gateway.catalog.appended
+        appended = gateway.catalog.appended
         assert f"\nkgw_appended_records_total {appended.records:.1f}\n" in text
-        sizes = [log.size_bytes for log in gateway.gateway.backend.partitions.values()]
+        sizes = [log.size_bytes for log in gateway.backend.partitions.values()]
         assert f"\nkgw_log_bytes {sum(sizes):.1f}\n" in text
         assert 'kgw_request_seconds_count{api="PRODUCE"}' in text
 
@@ -105,7 +105,7 @@ class TestServer:
             value["leadership"],
             value["problems"],
         )
-        assert gateway.gateway.placement.cluster_id == value["cluster_id"]
+        assert gateway.placement.cluster_id == value["cluster_id"]
         assert value["resident_bytes"] > 1_000_000
         assert value["processor_ms"] > 0
 
@@ -130,7 +130,7 @@ class TestServer:
     async def test_metrics(self, admin: Admin, gateway: InProcessGateway) -> None:
         """Every metric with its labels; histograms by bucket; lag as fresh as in /metrics."""
         await commit(gateway, 4)
-        gateway.gateway.metrics.loop_lag.observe(20.0)
+        gateway.metrics.loop_lag.observe(20.0)
         value = await admin.value("/api/v1/metrics")
         assert {one.name for one in METRICS} == set(value["metrics"])
         assert {"labels": {"group": "group"}, "value": 6} in value["metrics"][
@@ -306,10 +306,10 @@ class TestLag:
 
     async def test_at_risk(self, gateway: InProcessGateway) -> None:
         """What retention will take, before it does."""
-        await gateway.gateway.catalog.create("short", 1, {"kgw.retention.offset": "2"})
+        await gateway.catalog.create("short", 1, {"kgw.retention.offset": "2"})
         for _ in range(3):
             await produce(gateway, batch(), name="short")
-        topic = gateway.gateway.catalog.topics["short"]
+        topic = gateway.catalog.topics["short"]
         member = WireMember("slow", gateway.request)
         await member.join()
         await member.sync()
@@ -326,9 +326,9 @@ class TestLag:
     async def test_anomalies(self, admin: Admin, gateway: InProcessGateway) -> None:
         """Those that last, those that happened, and how many there have been."""
         await commit(gateway, 99)
-        await gateway.gateway.lag.sample()
-        topic_id = gateway.gateway.catalog.topics["orders"].topic_id
-        gateway.gateway.lag.committed_back("group", (topic_id, 1), 2, 3)
+        await gateway.lag.sample()
+        topic_id = gateway.catalog.topics["orders"].topic_id
+        gateway.lag.committed_back("group", (topic_id, 1), 2, 3)
         value = await admin.value("/api/v1/lag/anomalies")
         (lasting,) = value["lasting"]
         assert ("committed-ahead", "group", "orders", 0, START_MS) == tuple(lasting.values())
@@ -471,7 +471,7 @@ class TestRefusals:
         async def fail(*_: object, **__: object) -> None:
             raise StorageError("the disk is gone")
 
-        history = gateway.gateway.backend.state.lag_history
+        history = gateway.backend.state.lag_history
         monkeypatch.setattr(history, "load", fail)
         answer = await admin.get("/api/v1/lag/history?group=group")
         assert (503, {"error": "the disk is gone"}) == (answer.status, answer.value)
@@ -479,7 +479,7 @@ class TestRefusals:
         answer = await admin.get("/api/v1/lag/history?group=group")
         assert 500 == answer.status
         assert "bug" in answer.value["error"]
-        assert {"GET /api/v1/lag/history": 1} == gateway.gateway.internal_errors
+        assert {"GET /api/v1/lag/history": 1} == gateway.internal_errors
 
 
 async def test_headers(admin: Admin) -> None:
@@ -501,7 +501,7 @@ async def test_the_list_of_endpoints(admin: Admin) -> None:
 
 async def test_loop(admin: Admin, gateway: InProcessGateway) -> None:
     """Looks by how late they were, and what was later than every bucket."""
-    metrics = gateway.gateway.metrics
+    metrics = gateway.metrics
     for lag_s in (0.0, 0.002, 20.0):
         metrics.loop_lag.observe(lag_s)
     metrics.loop_lag_max_s = 20.0

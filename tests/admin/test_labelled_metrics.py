@@ -73,18 +73,18 @@ def sums(numbers: Mapping[tuple[str, ...], float]) -> float:
 
 async def commit(gateway: InProcessGateway, group_id: str, offsets: Mapping[int, int]) -> None:
     """Commit to partitions of the topic orders."""
-    topic_id: TopicId = gateway.gateway.catalog.topics["orders"].topic_id
+    topic_id: TopicId = gateway.catalog.topics["orders"].topic_id
     committed = {
         index: CommittedOffset(offset, -1, "", START_MS, NO_EXPIRY_MS, 0.0)
         for index, offset in offsets.items()
     }
     request = CommitRequest("", None, -1, {topic_id: committed})
-    assert ErrorCode.NONE is await gateway.gateway.groups.commit(group_id, request)
+    assert ErrorCode.NONE is await gateway.groups.commit(group_id, request)
 
 
 async def delete_topic(gateway: InProcessGateway, name: str) -> None:
     """Delete a topic as DeleteTopics does."""
-    await gateway.gateway.catalog.delete(gateway.gateway.catalog.topics[name])
+    await gateway.catalog.delete(gateway.catalog.topics[name])
 
 
 async def test_topics() -> None:
@@ -124,7 +124,7 @@ async def test_partitions() -> None:
             timeout_ms=1000,
             topics=[{"name": "orders", "partitions": [{"partition_index": 1, "offset": 2}]}],
         )
-        partition = gateway.gateway.catalog.topics["orders"].partitions[1]
+        partition = gateway.catalog.topics["orders"].partitions[1]
         found = await scraped(gateway)
         first, second = ("orders", "0"), ("orders", "1")
         assert {first: 0, second: 4} == found["kgw_partition_appended_records_total"]
@@ -175,7 +175,7 @@ async def test_nothing_without_the_setting() -> None:
         found = await scraped(gateway)
         by_label = {name for name in found if name.startswith(("kgw_topic_", "kgw_partition_"))}
         assert set() == by_label
-        assert gateway.gateway.catalog.counts is None
+        assert gateway.catalog.counts is None
 
 
 async def test_labels_are_escaped() -> None:
@@ -261,11 +261,11 @@ async def test_topic_that_is_deleted_during_a_look_takes_no_room() -> None:
     """Many topics are looked at in turns of the loop: one may go before its turn comes."""
     count = 201
     async with with_labels("topic", series=count * TOPIC_SERIES) as gateway:
-        catalog = gateway.gateway.catalog
+        catalog = gateway.catalog
         for number in range(count):
             await create_topic(gateway, f"t{number}")
         assert catalog.counts is not None
-        metrics, room = gateway.gateway.metrics, SeriesRoom(count * TOPIC_SERIES)
+        metrics, room = gateway.metrics, SeriesRoom(count * TOPIC_SERIES)
         figures = TopicFigures(
             catalog, catalog.counts, metrics, room, by_topic=True, by_partition=False
         )
@@ -283,7 +283,7 @@ async def test_topic_that_is_deleted_during_a_look_takes_no_room() -> None:
 async def test_topic_that_is_deleted_during_a_look_takes_nothing_back() -> None:
     """The sum of the others stays what it was, though half of its partitions were looked at."""
     async with with_labels("topic", "partition", series=0) as gateway:
-        catalog, metrics = gateway.gateway.catalog, gateway.gateway.metrics
+        catalog, metrics = gateway.catalog, gateway.metrics
         await create_topic(gateway, "orders", partitions=300)
         for index in (0, 299):
             await produce(gateway, batch(), index=index)
@@ -360,9 +360,9 @@ async def test_topics_come_before_groups_that_are_looked_at_first() -> None:
     async with with_labels("topic", "group", series=TOPIC_SERIES) as gateway:
         await create_topic(gateway, "orders")
         await commit(gateway, "a", {0: 0})
-        gateway.manual_clock.advance(gateway.gateway.config.lag_interval_ms / 1000)
+        gateway.manual_clock.advance(gateway.config.lag_interval_ms / 1000)
         limit = patience.Limit(10)
-        while gateway.gateway.lag.latest is None:
+        while gateway.lag.latest is None:
             assert not limit.is_over
             await asyncio.sleep(0)
         found = await scraped(gateway)

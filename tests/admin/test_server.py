@@ -88,7 +88,7 @@ async def serving_admin(
         finally:
             await running.close()
             await server.aclose()
-        assert {} == gateway.gateway.internal_errors
+        assert {} == gateway.internal_errors
 
 
 async def test_serves() -> None:
@@ -225,7 +225,7 @@ async def test_requests_in_hand_are_finished(monkeypatch: pytest.MonkeyPatch) ->
     """At the end a request that has begun is answered, idle connections are closed."""
     async with serving_admin() as running:
         began, go_on = asyncio.Event(), asyncio.Event()
-        monitor = running.gateway.gateway.lag
+        monitor = running.gateway.lag
         real = monitor.sample
 
         async def sample() -> Any:

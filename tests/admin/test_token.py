@@ -135,7 +135,7 @@ class TestRequests:
 
     async def test_details(self, admin: Admin, gateway: InProcessGateway) -> None:
         """Without the token readiness is a status and nothing that tells of the server."""
-        gateway.gateway.begin_to_stop()
+        gateway.begin_to_stop()
         answer = await admin.get("/health/ready")
         assert (503, {"ready": False}) == (answer.status, answer.value)
         told = await admin.get("/health/ready", authorizations=BEARER)
@@ -217,7 +217,7 @@ class TestRequests:
         """Each refusal is counted, one in ten seconds is logged, and no token ever is."""
         for _ in range(3):
             await admin.get("/metrics", authorizations=("Bearer guessed-by-somebody",))
-        assert 3 == gateway.gateway.metrics.admin_unauthorized
+        assert 3 == gateway.metrics.admin_unauthorized
         assert 1 == len(caplog.records)
         assert "guessed" not in caplog.text
         text = (await admin.get("/metrics", authorizations=BEARER)).body.decode()

@@ -33,28 +33,28 @@ class Agent:
 
     def topic(self, name: str = "orders") -> Topic:
         """Return a topic that there is."""
-        found = self.gateway.gateway.catalog.get(name)
+        found = self.gateway.catalog.get(name)
         assert found is not None
         return found
 
     async def create(self, name: str = "orders", partitions: int = 1, **configs: str) -> Topic:
         """Create a topic; names of settings have underscores for dots."""
         texts = {key.replace("_", "."): text for key, text in configs.items()}
-        return await self.gateway.gateway.catalog.create(name, partitions, texts)
+        return await self.gateway.catalog.create(name, partitions, texts)
 
     def state(self, group: str) -> str:
         """Return the state of a group; "" where there is none."""
-        description = self.gateway.gateway.groups.describe(group)
+        description = self.gateway.groups.describe(group)
         return "" if description is None else description.state
 
     def members(self, group: str) -> tuple[MemberDescription, ...]:
         """Return the members of a group."""
-        description = self.gateway.gateway.groups.describe(group)
+        description = self.gateway.groups.describe(group)
         return () if description is None else description.members
 
     def open_streams(self) -> int:
         """Return how many streams the metrics say there are."""
-        metrics = self.gateway.gateway.metrics
+        metrics = self.gateway.metrics
         metrics.refresh()
         return sum(metrics.smq_agent_streams.values())
 
@@ -67,7 +67,7 @@ class Agent:
 
     def committed(self, group: str, partition: int = 0, topic: str = "orders") -> int | None:
         """Return what a group has committed."""
-        offsets = self.gateway.gateway.groups.offsets(group)
+        offsets = self.gateway.groups.offsets(group)
         one = None if offsets is None else offsets.get(self.topic(topic).topic_id, partition)
         return None if one is None else one.offset
 
@@ -83,7 +83,7 @@ async def serving_agent(backend: Backend | None = None, **settings: Any) -> Asyn
                 yield Agent(gateway, server, client, bound.port)
         finally:
             await server.aclose(5)
-        assert {} == gateway.gateway.internal_errors
+        assert {} == gateway.internal_errors
 
 
 @pytest.fixture

@@ -177,7 +177,7 @@ async def test_a_topic_that_goes_ends_the_stream(agent: Agent) -> None:
     """With the code that Produce has for it."""
     topic = await agent.create()
     publisher = await agent.client.publisher()
-    await agent.gateway.gateway.catalog.delete(topic)
+    await agent.gateway.catalog.delete(topic)
     await publisher.send(v=1)
     assert (
         "UNKNOWN_TOPIC_OR_PARTITION: the topic has been deleted" == (await publisher.answer()).error
@@ -197,7 +197,7 @@ async def test_sessions_are_refused_by_name(agent: Agent) -> None:
         answer = await agent.client.start_session(**fields)
         assert word == answer.error.partition(":")[0]
         assert not answer.session_id
-    assert not agent.gateway.gateway.catalog.topics
+    assert not agent.gateway.catalog.topics
 
 
 async def test_no_topic_is_made_where_that_is_off() -> None:
@@ -327,7 +327,7 @@ async def test_what_happens_is_counted(agent: Agent) -> None:
     await publisher.stream.write(b"\x1a\x01x")
     await publisher.offset()
     await publisher.answer()
-    metrics = agent.gateway.gateway.metrics
+    metrics = agent.gateway.metrics
     metrics.refresh()
     assert (1, {"publish": 1, "subscribe": 0}) == (
         metrics.smq_agent_sessions,

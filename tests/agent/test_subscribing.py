@@ -52,7 +52,7 @@ async def commit(agent: Agent, group: str, offset: int) -> None:
     """Commit an offset from outside, as Kafka's tools do."""
     committed = CommittedOffset(offset, -1, "", 0, NO_EXPIRY_MS, 0.0)
     changes = {agent.topic().topic_id: {0: committed}}
-    await agent.gateway.gateway.groups.commit(group, CommitRequest("", None, -1, changes))
+    await agent.gateway.groups.commit(group, CommitRequest("", None, -1, changes))
 
 
 async def first_offset(agent: Agent, **init: Any) -> int:
@@ -293,7 +293,7 @@ async def test_a_commit_that_was_refused_is_tried_again(
         raise DiskFullError("full")
 
     with monkeypatch.context() as full:
-        full.setattr(agent.gateway.gateway.backend.state, "apply", refuse)
+        full.setattr(agent.gateway.backend.state, "apply", refuse)
         await agent.ticks(lambda: refused)
     assert agent.committed("g") is None
     await agent.ticks(lambda: 1 == agent.committed("g"))
@@ -383,7 +383,7 @@ async def test_subscribers_of_a_group_share_the_partitions(agent: Agent) -> None
     await turns(lambda: agent.state("g") == "Stable")
     two = await agent.client.subscribe(consumer_group="g", sliding_window_size=100)
     await agent.ticks(lambda: agent.state("g") == "Stable" and len(agent.members("g")) == 2)
-    description = agent.gateway.gateway.groups.describe("g")
+    description = agent.gateway.groups.describe("g")
     assert description is not None
     assert ("consumer", "range") == (description.protocol_type, description.protocol_name)
     publisher = await agent.client.publisher()
@@ -430,7 +430,7 @@ async def test_new_partitions_are_read_too(agent: Agent) -> None:
     member = await agent.client.subscribe(consumer_group="g")
     await turns(lambda: agent.state("g") == "Stable")
     await turns(lambda: len(topic.partitions[0].committed_listeners) == 2)
-    await agent.gateway.gateway.catalog.add_partitions(topic, 2)
+    await agent.gateway.catalog.add_partitions(topic, 2)
     publisher = await agent.client.publisher()
     key = next(b"%d" % one for one in range(100) if partition_for_key(b"%d" % one, 2) == 1)
     await publisher.send(key, v=7)
@@ -448,7 +448,7 @@ async def test_a_member_that_was_thrown_out_comes_back(agent: Agent) -> None:
     await subscriber.acknowledge(records[0])
     assert 3 == (await subscriber.next()).offset
     await agent.ticks(lambda: agent.committed("g") == 1)
-    groups = agent.gateway.gateway.groups
+    groups = agent.gateway.groups
     (member,) = agent.members("g")
     await groups.ask("g", LeaveRequest((LeavingMember(member.member_id),)))
     await agent.ticks(lambda: agent.state("g") == "Stable")
@@ -533,7 +533,7 @@ async def test_a_topic_that_goes_ends_the_stream(agent: Agent) -> None:
     await fill(agent, 1)
     subscriber = await agent.client.subscribe(consumer_group="g")
     await subscriber.next()
-    await agent.gateway.gateway.catalog.delete(agent.topic())
+    await agent.gateway.catalog.delete(agent.topic())
     assert grpc.StatusCode.NOT_FOUND is await ended(subscriber.stream)
 
 
@@ -543,7 +543,7 @@ async def test_what_was_acknowledged_is_committed_at_the_end(agent: Agent) -> No
     subscriber = await agent.client.subscribe(consumer_group="g", sliding_window_size=1)
     await subscriber.acknowledge(await subscriber.next())
     await subscriber.next()
-    agent.gateway.gateway.begin_to_stop()
+    agent.gateway.begin_to_stop()
     await agent.server.aclose(5)
     assert grpc.StatusCode.UNAVAILABLE is await ended(subscriber.stream)
     assert 1 == agent.committed("g")

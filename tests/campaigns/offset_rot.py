@@ -138,7 +138,7 @@ def _gateway(path: Path) -> InProcessGateway:
 
 
 def _partitions(gateway: InProcessGateway) -> list[Partition]:
-    topic = gateway.gateway.catalog.get(TOPIC)
+    topic = gateway.catalog.get(TOPIC)
     assert topic is not None
     return list(topic.partitions.values())
 
@@ -188,24 +188,24 @@ async def _kill(gateway: InProcessGateway, path: Path, target: Path) -> None:
     # A socket cannot be copied, and a killed server's is nobody's. The lock names the directory
     # that was copied, so that a start says it is a copy: a kill leaves the directory itself.
     shutil.copytree(path, target, ignore=shutil.ignore_patterns(SOCKET_NAME, layout.LOCK_NAME))
-    await gateway.gateway.aclose()
+    await gateway.aclose()
 
 
 async def build(random: Random, folder: Path, *, is_clean: bool) -> Built:
     """Return a directory with a bit of everything, stopped in order or killed."""
     first, second, path = folder / "first", folder / "second", folder / "built"
     gateway = _gateway(first)
-    await gateway.gateway.start()
+    await gateway.open()
     await create_topic(gateway, TOPIC, PARTITIONS, segment_bytes="2000")
     await _produce(gateway, random, 12)
     await _commit_somewhere(gateway, random)
     await _kill(gateway, first, second)
     gateway = _gateway(second)
-    await gateway.gateway.start()
+    await gateway.open()
     await _produce(gateway, random, 10)
     for partition in _partitions(gateway):
         await partition.log.drop_before(partition.log.high_watermark // 4)
-    await gateway.gateway.checkpoint()
+    await gateway.checkpoint()
     await _produce(gateway, random, 8)
     for partition in _partitions(gateway):
         # No checkpoint knows of it.
@@ -215,7 +215,7 @@ async def build(random: Random, folder: Path, *, is_clean: bool) -> Built:
     await _commit_somewhere(gateway, random)
     expected = await view(gateway)
     if is_clean:
-        await gateway.gateway.aclose()
+        await gateway.aclose()
         second.rename(path)
     else:
         await _kill(gateway, second, path)
@@ -227,7 +227,7 @@ async def view(gateway: InProcessGateway, epochs: int = 3) -> View:
     partitions = _partitions(gateway)
     committed: dict[tuple[str, int], int | None] = {}
     for group in GROUPS:
-        table = gateway.gateway.groups.offsets(group)
+        table = gateway.groups.offsets(group)
         for index, partition in enumerate(partitions):
             found = None if table is None else table.get(partition.log.key.topic_id, index)
             committed[group, index] = None if found is None else found.offset
@@ -316,7 +316,7 @@ async def try_damage(report: Report, built: Built, folder: Path, damage: Damage)
     trial = f"{'clean' if built.is_clean else 'killed'}, {damage}"
     try:
         try:
-            await gateway.gateway.start()
+            await gateway.open()
         except KgwError as error:
             report.count("refused")
             if not str(error):
@@ -324,9 +324,9 @@ async def try_damage(report: Report, built: Built, folder: Path, damage: Damage)
             return
         try:
             found = await view(gateway)
-            problems = [*gateway.gateway.backend.health.problems, *listener.records]
+            problems = [*gateway.backend.health.problems, *listener.records]
         finally:
-            await gateway.gateway.aclose()
+            await gateway.aclose()
     except Exception:  # noqa: BLE001 - whatever it is, it is a finding
         report.fail(f"{trial}: {traceback.format_exc(limit=-5)}")
         return
@@ -392,13 +392,13 @@ async def _check_baseline(report: Report, built: Built, folder: Path) -> None:
     """Without damage everything is told as it was, and nothing is reported."""
     shutil.copytree(built.path, folder / "work")
     gateway = _gateway(folder / "work")
-    await gateway.gateway.start()
+    await gateway.open()
     found = await view(gateway)
     for wrong in differences(built.expected, found):
         report.fail(f"without damage: {wrong}")
-    if gateway.gateway.backend.health.problems:
-        report.fail(f"without damage: {gateway.gateway.backend.health.problems}")
-    await gateway.gateway.aclose()
+    if gateway.backend.health.problems:
+        report.fail(f"without damage: {gateway.backend.health.problems}")
+    await gateway.aclose()
 
 
 def _fast_directory() -> str | None:

@@ -188,7 +188,7 @@ class SimulatedLife(Life):
         return self._gateway.start(request, version).response()
 
     async def _checkpoint(self) -> None:
-        await self._gateway.gateway.checkpoint()
+        await self._gateway.checkpoint()
 
 
 async def run_points(report: Report, seed: int, wanted: int, until: str = "") -> None:

@@ -24,7 +24,7 @@ async def test_commits_too_far_are_stored_too_far(
             offsets = dict.fromkeys(range(partitions), offset)
             commit = commit_request("group", "", None, -1, topic.name, offsets)
             assert {0} == set(errors_of(await gateway.request(commit, 8)))
-            stored = gateway.gateway.groups.offsets("group")
+            stored = gateway.groups.offsets("group")
             assert stored is not None
             for index in range(partitions):
                 found = stored.get(topic.topic_id, index)

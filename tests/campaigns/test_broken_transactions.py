@@ -181,9 +181,7 @@ async def test_markers_are_missing(gateway: InProcessGateway, plant: Callable[[s
         assert NONE == await producer.end()
     assert "CompleteCommit" == await state(gateway)
     assert [[b"0", b"1", b"2"], [b"0", b"1"]] == [await read(gateway, n) for n in (0, 1)]
-    assert 1 == len(
-        gateway.gateway.catalog.topics["orders"].partitions[1].producers.open_transactions
-    )
+    assert 1 == len(gateway.catalog.topics["orders"].partitions[1].producers.open_transactions)
 
 
 async def test_commits_are_torn(gateway: InProcessGateway, plant: Callable[[str], None]) -> None:
@@ -276,14 +274,14 @@ async def stopped(*, is_killed: bool, commit: bool | None) -> tuple[MemoryBacken
     """Return what a gateway leaves of a transaction that has ended or not, and whose it is."""
     backend = MemoryBackend()
     gateway = InProcessGateway(backend=backend)
-    await gateway.gateway.start()
+    await gateway.open()
     await create_topic(gateway)
     producer = Producer(gateway)
     await producer.begin()
     await producer.write(b"first")
     if commit is not None:
         await producer.end(commit=commit)
-    await (backend.crash() if is_killed else gateway.gateway.aclose())
+    await (backend.crash() if is_killed else gateway.aclose())
     return backend, producer
 
 

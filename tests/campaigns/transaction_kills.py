@@ -124,7 +124,7 @@ class Point:
         self._open = self._other.plan(is_commit=True, has_offsets=random.random() < 0.5)
         await self._other.perform(self._open, len(self._open.steps) - 1)
         if random.random() < 0.4:
-            await world.gateway.gateway.checkpoint()
+            await world.gateway.checkpoint()
         await world.write_plain()
         await world.look()
         if self._step is not Step.ID:
@@ -160,7 +160,7 @@ class Point:
 
         Time stands still: nothing but the disk is waited for.
         """
-        transactions = self._world.gateway.gateway.transactions
+        transactions = self._world.gateway.transactions
         for _ in range(5_000):
             rows = [transactions.describe(one) for one in (VICTIM, OTHER)]
             if not any(row is not None and row.state in DECIDED for row in rows):

@@ -169,7 +169,7 @@ class World:
                     self.kill.come()
                     self._wall_ms = self.clock.wall_ms()
                     self.kill.release()
-        for api in self.gateway.gateway.internal_errors:
+        for api in self.gateway.internal_errors:
             self.report.fail(f"BUG: {api}")
         assert self.kill.left is not None
         self._fs, self._state = self.kill.left

@@ -54,7 +54,7 @@ class InProcess:
         return ask
 
     async def picture(self, group_id: str) -> object:
-        groups = self._gateway.gateway.groups
+        groups = self._gateway.groups
         offsets = groups.offsets(group_id)
         committed = {place: one.offset for place, one in held(offsets).items()} if offsets else {}
         pending = groups.unstable_offsets(group_id)

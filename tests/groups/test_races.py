@@ -339,7 +339,7 @@ async def test_race_20_every_member_of_a_leaving_batch_is_handled(version: int) 
     """SeaweedFS 9143: all of them leave, also in the flexible forms, and each has its own code."""
     async with InProcessGateway() as gateway:
         driver = GroupDriver()
-        driver.groups = gateway.gateway.groups
+        driver.groups = gateway.groups
         joined = await driver.stable(3)
         leaving = (joined[2].member_id, "nobody", joined[1].member_id)
         members = [{"member_id": one} for one in leaving]

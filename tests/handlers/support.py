@@ -151,7 +151,7 @@ async def create_topic(
 
 def topic_of(gateway: InProcessGateway, name: str = "orders") -> Topic:
     """Return a topic that is there."""
-    return gateway.gateway.catalog.topics[name]
+    return gateway.catalog.topics[name]
 
 
 def produce_request(

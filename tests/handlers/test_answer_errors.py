@@ -89,7 +89,7 @@ async def answered(gateway: InProcessGateway, handler: Any, version: int, answer
 @pytest.mark.parametrize("handler", SERVED)
 async def test_planted_code_is_counted(gateway: InProcessGateway, handler: Handler) -> None:
     """Each error code field of each served response, in each version, is counted by itself."""
-    response, errors = response_class(handler.api_key), gateway.gateway.metrics.answer_errors
+    response, errors = response_class(handler.api_key), gateway.metrics.answer_errors
     for version in versions(handler):
         places = places_of_codes(response, version)
         assert places
@@ -105,7 +105,7 @@ async def test_all_codes_of_an_answer_are_counted(
     gateway: InProcessGateway, handler: Handler
 ) -> None:
     """Many codes in many parts are counted as often as they are said; NONE is not."""
-    response, errors = response_class(handler.api_key), gateway.gateway.metrics.answer_errors
+    response, errors = response_class(handler.api_key), gateway.metrics.answer_errors
     for version in versions(handler):
         errors.clear()
         answer = random_message(response, version, Random(version), max_items=5)
@@ -147,7 +147,7 @@ async def test_answer_without_errors_counts_nothing(gateway: InProcessGateway) -
     await create_topic(gateway)
     await produce(gateway, batch())
     await call(gateway, ApiKey.METADATA, 9, topics=[{"name": "orders"}])
-    assert {} == gateway.gateway.metrics.answer_errors
+    assert {} == gateway.metrics.answer_errors
 
 
 async def test_single_codes_of_groups(gateway: InProcessGateway) -> None:
@@ -155,7 +155,7 @@ async def test_single_codes_of_groups(gateway: InProcessGateway) -> None:
     member = {"group_id": "billing", "member_id": "gone", "generation_id": 1}
     await call(gateway, ApiKey.HEARTBEAT, 4, **member)
     await call(gateway, ApiKey.SYNC_GROUP, 4, **member)
-    metrics = gateway.gateway.metrics
+    metrics = gateway.metrics
     assert {
         ("HEARTBEAT", "UNKNOWN_MEMBER_ID"): 1,
         ("SYNC_GROUP", "UNKNOWN_MEMBER_ID"): 1,
@@ -201,13 +201,13 @@ async def test_partitions_of_large_and_small_requests(
     assert {
         (api, "UNKNOWN_TOPIC_OR_PARTITION"): partitions
         for api in ("FETCH", "PRODUCE", "OFFSET_COMMIT", "METADATA")
-    } == gateway.gateway.metrics.answer_errors
+    } == gateway.metrics.answer_errors
 
 
 async def test_request_that_is_refused_as_a_whole(gateway: InProcessGateway) -> None:
     """It counts once as a request, and once for each code that its answer says."""
     await call(gateway, ApiKey.FIND_COORDINATOR, 4, key_type=7, coordinator_keys=["a", "b"])
-    metrics = gateway.gateway.metrics
+    metrics = gateway.metrics
     assert {("FIND_COORDINATOR", "INVALID_REQUEST"): 1} == metrics.request_errors
     assert {("FIND_COORDINATOR", "INVALID_REQUEST"): 2} == metrics.answer_errors
 
@@ -216,7 +216,7 @@ async def test_version_that_is_not_served(gateway: InProcessGateway) -> None:
     """UNSUPPORTED_VERSION is counted, also for ApiVersions, whose answer is of version 0."""
     frame = bytes.fromhex("00120063000000010001610100")
     gateway.raw(frame)
-    assert {("API_VERSIONS", "UNSUPPORTED_VERSION"): 1} == gateway.gateway.metrics.answer_errors
+    assert {("API_VERSIONS", "UNSUPPORTED_VERSION"): 1} == gateway.metrics.answer_errors
 
 
 async def test_batch_that_nobody_is_told_of(gateway: InProcessGateway) -> None:
@@ -229,12 +229,12 @@ async def test_batch_that_nobody_is_told_of(gateway: InProcessGateway) -> None:
             acks=0,
             topic_data=[{"name": "gone", "partition_data": [{"index": 0, "records": batch()}]}],
         )
-    assert {("PRODUCE", "UNKNOWN_TOPIC_OR_PARTITION"): 1} == gateway.gateway.metrics.answer_errors
+    assert {("PRODUCE", "UNKNOWN_TOPIC_OR_PARTITION"): 1} == gateway.metrics.answer_errors
 
 
 async def test_answer_that_cannot_be_encoded(gateway: InProcessGateway) -> None:
     """What is sent in its place is counted, and nothing that the first answer would have said."""
     handler = HANDLERS[ApiKey.HEARTBEAT]
     await answered(gateway, handler, 4, HeartbeatResponse(error_code=70_000))
-    assert {("HEARTBEAT", "UNKNOWN_SERVER_ERROR"): 1} == gateway.gateway.metrics.answer_errors
-    gateway.gateway.internal_errors.clear()
+    assert {("HEARTBEAT", "UNKNOWN_SERVER_ERROR"): 1} == gateway.metrics.answer_errors
+    gateway.internal_errors.clear()

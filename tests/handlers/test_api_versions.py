@@ -67,7 +67,7 @@ async def test_client_software_must_be_well_formed(
 
 async def test_the_node_that_a_client_means(gateway: InProcessGateway) -> None:
     """From version 5 on: another one is REBOOTSTRAP_REQUIRED, half of a name INVALID_REQUEST."""
-    placement = gateway.gateway.placement
+    placement = gateway.placement
     cluster_id, node_id = placement.cluster_id, placement.here.node_id
     for cluster, node, expected in (
         (None, -1, ErrorCode.NONE),

@@ -258,7 +258,7 @@ async def test_a_default_in_a_coarser_unit_says_where_it_is_from() -> None:
             ("log.retention.hours", "2", ConfigSource.STATIC_BROKER),
             ("log.retention.ms", "-1", ConfigSource.DEFAULT),
         ] == [(one.name, one.value, one.source) for one in entry.synonyms]
-        await gateway.gateway.configure_broker(lambda _: {"log.retention.ms": "5"})
+        await gateway.configure_broker(log_retention_ms="5")
         entry = (await describe(gateway))["retention.ms"]
         assert ("5", ConfigSource.DYNAMIC_BROKER) == (entry.value, entry.config_source)
         assert ["log.retention.ms", "log.retention.hours", "log.retention.ms"] == [
@@ -462,11 +462,11 @@ async def test_producers_are_forgotten_by_the_time_that_was_set_while_it_runs(
     """From the next snapshot on."""
     topic = await create_topic(gateway)
     await produce(gateway, batch(producer_id=7, base_sequence=0))
-    catalog = gateway.gateway.catalog
+    catalog = gateway.catalog
     gateway.manual_clock.advance(60)
     await catalog.save_snapshots()
     assert [7] == list(topic.partitions[0].producers.ids())
-    await gateway.gateway.configure_broker(lambda _: {"producer.id.expiration.ms": "30000"})
+    await gateway.configure_broker(producer_id_expiration_ms="30000")
     await catalog.save_snapshots()
     assert [] == list(topic.partitions[0].producers.ids())
 
@@ -639,9 +639,9 @@ async def test_broker_settings_survive_a_restart(backend: MemoryBackend) -> None
     async with InProcessGateway(backend=backend) as gateway:
         await alter(gateway, {"message.max.bytes": "100"}, BROKER, "")
     async with InProcessGateway(Config.of(message_max_bytes=9), backend=backend) as gateway:
-        assert 100 == gateway.gateway.config.get("message.max.bytes")
+        assert 100 == gateway.config.get("message.max.bytes")
         await alter(gateway, {}, BROKER, "0")
-        assert 9 == gateway.gateway.config.get("message.max.bytes")
+        assert 9 == gateway.config.get("message.max.bytes")
 
 
 @pytest.mark.parametrize("name", ["0", ""])
@@ -673,7 +673,7 @@ async def test_limits_of_connections_change_while_it_runs(
         assert ("20", False) == (entry.value, entry.read_only)
     given = Config.of(max_connections=9, max_connections_per_ip=9)
     async with InProcessGateway(given, backend=backend) as gateway:
-        config = gateway.gateway.config
+        config = gateway.config
         assert (20, 10) == (config.max_connections, config.max_connections_per_ip)
         gateway.gateway.when_configured.append(hear)
         taken_back = ("max.connections", Operation.DELETE, None)

@@ -18,8 +18,8 @@ async def test_appended(gateway: InProcessGateway) -> None:
     size_bytes = len(two) + len(one)
     await produce(gateway, two)
     await produce(gateway, one)
-    gateway.gateway.metrics.refresh()
-    metrics = gateway.gateway.metrics
+    gateway.metrics.refresh()
+    metrics = gateway.metrics
     assert (2, 3, size_bytes) == (
         metrics.appended_batches,
         metrics.appended_records,
@@ -33,16 +33,16 @@ async def test_fetched(gateway: InProcessGateway) -> None:
     await produce(gateway, batch(b"a"))
     answer = await fetch(gateway, fetch_request())
     size_bytes = len(bytes(answer.records or b""))  # type: ignore[arg-type]
-    assert 0 < size_bytes == gateway.gateway.metrics.fetched_bytes
+    assert 0 < size_bytes == gateway.metrics.fetched_bytes
     await fetch(gateway, fetch_request(offset=1))
-    assert size_bytes == gateway.gateway.metrics.fetched_bytes
+    assert size_bytes == gateway.metrics.fetched_bytes
 
 
 async def test_times(gateway: InProcessGateway) -> None:
     """A request counts once, when it is answered, with what it has waited for."""
     await create_topic(gateway, "orders")
     pending = gateway.start(fetch_request(max_wait_ms=2_000), 12)
-    metrics = gateway.gateway.metrics
+    metrics = gateway.metrics
     metrics.refresh()
     assert ("FETCH" in metrics.request_times, metrics.waiting_fetches) == (False, 1)
     gateway.manual_clock.advance(2)

@@ -42,7 +42,7 @@ async def test_lets_a_topic_grow(backend: MemoryBackend, version: int) -> None:
     async with InProcessGateway(backend=backend) as gateway:
         topic = topic_of(gateway)
         assert [0, 2, 0, 1] == [one.log.end_offset for one in topic.partitions.values()]
-        assert 4 == gateway.gateway.catalog.partition_count
+        assert 4 == gateway.catalog.partition_count
 
 
 async def test_cannot_shrink_nor_stay(gateway: InProcessGateway) -> None:

@@ -93,7 +93,7 @@ async def test_named_twice_in_a_request(gateway: InProcessGateway) -> None:
     assert {("b", ErrorCode.NONE), ("a", ErrorCode.INVALID_REQUEST)} == {
         (one.name, one.error_code) for one in results
     }
-    assert ["b"] == list(gateway.gateway.catalog.topics)
+    assert ["b"] == list(gateway.catalog.topics)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ async def test_replication_factor(gateway: InProcessGateway) -> None:
     for factor in (0, -2, 2, 3):
         code = await code_of(gateway, wanted(replication_factor=factor))
         assert ErrorCode.INVALID_REPLICATION_FACTOR == code
-    assert {} == gateway.gateway.catalog.topics
+    assert {} == gateway.catalog.topics
 
 
 async def test_lenient_replication() -> None:
@@ -174,7 +174,7 @@ async def test_settings(gateway: InProcessGateway) -> None:
 async def test_settings_that_the_server_has_been_given() -> None:
     """What the file or the command line says, and what was changed since, is no default."""
     async with InProcessGateway(Config.of(log_segment_bytes=1 << 20)) as gateway:
-        await gateway.gateway.configure_broker(lambda _: {"log.retention.ms": "5"})
+        await gateway.configure_broker(log_retention_ms="5")
         (result,) = await create(gateway, wanted())
         sources = {one.name: one.config_source for one in result.configs or ()}
         assert (4, 2) == (sources["segment.bytes"], sources["retention.ms"])
@@ -202,7 +202,7 @@ async def test_settings_that_are_refused(
     (result,) = await create(gateway, wanted(configs=configs))
     assert ErrorCode.INVALID_CONFIG == result.error_code
     assert next(iter(configs)) in (result.error_message or "")
-    assert {} == gateway.gateway.catalog.topics
+    assert {} == gateway.catalog.topics
 
 
 @pytest.mark.parametrize("version", range(1, 8))
@@ -214,7 +214,7 @@ async def test_validate_only(gateway: InProcessGateway, version: int) -> None:
     assert (version >= 7) == (result.topic_id != ZERO_TOPIC_ID)
     (result,) = await create(gateway, wanted(""), version=version, validate_only=True)
     assert ErrorCode.INVALID_TOPIC_EXCEPTION == result.error_code
-    assert {} == gateway.gateway.catalog.topics
+    assert {} == gateway.catalog.topics
 
 
 async def test_topics_survive_a_restart(backend: MemoryBackend) -> None:
@@ -223,11 +223,11 @@ async def test_topics_survive_a_restart(backend: MemoryBackend) -> None:
         await create(gateway, wanted(partitions=3, configs={"segment.bytes": "4096"}))
         topic = topic_of(gateway)
     async with InProcessGateway(backend=backend) as gateway:
-        found = gateway.gateway.catalog.by_id(topic.topic_id)
+        found = gateway.catalog.by_id(topic.topic_id)
         assert found is not None
         assert ("orders", 3, {"segment.bytes": "4096"}) == (
             found.name,
             len(found.partitions),
             found.config.own_texts(),
         )
-        assert 3 == gateway.gateway.catalog.partition_count
+        assert 3 == gateway.catalog.partition_count

@@ -64,7 +64,7 @@ async def test_minus_one_is_the_high_watermark(gateway: InProcessGateway) -> Non
     await filled(gateway)
     assert [(0, 5)] == await delete(gateway, ("orders", 0, -1))
     assert 5 == (await produce(gateway, batch())).base_offset
-    assert {"request": 5} == gateway.gateway.metrics.removed_records
+    assert {"request": 5} == gateway.metrics.removed_records
 
 
 async def test_below_the_log_start_nothing_changes(gateway: InProcessGateway) -> None:
@@ -72,7 +72,7 @@ async def test_below_the_log_start_nothing_changes(gateway: InProcessGateway) ->
     await filled(gateway)
     assert [(0, 4)] == await delete(gateway, ("orders", 0, 4))
     assert [(0, 4)] == await delete(gateway, ("orders", 0, 1))
-    assert {"request": 4} == gateway.gateway.metrics.removed_records
+    assert {"request": 4} == gateway.metrics.removed_records
 
 
 async def test_what_is_not_there_cannot_be_deleted(gateway: InProcessGateway) -> None:

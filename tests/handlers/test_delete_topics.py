@@ -37,9 +37,9 @@ async def test_deletes_topic_and_records(
     await produce(gateway, batch(b"a"))
     (result,) = await delete(gateway, "orders", version=version)
     assert ("orders", ErrorCode.NONE) == (result.name, result.error_code)
-    assert {} == gateway.gateway.catalog.topics
+    assert {} == gateway.catalog.topics
     assert {} == dict(backend.partitions)
-    assert 0 == gateway.gateway.catalog.partition_count
+    assert 0 == gateway.catalog.partition_count
     data = await fetch(gateway, fetch_request())
     assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == data.error_code
     again = await create_topic(gateway)
@@ -71,7 +71,7 @@ async def test_unknown_and_repeated(gateway: InProcessGateway) -> None:
         {},
     )
     assert [ErrorCode.INVALID_REQUEST] * 4 == [one.error_code for one in results]
-    assert gateway.gateway.catalog.get("orders") is topic
+    assert gateway.catalog.get("orders") is topic
 
 
 async def test_concurrent_deletes(gateway: InProcessGateway) -> None:

@@ -20,7 +20,7 @@ async def test_describes_one_broker(gateway: InProcessGateway, version: int) -> 
     request = DescribeClusterRequest()
     response = await gateway.ask(request, version, DescribeClusterResponse)
     assert ErrorCode.NONE == response.error_code
-    assert (gateway.gateway.placement.cluster_id, 0) == (
+    assert (gateway.placement.cluster_id, 0) == (
         response.cluster_id,
         response.controller_id,
     )

@@ -65,7 +65,7 @@ async def test_every_version_of_every_api_answers_any_request(
             assert pending.done
             response = await pending.response()
             assert isinstance(response, response_class(api_key))
-        assert {} == gateway.gateway.internal_errors
+        assert {} == gateway.internal_errors
 
 
 @pytest.mark.parametrize(("api_key", "version"), SERVED)
@@ -187,15 +187,15 @@ async def test_bug_is_answered_counted_and_logged(
     def fail(name: str) -> None:
         raise RuntimeError(name)
 
-    monkeypatch.setattr(gateway.gateway.catalog, "get", fail)
+    monkeypatch.setattr(gateway.catalog, "get", fail)
     response = await gateway.ask(
         MetadataRequest(topics=[MetadataRequestTopic(name="orders")]), 9, MetadataResponse
     )
     assert ErrorCode.UNKNOWN_SERVER_ERROR == response.topics[0].error_code
-    assert {"METADATA": 1} == gateway.gateway.internal_errors
-    assert 1 == gateway.gateway.metrics.internal_errors
+    assert {"METADATA": 1} == gateway.internal_errors
+    assert 1 == gateway.metrics.internal_errors
     assert "RuntimeError" in caplog.text
-    gateway.gateway.internal_errors.clear()
+    gateway.internal_errors.clear()
 
 
 async def test_bug_in_produce_gives_a_code_that_clients_retry(
@@ -206,12 +206,12 @@ async def test_bug_in_produce_gives_a_code_that_clients_retry(
     def fail(name: str, index: int) -> None:
         raise RuntimeError(name, index)
 
-    monkeypatch.setattr(gateway.gateway.catalog, "find", fail)
+    monkeypatch.setattr(gateway.catalog, "find", fail)
     response = await gateway.ask(produce_request(batch()), 9, ProduceResponse)
     code = ErrorCode(response.responses[0].partition_responses[0].error_code)
     assert ErrorCode.REQUEST_TIMED_OUT is code
     assert code.retriable
-    gateway.gateway.internal_errors.clear()
+    gateway.internal_errors.clear()
 
 
 async def test_client_id_may_change_from_request_to_request(gateway: InProcessGateway) -> None:
@@ -233,7 +233,7 @@ async def test_requests_and_errors_are_counted(gateway: InProcessGateway) -> Non
     """Metrics know how many requests of an API there were, and which failed as a whole."""
     await gateway.request(MetadataRequest(topics=None), 9)
     await gateway.request(MetadataRequest(topics=None), 9)
-    metrics = gateway.gateway.metrics
+    metrics = gateway.metrics
     assert 2 == metrics.requests["METADATA"]
     await gateway.request(FindCoordinatorRequest(key="k", key_type=7), 3)
     assert {("FIND_COORDINATOR", "INVALID_REQUEST"): 1} == metrics.request_errors
@@ -261,7 +261,7 @@ async def test_abandoned_change_is_completed(backend: MemoryBackend) -> None:
         assert not pending.is_abandonable
         pending.cancel()
         await settle(gateway)
-        assert gateway.gateway.catalog.get("orders") is not None
+        assert gateway.catalog.get("orders") is not None
 
 
 async def test_what_may_overlap_and_what_asks_for_records(gateway: InProcessGateway) -> None:
@@ -364,4 +364,4 @@ async def test_a_refusal_of_a_long_name_can_be_sent(
 ) -> None:
     """What repeats the name says the beginning of it, and no bug of kgw is counted."""
     await call(gateway, api_key, version, **fields)
-    assert not gateway.gateway.internal_errors
+    assert not gateway.internal_errors

@@ -189,7 +189,7 @@ async def test_answers_get_smaller_when_others_are_not_taken(gateway: InProcessG
     await create_topic(gateway)
     for _ in range(4):
         await produce(gateway, batch(b"x" * 50_000))
-    metrics = gateway.gateway.metrics
+    metrics = gateway.metrics
     for unsent_bytes, count in ((0, 4), ((16 << 20) - 250_000, 2), (16 << 20, 1), (1 << 30, 1)):
         metrics.unsent_bytes = unsent_bytes
         assert count == len(offsets_in(await fetch(gateway, fetch_request())))
@@ -364,7 +364,7 @@ async def test_delete_ends_the_wait(gateway: InProcessGateway) -> None:
     """Whoever waits for a topic that is deleted is told so."""
     topic = await create_topic(gateway)
     pending = gateway.start(fetch_request(max_wait_ms=10_000), 12)
-    await gateway.gateway.catalog.delete(topic)
+    await gateway.catalog.delete(topic)
     data = await answer_of(pending)
     assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == data.error_code
 
@@ -516,7 +516,7 @@ async def test_repeated_poll_of_a_topic_that_was_replaced(gateway: InProcessGate
     topic = await create_topic(gateway)
     request = fetch_request(max_wait_ms=1000)
     await end_empty(gateway, request, 11)
-    await gateway.gateway.catalog.delete(topic)
+    await gateway.catalog.delete(topic)
     gone = await fetch(gateway, request, 11)
     assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == gone.error_code
     await create_topic(gateway)
@@ -671,8 +671,8 @@ async def test_what_is_being_read_from_the_disk_counts_for_others(
 ) -> None:
     """How much each may have is decided when it is read: clients that come together share it."""
     disk = await slow_disk(gateway, monkeypatch)
-    room = gateway.gateway.answer_room
-    gateway.gateway.metrics.unsent_bytes = (16 << 20) - 600_000
+    room = gateway.answer_room
+    gateway.metrics.unsent_bytes = (16 << 20) - 600_000
     pending = [gateway.start(fetch_request(), 12) for _ in range(3)]
     await turns()
     assert 300_000 + 150_000 + 75_000 == room.reading_bytes
@@ -692,7 +692,7 @@ async def test_what_there_is_room_for_is_an_answer(
     request = fetch_request(max_wait_ms=10_000)
     request.min_bytes = 150_000
     pending = gateway.start(request, 12)
-    gateway.gateway.metrics.unsent_bytes = 16 << 20
+    gateway.metrics.unsent_bytes = 16 << 20
     await turns()
     disk.may_read.set()
     assert 1 == len(offsets_in(await answer_of(pending)))
@@ -742,7 +742,7 @@ async def test_delete_during_a_read(
     disk.errors = {0: StorageError("closed")}
     pending = gateway.start(fetch_request(max_wait_ms=1000), 12)
     await turns()
-    await gateway.gateway.catalog.delete(topic)
+    await gateway.catalog.delete(topic)
     disk.may_read.set()
     data = await answer_of(pending)
     assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == data.error_code
@@ -768,5 +768,5 @@ async def test_memory_that_fails_while_waiting(
             await produce(gateway, batch())
             data = await answer_of(pending)
         assert code == data.error_code
-    assert {"FETCH": 1} == gateway.gateway.internal_errors
-    gateway.gateway.internal_errors.clear()
+    assert {"FETCH": 1} == gateway.internal_errors
+    gateway.internal_errors.clear()

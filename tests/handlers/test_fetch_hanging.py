@@ -160,7 +160,7 @@ def errors_in(response: FetchResponse) -> dict[int, int]:
 
 def cold_reads(gateway: InProcessGateway) -> ColdReads:
     """Return what knows of late reads."""
-    return gateway.gateway.cold_reads
+    return gateway.cold_reads
 
 
 HUNG = range(50)
@@ -205,7 +205,7 @@ async def test_time_is_over_for_what_hangs(
     response = await answer(pending)
     assert set() == with_records(response)
     assert [1, 1] == [one.high_watermark for one in response.responses[0].partitions]
-    assert 0 == gateway.gateway.answer_room.reading_bytes
+    assert 0 == gateway.answer_room.reading_bytes
 
 
 async def test_what_came_late_is_there_for_the_next_request(
@@ -299,8 +299,8 @@ async def test_a_bug_that_comes_late_is_told(
     await after(gateway, fetch_many([0], max_wait_ms=100), 0.1)
     storage.go_on()
     await turns(20)
-    assert {"a read from the storage": 1} == gateway.gateway.internal_errors
-    gateway.gateway.internal_errors.clear()
+    assert {"a read from the storage": 1} == gateway.internal_errors
+    gateway.internal_errors.clear()
     assert 0 == len(cold_reads(gateway))
 
 
@@ -608,7 +608,7 @@ async def test_what_is_left_when_a_client_goes_is_read_on(
     await turns(20)
     pending.cancel()
     await turns(20)
-    assert 0 == gateway.gateway.answer_room.reading_bytes
+    assert 0 == gateway.answer_room.reading_bytes
     storage.go_on()
     await turns(20)
     assert {0} == with_records(await after(gateway, fetch_many([0], max_wait_ms=500), 0))
@@ -633,7 +633,7 @@ async def test_a_repeated_poll_reads_what_was_given_up(
     gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where there is no room for what is late, nobody would say that it has come."""
-    gateway.gateway.cold_reads = ColdReads(gateway.clock, lambda _: None, ColdLimits(reads=0))
+    gateway.cold_reads = ColdReads(gateway.clock, lambda _: None, ColdLimits(reads=0))
     storage = await storage_of(gateway, monkeypatch, 1)
     storage.hang(0)
     request = fetch_many([0], max_wait_ms=200)
@@ -804,7 +804,7 @@ async def test_a_read_that_has_no_room_to_be_late_ends_once_its_records_are_in_m
     gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody waits for it any more, nor would anybody find it."""
-    gateway.gateway.cold_reads = ColdReads(gateway.clock, lambda _: None, ColdLimits(reads=0))
+    gateway.cold_reads = ColdReads(gateway.clock, lambda _: None, ColdLimits(reads=0))
     storage = await many_of(gateway, monkeypatch, PARTS_PER_TURN + 1)
     storage.hang(0)
     pending = await begun(gateway, PARTS_PER_TURN + 1, in_session=False)
@@ -823,15 +823,15 @@ async def test_reads_that_hang_are_a_problem(
     storage = await storage_of(gateway, monkeypatch, 2)
     storage.hang(0, 1)
     await after(gateway, fetch_many([0, 1], max_wait_ms=100), 0.1)
-    assert [] == gateway.gateway.problems
+    assert [] == gateway.problems
     gateway.manual_clock.advance(HANGS_S)
-    (problem,) = gateway.gateway.problems
+    (problem,) = gateway.problems
     assert READS is problem.reason
     assert "orders-0 from offset 0" in problem.text
     assert "and 1 more" in problem.text
     storage.go_on()
     await turns(20)
-    assert [] == gateway.gateway.problems
+    assert [] == gateway.problems
 
 
 async def test_deleted_records_do_not_come_late(
@@ -866,7 +866,7 @@ async def test_what_has_no_room_to_be_late_holds_up_no_answer(
     gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is given up, and asked for again with the next request."""
-    gateway.gateway.cold_reads = ColdReads(gateway.clock, lambda _: None, ColdLimits(reads=0))
+    gateway.cold_reads = ColdReads(gateway.clock, lambda _: None, ColdLimits(reads=0))
     storage = await storage_of(gateway, monkeypatch, 8)
     storage.hang(0, 1)
     response = await after(gateway, fetch_many(range(8), max_wait_ms=5000), SOON_S)
@@ -881,7 +881,7 @@ async def test_an_append_ends_the_wait_beside_what_has_no_room_to_be_late(
     gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its read goes on for the one request, which hears of all else meanwhile."""
-    gateway.gateway.cold_reads = ColdReads(gateway.clock, lambda _: None, ColdLimits(reads=0))
+    gateway.cold_reads = ColdReads(gateway.clock, lambda _: None, ColdLimits(reads=0))
     storage = await storage_of(gateway, monkeypatch, 2)
     storage.hang(0)
     storage.hot.add(1)
@@ -904,7 +904,7 @@ async def test_what_has_no_room_to_be_late_comes_all_the_same(
     gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch, partitions: int
 ) -> None:
     """To the request that waits for it, and at once."""
-    gateway.gateway.cold_reads = ColdReads(gateway.clock, lambda _: None, ColdLimits(reads=0))
+    gateway.cold_reads = ColdReads(gateway.clock, lambda _: None, ColdLimits(reads=0))
     storage = await many_of(gateway, monkeypatch, partitions)
     storage.hang(0)
     pending = await begun(gateway, partitions, in_session=True)
@@ -921,7 +921,7 @@ async def test_what_had_no_room_to_be_late_is_an_error_where_nothing_waits(
     gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of each partition, also of those that were given up so that others were read."""
-    gateway.gateway.cold_reads = ColdReads(gateway.clock, lambda _: None, ColdLimits(reads=0))
+    gateway.cold_reads = ColdReads(gateway.clock, lambda _: None, ColdLimits(reads=0))
     storage = await storage_of(gateway, monkeypatch, 10)
     storage.hang(*range(10))
     response = await after(gateway, fetch_many(range(10), max_wait_ms=0), STORAGE_S)

@@ -38,7 +38,7 @@ class Disk:
 
     def hang(self) -> None:
         """Let reads of some partitions hang."""
-        (topic,) = self.gateway.gateway.catalog.topics.values()
+        (topic,) = self.gateway.catalog.topics.values()
         for index in HUNG:
             key = topic.partitions[index].log.key
             self.fs.hanging[f"/{key}/"] = self._may_go_on
@@ -129,7 +129,7 @@ async def test_a_stop_waits_for_reads_that_hang(
 
     monkeypatch.setattr(ThreadPoolExecutor, "shutdown", stop)
     monkeypatch.setattr(SimulatedFs, "hang", hang_unless_flushed)
-    await disk.gateway.gateway.aclose()
+    await disk.gateway.aclose()
     assert 6 <= hung_at_stop[0]
     assert [] == _reading_threads()
 

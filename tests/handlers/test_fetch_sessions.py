@@ -227,7 +227,7 @@ async def test_topics_by_id(gateway: InProcessGateway, version: int) -> None:
     await produce(gateway, batch(b"a"), index=1)
     await client.poll()
     assert [place] == client.named
-    await gateway.gateway.catalog.delete(topic)
+    await gateway.catalog.delete(topic)
     await create_topic(gateway, partitions=2)
     for _ in range(2):
         await client.poll()
@@ -339,7 +339,7 @@ async def test_what_has_nothing_to_say_is_left_alone(gateway: InProcessGateway) 
     client = Client(gateway)
     client.want(*orders(0, 1, 2))
     await client.poll()
-    session = gateway.gateway.fetch_sessions.get(client.session_id)
+    session = gateway.fetch_sessions.get(client.session_id)
     assert session is not None
     for _ in range(2):
         await produce(gateway, batch(b"a"), index=1)
@@ -352,7 +352,7 @@ async def test_a_request_that_does_not_wait_sets_no_timer(
 ) -> None:
     """At the end of its partitions it is answered at once, and nothing stays behind."""
     timers = gateway.manual_clock.pending
-    session = gateway.gateway.fetch_sessions.get(client.session_id)
+    session = gateway.fetch_sessions.get(client.session_id)
     assert session is not None
     pending = client.start()
     assert (True, timers, None) == (pending.done, gateway.manual_clock.pending, session.wait)
@@ -452,7 +452,7 @@ async def test_what_comes_while_the_disk_is_read_counts(
     answers = client.apply(await answered(pending))
     assert [[(0, 0)]] * 2 == [offsets_in(answers[one]) for one in orders(0, 1)]
     # Else later answers would get smaller and smaller.
-    assert 0 == gateway.gateway.answer_room.reading_bytes
+    assert 0 == gateway.answer_room.reading_bytes
 
 
 async def test_long_polls_hear_of_partitions_just_added(
@@ -528,7 +528,7 @@ async def test_deleting_a_topic_ends_the_wait(gateway: InProcessGateway, client:
     """Its partitions are gone, and the session says so."""
     pending = client.start(max_wait_ms=10_000)
     topic = topic_of(gateway)
-    await gateway.gateway.catalog.delete(topic)
+    await gateway.catalog.delete(topic)
     response = await answered(pending)
     assert {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} == {
         data.error_code for data in client.apply(response).values()
@@ -610,7 +610,7 @@ async def test_no_session_before_version_7(gateway: InProcessGateway) -> None:
     for version in (4, 5, 6):
         request = FetchRequest(session_epoch=-1, max_bytes=1 << 20)
         await gateway.ask(request, version, FetchResponse)
-    assert 0 == len(gateway.gateway.fetch_sessions)
+    assert 0 == len(gateway.fetch_sessions)
 
 
 async def test_where_there_is_no_room() -> None:
@@ -627,8 +627,8 @@ async def test_where_there_is_no_room() -> None:
         response = await small.poll()
         assert ErrorCode.FETCH_SESSION_ID_NOT_FOUND == response.error_code
         assert 0 == (await small.poll()).session_id
-        gateway.gateway.metrics.refresh()
-        assert 1 == gateway.gateway.metrics.fetch_session_evictions
+        gateway.metrics.refresh()
+        assert 1 == gateway.metrics.fetch_session_evictions
 
 
 async def test_huge_lists_to_forget(gateway: InProcessGateway, client: Client) -> None:
@@ -703,12 +703,12 @@ async def compare(version: int, steps: list[tuple[str, tuple[str, int]]]) -> Non
             else:
                 await happen(gateway, step, name, index)
         await finish(client, client.start() if pending is None else pending)
-        assert {} == gateway.gateway.internal_errors
+        assert {} == gateway.internal_errors
 
 
 def want(client: Client, name: str, index: int) -> None:
     """Fetch from a partition as well; by id that takes a topic."""
-    topic = client.gateway.gateway.catalog.get(name)
+    topic = client.gateway.catalog.get(name)
     if client.version < BY_ID:
         client.want(Place(name, index))
     elif topic is not None:
@@ -717,17 +717,17 @@ def want(client: Client, name: str, index: int) -> None:
 
 async def happen(gateway: InProcessGateway, step: str, name: str, index: int) -> None:
     """Let something become of a topic that is there, or is not."""
-    topic = gateway.gateway.catalog.get(name)
+    topic = gateway.catalog.get(name)
     if topic is None:
         if step == "create":
             await create_topic(gateway, name, partitions=2)
         return
     partition = topic.partition(index)
     if step == "delete":
-        await gateway.gateway.catalog.delete(topic)
+        await gateway.catalog.delete(topic)
     elif partition is None:
         if step == "create":
-            await gateway.gateway.catalog.add_partitions(topic, 3)
+            await gateway.catalog.add_partitions(topic, 3)
     elif step == "produce":
         await produce(gateway, batch(b"a"), name=name, index=index)
     elif step == "trim":

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def driver(gateway: InProcessGateway) -> GroupDriver:
     """Brings groups of the gateway's coordinator to where a test wants them."""
     driver = GroupDriver()
-    driver.groups = gateway.gateway.groups
+    driver.groups = gateway.groups
     driver.clock = gateway.manual_clock
     return driver
 
@@ -129,7 +129,7 @@ async def test_delete(gateway: InProcessGateway, driver: GroupDriver, version: i
         ("idle", ErrorCode.NONE),
         ("missing", ErrorCode.GROUP_ID_NOT_FOUND),
     ] == [(one.group_id, one.error_code) for one in response.results]
-    assert ["group"] == [one.group_id for one in gateway.gateway.groups.listed()]
+    assert ["group"] == [one.group_id for one in gateway.groups.listed()]
 
 
 @pytest.mark.parametrize(

@@ -71,9 +71,7 @@ async def test_one_member_from_join_to_leave(gateway: InProcessGateway, version:
     assert NONE == await heartbeat(gateway, min(version, 4), joined.member_id)
     left = await leave(gateway, min(version, 5), joined.member_id)
     assert (NONE, [NONE] if version >= 3 else []) == left
-    assert {"Empty": 1} == {
-        name: count for name, count in gateway.gateway.metrics.groups.items() if count
-    }
+    assert {"Empty": 1} == {name: count for name, count in gateway.metrics.groups.items() if count}
 
 
 async def test_a_group_without_a_name_has_no_members(gateway: InProcessGateway) -> None:
@@ -82,7 +80,7 @@ async def test_a_group_without_a_name_has_no_members(gateway: InProcessGateway) 
     partitions = [{"partition_index": 0, "committed_offset": 1}]
     topics = [{"name": topic.name, "partitions": partitions}]
     await call(gateway, ApiKey.OFFSET_COMMIT, 8, group_id="", topics=topics)
-    assert [""] == gateway.gateway.groups.ids()
+    assert [""] == gateway.groups.ids()
     asked = {"group_id": "", "generation_id": 1, "member_id": "nobody"}
     for api in (ApiKey.HEARTBEAT, ApiKey.SYNC_GROUP):
         response = await call(gateway, api, 0, **asked)
@@ -150,7 +148,7 @@ async def test_refusals_of_join(
     """Session timeouts out of range, no group id, unknown members, nothing in common."""
     response = await join(gateway, version, **fields)
     assert (code, None if version >= 7 else "") == (response.error_code, response.protocol_name)
-    assert [] == list(gateway.gateway.groups.listed())
+    assert [] == list(gateway.groups.listed())
 
 
 async def test_members_of_a_group_are_of_one_type(gateway: InProcessGateway) -> None:
@@ -176,13 +174,13 @@ async def test_stopping_answers_who_waits(gateway: InProcessGateway) -> None:
     first = await join(gateway)
     waiting = gateway.start(request_of(ApiKey.JOIN_GROUP, **JOIN), 3)
     await asyncio.sleep(0)
-    gateway.gateway.begin_to_stop()
+    gateway.begin_to_stop()
     response: Any = await waiting.response()
     assert ErrorCode.NOT_COORDINATOR == response.error_code
     assert ErrorCode.NOT_COORDINATOR == (await join(gateway, member_id=first.member_id)).error_code
     alone = await join(gateway, group_id="other")
     assert (NONE, 1) == (alone.error_code, alone.generation_id)
-    assert "other" in await gateway.gateway.backend.state.load(CLASSIC_GROUP)
+    assert "other" in await gateway.backend.state.load(CLASSIC_GROUP)
 
 
 async def coordinators(

@@ -106,7 +106,7 @@ async def test_unknown_group_has_no_offsets(gateway: InProcessGateway, version: 
     assert (-1, ErrorCode.NONE) == (found.committed_offset, found.error_code)
     if version >= 2:
         assert [] == await fetch(gateway, None, version=version)
-    assert [] == list(gateway.gateway.groups.listed())
+    assert [] == list(gateway.groups.listed())
 
 
 async def test_refusals_are_of_the_partition(gateway: InProcessGateway) -> None:
@@ -153,7 +153,7 @@ async def test_a_negative_offset_is_stored(backend: MemoryBackend, offset: int, 
         assert count == len(await fetch(gateway, None))
         assert [0] == await commit(gateway, {0: 7})
         assert 7 == (await fetch(gateway, [0]))[0].committed_offset
-        assert {} == gateway.gateway.internal_errors
+        assert {} == gateway.internal_errors
 
 
 @pytest.mark.parametrize("version", [1, 8, 9])
@@ -262,7 +262,7 @@ async def test_many_partitions_of_an_unknown_topic_or_member(gateway: InProcessG
     illegal = ErrorCode.ILLEGAL_GENERATION
     assert [illegal] * 20 == await commit(gateway, offsets, member_id="a", generation=3)
     too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
-    limit = gateway.gateway.config.offset_metadata_max_bytes
+    limit = gateway.config.offset_metadata_max_bytes
     assert [too_large] * 20 == await commit(gateway, offsets, metadata="x" * (limit + 1))
 
 

@@ -31,7 +31,7 @@ async def test_ids_are_never_given_twice(backend: MemoryBackend) -> None:
     given: list[int] = []
     for ends_in_a_crash in (False, True, False):
         gateway = InProcessGateway(backend=backend)
-        await gateway.gateway.start()
+        await gateway.open()
         pending = [gateway.start(request(), 4) for _ in range(50)]
         for one in pending:
             response = await one.response()
@@ -40,7 +40,7 @@ async def test_ids_are_never_given_twice(backend: MemoryBackend) -> None:
         if ends_in_a_crash:
             await backend.crash()
         else:
-            await gateway.gateway.aclose()
+            await gateway.aclose()
     assert 150 == len(set(given))
 
 
@@ -90,7 +90,7 @@ async def test_block_that_cannot_be_claimed(
         raise StorageError("broken")
 
     with monkeypatch.context() as broken:
-        broken.setattr(gateway.gateway.backend.state, "apply", fail)
+        broken.setattr(gateway.backend.state, "apply", fail)
         response = await gateway.ask(request(), 4, InitProducerIdResponse)
         assert ErrorCode.KAFKA_STORAGE_ERROR == response.error_code
     response = await gateway.ask(request(), 4, InitProducerIdResponse)

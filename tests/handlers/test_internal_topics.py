@@ -80,7 +80,7 @@ async def test_nothing_of_it_is_kept(backend: MemoryBackend) -> None:
         await fetch(gateway, fetch_request(name=OFFSETS, index=7))
         assert [] == backend.partition_keys
         assert {} == await backend.state.load(TOPIC)
-        catalog = gateway.gateway.catalog
+        catalog = gateway.catalog
         assert (0, {}, []) == (catalog.partition_count, catalog.topics, list(catalog.partitions()))
 
 
@@ -294,7 +294,7 @@ async def test_asking_for_one_that_does_not_exist_does_not_make_it(
     """Share groups and a quorum of controllers are not served."""
     (topic,) = await metadata(gateway, name)
     assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == topic.error_code
-    assert {} == gateway.gateway.catalog.topics
+    assert {} == gateway.catalog.topics
 
 
 # --- ordinary topics that were made under such a name --------------------------------------------
@@ -331,12 +331,12 @@ async def test_an_empty_one_is_taken_over(old_backend: Backend) -> None:
     await make_ordinary(old_backend)
     async with InProcessGateway(backend=old_backend) as gateway:
         limit = patience.Limit(10)
-        while gateway.gateway.catalog.topics:
+        while gateway.catalog.topics:
             await turns(1)
             assert not limit.is_over
         (topic,) = await metadata(gateway, OFFSETS)
         assert (True, 50) == (topic.is_internal, len(topic.partitions))
-        await gateway.gateway.catalog.aclose()
+        await gateway.catalog.aclose()
         assert {} == await old_backend.state.load(TOPIC)
 
 
@@ -344,12 +344,12 @@ async def test_one_that_holds_records_stays(old_backend: Backend) -> None:
     """As an ordinary topic, until its owner has deleted it: no record is lost."""
     await make_ordinary(old_backend, values=(b"kept",))
     async with InProcessGateway(backend=old_backend) as gateway:
-        await gateway.gateway.catalog.opened()
+        await gateway.catalog.opened()
         await turns(20)
         (topic,) = await metadata(gateway, OFFSETS)
         assert (False, 2) == (topic.is_internal, len(topic.partitions))
         assert [OFFSETS] == [one.name for one in await metadata(gateway)]
-        hidden_id = internal_topic_id(gateway.gateway.placement.cluster_id, OFFSETS)
+        hidden_id = internal_topic_id(gateway.placement.cluster_id, OFFSETS)
         by_id = await call(gateway, ApiKey.METADATA, 12, topics=[{"topic_id": hidden_id}])
         assert ErrorCode.UNKNOWN_TOPIC_ID == by_id.topics[0].error_code
         data = await fetch(gateway, fetch_request(name=OFFSETS, index=1))
@@ -369,5 +369,5 @@ async def test_no_record_comes_between_that_it_is_empty_and_that_it_is_gone() ->
             await turns(wait)
             pending = gateway.start(produce_request(batch(b"x"), name=OFFSETS), 9)
             is_stored = ErrorCode.NONE == (await produced(pending)).error_code
-            await gateway.gateway.catalog.aclose()
-            assert is_stored == (OFFSETS in gateway.gateway.catalog.topics)
+            await gateway.catalog.aclose()
+            assert is_stored == (OFFSETS in gateway.catalog.topics)

@@ -225,10 +225,10 @@ async def test_a_topic_that_is_deleted_while_its_offsets_come(gateway: InProcess
     request = request_of(ApiKey.OFFSET_COMMIT, group_id="group", topics=topics)
     pending = gateway.start(request, 8)
     assert not pending.done
-    await gateway.gateway.catalog.delete(topic)
+    await gateway.catalog.delete(topic)
     response: Any = await pending.response()
     assert {UNKNOWN} == {one.error_code for one in response.topics[0].partitions}
-    table = gateway.gateway.groups.offsets("group")
+    table = gateway.groups.offsets("group")
     assert not table
 
 
@@ -417,7 +417,7 @@ async def test_a_session_of_many_partitions(gateway: InProcessGateway) -> None:
     """The answer to its first request names it."""
     await create_topic(gateway, partitions=MANY_READ)
     response = await gateway.ask(fetch_from_many(0, epoch=0), 12, FetchResponse)
-    session = gateway.gateway.fetch_sessions.get(response.session_id)
+    session = gateway.fetch_sessions.get(response.session_id)
     assert session is not None
     assert len([*session.partitions()]) == MANY_READ
 
@@ -439,8 +439,8 @@ async def test_answers_of_many_partitions_share_the_room(gateway: InProcessGatew
     await create_topic(gateway, partitions=MANY_READ)
     for index in range(0, MANY_READ, 100):
         await produce(gateway, batch(bytes(100_000)), index=index)
-    gateway.gateway.metrics.unsent_bytes = (16 << 20) - 900_000
-    room = gateway.gateway.answer_room
+    gateway.metrics.unsent_bytes = (16 << 20) - 900_000
+    room = gateway.answer_room
     pending = [gateway.start(fetch_from_many(0), 12, session=Session()) for _ in range(4)]
     most_bytes = 0
     while not all(one.done for one in pending):
@@ -464,7 +464,7 @@ async def test_answers_of_many_partitions_count_until_they_are_made(
     """What a long poll had read when its time came takes turns to be answered, too."""
     await create_topic(gateway, partitions=MANY_READ)
     await produce(gateway, batch(bytes(100_000)), index=7)
-    room = gateway.gateway.answer_room
+    room = gateway.answer_room
     pending = gateway.start(fetch_from_many(0, wait_ms=500, min_bytes=1 << 20), 12)
     await turns(20)
     gateway.manual_clock.advance(0.6)

@@ -69,11 +69,11 @@ class Led(InProcessGateway):
     """A gateway over such a backend."""
 
     def __init__(self, *, auto_creates: bool = False) -> None:
-        self.backend = LedBackend()
-        super().__init__(Config.of(auto_create_topics_enable=auto_creates), self.backend)
+        self.stub = LedBackend()
+        super().__init__(Config.of(auto_create_topics_enable=auto_creates), self.stub)
 
     def become(self, leadership: Leadership, other: Node | None = None) -> None:
-        self.backend.become(leadership, other)
+        self.stub.become(leadership, other)
 
     def topic(self) -> Topic:
         topic = self.gateway.catalog.get("orders")
@@ -195,7 +195,7 @@ async def test_a_poll_that_began_before_ends_as_the_others(led: Led) -> None:
 
 async def test_who_stands_by_is_a_node_that_leads_nothing(led: Led) -> None:
     """In Metadata and DescribeCluster; and it is none that may be given a partition."""
-    led.backend.ready = [OTHER]
+    led.stub.ready = [OTHER]
     led.become(Leadership.LEADING)
     here = led.gateway.placement.here.node_id
     metadata = await call(led, ApiKey.METADATA, 9, topics=None)
@@ -216,7 +216,7 @@ async def test_who_stands_by_is_a_node_that_leads_nothing(led: Led) -> None:
     assert {ErrorCode.INVALID_REPLICA_ASSIGNMENT} == codes_in(created)
     listed = await call(led, ApiKey.LIST_CONFIG_RESOURCES, 1, resource_types=[4])
     assert [str(here)] == [one.resource_name for one in listed.config_resources]
-    led.backend.ready = []
+    led.stub.ready = []
     led.become(Leadership.LEADING)
     metadata = await call(led, ApiKey.METADATA, 9, topics=None)
     assert [here] == [one.node_id for one in metadata.brokers]
@@ -225,7 +225,7 @@ async def test_who_stands_by_is_a_node_that_leads_nothing(led: Led) -> None:
 @pytest.mark.parametrize("has_standby", [False, True])
 async def test_unconfirmed_it_names_nobody(led: Led, has_standby: bool) -> None:
     """Another one may lead by now: clients go to whoever stands by, if that is known."""
-    led.backend.ready = [OTHER] if has_standby else []
+    led.stub.ready = [OTHER] if has_standby else []
     here = led.gateway.placement.here.node_id
     for version in versions(ApiKey.METADATA):
         led.become(Leadership.UNCONFIRMED)
@@ -276,7 +276,7 @@ async def test_unconfirmed_it_creates_no_topic_for_metadata() -> None:
 async def test_requests_wait_for_the_end_of_a_hand_over(led: Led) -> None:
     """None is refused without the name of whoever leads: clients move at once."""
     led.gateway.hand_over()
-    assert 1 == led.backend.offers
+    assert 1 == led.stub.offers
     # It leads on for as long as nobody has taken over.
     assert not codes_in(await led.request(OF_PARTITIONS[ApiKey.PRODUCE](led.topic(), 0), 10))
     led.become(Leadership.UNCONFIRMED)

@@ -45,7 +45,7 @@ async def test_describes_broker_and_topic(gateway: InProcessGateway, version: in
     response = await gateway.ask(request("orders"), version, MetadataResponse)
     (broker,) = response.brokers
     assert (0, "kgw.example", 9092) == (broker.node_id, broker.host, broker.port)
-    assert (gateway.gateway.placement.cluster_id if version >= 2 else None) == response.cluster_id
+    assert (gateway.placement.cluster_id if version >= 2 else None) == response.cluster_id
     assert (0 if version >= 1 else -1) == response.controller_id
     (answer,) = response.topics
     assert (ErrorCode.NONE, "orders") == (answer.error_code, answer.name)
@@ -97,7 +97,7 @@ async def test_creates_a_missing_topic(version: int) -> None:
         response = await gateway.ask(request("orders"), version, MetadataResponse)
         (answer,) = response.topics
         assert (ErrorCode.NONE, 4) == (answer.error_code, len(answer.partitions))
-        assert gateway.gateway.catalog.get("orders") is not None
+        assert gateway.catalog.get("orders") is not None
 
 
 async def test_concurrent_clients_create_one_topic(gateway: InProcessGateway) -> None:
@@ -107,14 +107,14 @@ async def test_concurrent_clients_create_one_topic(gateway: InProcessGateway) ->
     ids = {one.topics[0].topic_id for one in responses}  # type: ignore[union-attr]
     assert 1 == len(ids)
     assert {ErrorCode.NONE} == {one.topics[0].error_code for one in responses}  # type: ignore[union-attr]
-    assert 1 == len(gateway.gateway.catalog.topics)
+    assert 1 == len(gateway.catalog.topics)
 
 
 async def test_client_may_forbid_creation(gateway: InProcessGateway) -> None:
     """allow_auto_topic_creation=false asks and creates nothing."""
     response = await gateway.ask(request("orders", may_create=False), 12, MetadataResponse)
     assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == response.topics[0].error_code
-    assert {} == gateway.gateway.catalog.topics
+    assert {} == gateway.catalog.topics
 
 
 async def test_server_may_forbid_creation() -> None:
@@ -168,7 +168,7 @@ async def test_an_id_wins_over_a_name(gateway: InProcessGateway, version: int) -
         *[(ErrorCode.NONE, "orders", orders.topic_id)] * 3,
         *[(ErrorCode.UNKNOWN_TOPIC_ID, None, unknown)] * 3,
     ] == [(one.error_code, one.name, one.topic_id) for one in response.topics]
-    assert {"orders", "other"} == set(gateway.gateway.catalog.topics)
+    assert {"orders", "other"} == set(gateway.catalog.topics)
 
 
 @pytest.mark.parametrize("version", [12, 13])
@@ -179,7 +179,7 @@ async def test_ids_keep_names_out(gateway: InProcessGateway, version: int) -> No
     topics = [{"name": "other"}, {"name": None, "topic_id": orders.topic_id}, {"name": "missing"}]
     response = await call(gateway, ApiKey.METADATA, version, topics=topics)
     assert ["orders"] == [one.name for one in response.topics]
-    assert {"orders", "other"} == set(gateway.gateway.catalog.topics)
+    assert {"orders", "other"} == set(gateway.catalog.topics)
 
 
 @pytest.mark.parametrize("version", [10, 11])
@@ -195,7 +195,7 @@ async def test_ids_are_not_heeded_before_version_12(
 
 async def test_address_is_that_of_the_clients_listener(gateway: InProcessGateway) -> None:
     """Who came in by the side door is told of the side door (KIP-103)."""
-    placement = gateway.gateway.placement
+    placement = gateway.placement
     side = {"SIDE": Listener("SIDE", "side.example", 19092), "ANY": Listener("ANY", "", 29092)}
     placement.advertise({**placement.here.listeners, **side})
     addresses = []
@@ -214,12 +214,12 @@ async def test_identity_is_kept() -> None:
     """Cluster id and node id are the same after a restart; a node id that is given wins."""
     backend = MemoryBackend()
     async with InProcessGateway(Config.of(node_id=7), backend=backend) as gateway:
-        cluster_id = gateway.gateway.placement.cluster_id
+        cluster_id = gateway.placement.cluster_id
         assert 22 == len(cluster_id)
     async with InProcessGateway(backend=backend) as gateway:
         assert (cluster_id, 7) == (
-            gateway.gateway.placement.cluster_id,
-            gateway.gateway.placement.here.node_id,
+            gateway.placement.cluster_id,
+            gateway.placement.here.node_id,
         )
     async with InProcessGateway(Config.of(node_id=8), backend=backend) as gateway:
         response = await gateway.ask(request(), 9, MetadataResponse)
@@ -236,11 +236,11 @@ async def test_storage_failure_while_creating(
         await asyncio.sleep(0)
         raise StorageError("broken")
 
-    monkeypatch.setattr(gateway.gateway.backend.state, "apply", fail)
+    monkeypatch.setattr(gateway.backend.state, "apply", fail)
     response = await gateway.ask(request("orders"), 12, MetadataResponse)
     assert ErrorCode.KAFKA_STORAGE_ERROR == response.topics[0].error_code
-    assert {} == gateway.gateway.catalog.topics
-    assert 0 == gateway.gateway.catalog.partition_count
+    assert {} == gateway.catalog.topics
+    assert 0 == gateway.catalog.partition_count
 
 
 def plain_description(topic: Topic) -> MetadataResponseTopic:
@@ -283,7 +283,7 @@ async def test_kept_pieces_say_what_encoding_says(gateway: InProcessGateway, ver
 async def test_growth_and_deletion_show_at_once(gateway: InProcessGateway) -> None:
     """What is kept of a topic goes when it gets partitions, or another one gets its name."""
     topic = await create_topic(gateway, partitions=2)
-    catalog = gateway.gateway.catalog
+    catalog = gateway.catalog
 
     async def described() -> tuple[bytes, int]:
         (answer,) = (await gateway.ask(request("orders"), 12, MetadataResponse)).topics
@@ -313,7 +313,7 @@ async def test_a_topic_that_grows_meanwhile_is_not_kept(gateway: InProcessGatewa
     """A description that was begun before a topic grew is answered, and not given again."""
     topic = await create_topic(gateway, partitions=1300)
     asked = gateway.start(request("orders"), 12)
-    await gateway.gateway.catalog.add_partitions(topic, 1301)
+    await gateway.catalog.add_partitions(topic, 1301)
     await asked.response()
     answer = await gateway.ask(request("orders"), 12, MetadataResponse)
     assert [1301] == [len(one.partitions) for one in answer.topics]

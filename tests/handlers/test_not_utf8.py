@@ -85,9 +85,9 @@ async def test_what_is_committed(gateway: InProcessGateway, count: int) -> None:
     response = await ask(gateway, ApiKey.OFFSET_COMMIT, 8, group_id="group", topics=topics)
     codes = [one.error_code for one in response.topics[0].partitions]
     assert [ErrorCode.NONE] * count == codes
-    table = gateway.gateway.groups.offsets("group")
+    table = gateway.groups.offsets("group")
     assert table is not None
-    topic_id = gateway.gateway.catalog.topics["orders"].topic_id
+    topic_id = gateway.catalog.topics["orders"].topic_id
     assert [REPLACED] * count == [
         entry.metadata for entry in table.topic(topic_id).entries().values()
     ]
@@ -103,7 +103,7 @@ async def test_names_of_groups(gateway: InProcessGateway) -> None:
     assert ErrorCode.INVALID_GROUP_ID == committed.topics[0].partitions[0].error_code
     deleted = await ask(gateway, ApiKey.DELETE_GROUPS, 1, groups_names=[MARK])
     assert ErrorCode.INVALID_GROUP_ID == deleted.results[0].error_code
-    assert [] == list(gateway.gateway.groups.listed())
+    assert [] == list(gateway.groups.listed())
 
 
 async def test_names_of_topics(gateway: InProcessGateway) -> None:
@@ -114,7 +114,7 @@ async def test_names_of_topics(gateway: InProcessGateway) -> None:
     topics = [{"name": MARK, "num_partitions": 1, "replication_factor": 1}]
     created = await ask(gateway, ApiKey.CREATE_TOPICS, 4, topics=topics)
     assert ErrorCode.INVALID_TOPIC_EXCEPTION == created.topics[0].error_code
-    assert {} == dict(gateway.gateway.catalog.topics)
+    assert {} == dict(gateway.catalog.topics)
 
 
 async def test_names_of_transactions(gateway: InProcessGateway) -> None:

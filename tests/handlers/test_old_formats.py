@@ -310,7 +310,7 @@ async def test_sets_come_into_the_topics_codec(
     assert stored.crc_matches()
     assert (Compression.LZ4, count) == (stored.compression, stored.record_count)
     assert {START_MS} == {one.timestamp_ms for one in read_records(stored)}
-    metrics = gateway.gateway.metrics
+    metrics = gateway.metrics
     metrics.refresh()
     is_other = codec is not Compression.LZ4
     assert (is_other, stored.size_bytes if is_other else 0) == (
@@ -343,7 +343,7 @@ async def test_an_answer_nobody_waits_for(gateway: InProcessGateway) -> None:
     await asyncio.sleep(0)
     converting.cancel()
     assert MANY == len(await fetch_set(gateway, fetch_request()))
-    assert 0 == gateway.gateway.answer_room.reading_bytes
+    assert 0 == gateway.answer_room.reading_bytes
 
 
 # --- limits and waits -----------------------------------------------------------------------------
@@ -522,4 +522,4 @@ async def test_requests_are_counted(gateway: InProcessGateway) -> None:
     await produce(gateway, batch(b"v"), version=3)
     for version in range(3, 6):
         await fetch(gateway, fetch_request(), version)
-    assert {"PRODUCE": 1, "FETCH": 1} == gateway.gateway.metrics.converted_requests
+    assert {"PRODUCE": 1, "FETCH": 1} == gateway.metrics.converted_requests

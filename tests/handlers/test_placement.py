@@ -416,7 +416,7 @@ async def test_each_node_has_the_logs_of_its_partitions(pair: Pair) -> None:
     for gateway in pair.gateways.values():
         topic = topic_of(gateway)
         before = topic.partitions
-        await gateway.gateway.catalog.add_partitions(topic, 6)
+        await gateway.catalog.add_partitions(topic, 6)
         assert all(topic.partitions[index] is one for index, one in before.items())
     for node_id, expected in ((ONE, [0, 2, 4]), (TWO, [1, 3, 5])):
         topic = pair.topic_of(node_id)
@@ -446,7 +446,7 @@ async def test_a_group_is_coordinated_by_its_owner(pair: Pair, api: ApiKey) -> N
                 else:
                     assert {NOT_COORDINATOR} == codes
     for node_id, gateway in pair.gateways.items():
-        assert {GROUPS[node_id]} >= set(gateway.gateway.groups.ids())
+        assert {GROUPS[node_id]} >= set(gateway.groups.ids())
 
 
 @pytest.mark.parametrize("api", OF_TRANSACTIONS)
@@ -530,9 +530,9 @@ async def test_a_start_leaves_other_nodes_groups_alone() -> None:
         for group_id in GROUPS.values():
             await gateway.request(_offset_commit(group_id, topic), 2)
     async with InProcessGateway(backend=backend, placement=Side(Cluster(), TWO)) as gateway:
-        assert [GROUPS[TWO]] == gateway.gateway.groups.ids()
+        assert [GROUPS[TWO]] == gateway.groups.ids()
     async with InProcessGateway(backend=backend) as gateway:
-        assert list(GROUPS.values()) == sorted(gateway.gateway.groups.ids())
+        assert list(GROUPS.values()) == sorted(gateway.groups.ids())
 
 
 # --- nodes ---------------------------------------------------------------------------------------

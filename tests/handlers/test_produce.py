@@ -329,13 +329,13 @@ async def test_sequences_survive_a_restart(backend: MemoryBackend, is_crash: boo
     Snapshots save time: without a newer one, the log itself says what was stored.
     """
     gateway = InProcessGateway(backend=backend)
-    await gateway.gateway.start()
+    await gateway.open()
     await create_topic(gateway)
     for sequence in range(7):
         await produce(gateway, sequenced(sequence))
         if sequence == 3:
-            await gateway.gateway.checkpoint()
-    await (backend.crash() if is_crash else gateway.gateway.aclose())
+            await gateway.checkpoint()
+    await (backend.crash() if is_crash else gateway.aclose())
     async with InProcessGateway(backend=backend) as restarted:
         for sequence in range(2, 7):
             answer = await produce(restarted, sequenced(sequence))
@@ -344,7 +344,7 @@ async def test_sequences_survive_a_restart(backend: MemoryBackend, is_crash: boo
         assert ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER == answer.error_code
         assert 7 == (await produce(restarted, sequenced(7))).base_offset
     if is_crash:
-        await gateway.gateway.catalog.aclose()
+        await gateway.catalog.aclose()
 
 
 async def test_damaged_snapshot_is_replaced_by_the_log(
@@ -382,7 +382,7 @@ class FailingAppends:
     """Stands before a log's append and lets some of them fail."""
 
     def __init__(self, gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch) -> None:
-        topic = gateway.gateway.catalog.get("orders")
+        topic = gateway.catalog.get("orders")
         assert topic is not None
         self.partition = topic.partitions[0]
         self.error: Exception | None = None
@@ -514,5 +514,5 @@ async def test_delete_during_an_append(gateway: InProcessGateway, backend: Memor
     topic = await create_topic(gateway)
     backend.hold()
     pending = gateway.start(produce_request(batch()), 9)
-    await gateway.gateway.catalog.delete(topic)
+    await gateway.catalog.delete(topic)
     assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == (await produced(pending)).error_code

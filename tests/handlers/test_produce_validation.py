@@ -43,7 +43,7 @@ async def test_a_lying_batch_is_refused_where_records_are_validated(
     assert answer.error_message
     assert 0 == (await produce(gateway, batch(honest(3), 3, compression))).base_offset
     assert [3] == [len(list(read_records(one))) for one in await stored(gateway)]
-    assert {} == gateway.gateway.internal_errors
+    assert {} == gateway.internal_errors
 
 
 @pytest.mark.parametrize("compression", Compression)
@@ -102,7 +102,7 @@ async def test_a_bomb_is_refused_where_records_are_read(setting: dict[str, Any])
             answer = await produce(gateway, builder.build())
             assert ErrorCode.MESSAGE_TOO_LARGE == answer.error_code
         assert [] == await stored(gateway)
-        assert {} == gateway.gateway.internal_errors
+        assert {} == gateway.internal_errors
 
 
 async def test_a_time_behind_the_header_is_held_to_the_topics_range(
@@ -195,4 +195,4 @@ async def test_a_value_that_is_not_served_is_refused(gateway: InProcessGateway) 
     (answer,) = response.topics
     assert ErrorCode.INVALID_CONFIG == answer.error_code
     assert "headers or records" in (answer.error_message or "")
-    assert gateway.gateway.catalog.get("orders") is None
+    assert gateway.catalog.get("orders") is None

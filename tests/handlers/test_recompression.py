@@ -73,7 +73,7 @@ async def test_whatever_comes_is_stored_in_the_topics_codec(
     ]
     assert [*small, *large] == [one.value for each in kept for one in read_records(each)]
     assert list(range(2 + LARGE)) == [one.offset for each in kept for one in read_records(each)]
-    assert {} == gateway.gateway.internal_errors
+    assert {} == gateway.internal_errors
 
 
 async def test_a_batch_in_the_topics_codec_is_stored_as_it_came(
@@ -88,7 +88,7 @@ async def test_a_batch_in_the_topics_codec_is_stored_as_it_came(
     first, second = await stored(gateway)
     assert read_batch(sent).records == first.records
     assert read_batch(lie).records == second.records
-    metrics = gateway.gateway.metrics
+    metrics = gateway.metrics
     metrics.refresh()
     assert (0, {"came": 0, "stored": 0}) == (
         metrics.recompressed_batches,
@@ -191,7 +191,7 @@ async def test_a_bomb_is_refused_where_it_would_be_compressed_anew() -> None:
             answer = await produce(gateway, builder.build())
             assert ErrorCode.MESSAGE_TOO_LARGE == answer.error_code
         assert [] == await stored(gateway)
-        assert {} == gateway.gateway.internal_errors
+        assert {} == gateway.internal_errors
 
 
 async def test_records_at_fault_are_named(gateway: InProcessGateway) -> None:
@@ -267,7 +267,7 @@ async def test_what_it_saved_is_counted(gateway: InProcessGateway) -> None:
     for one in sent:
         await produce(gateway, bytearray(one))
     kept = await stored(gateway)
-    metrics = gateway.gateway.metrics
+    metrics = gateway.metrics
     metrics.refresh()
     after = sum(one.size_bytes for one in kept[:2])
     assert (2, {"came": came, "stored": after}) == (

@@ -29,8 +29,8 @@ def backend() -> MemoryBackend:
 
 
 async def _fill(gateway: InProcessGateway) -> None:
-    metrics = gateway.gateway.metrics
-    gateway.gateway.answer_room = AnswerRoom(metrics, batches_per_turn=5)
+    metrics = gateway.metrics
+    gateway.answer_room = AnswerRoom(metrics, batches_per_turn=5)
     await create_topic(gateway, partitions=PARTITIONS)
     for index in range(PARTITIONS):
         for _ in range(BATCHES):
@@ -108,7 +108,7 @@ async def test_an_answer_that_waits_for_a_disk_is_read_in_turns(
 ) -> None:
     """All partitions are read for it, and the loop serves others between them."""
     await _fill(gateway)
-    topic = gateway.gateway.catalog.get("orders")
+    topic = gateway.catalog.get("orders")
     assert topic is not None
     log_type = type(topic.partitions[0].log)
     real = log_type.read_hot

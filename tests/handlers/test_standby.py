@@ -69,22 +69,22 @@ class StandingGateway(InProcessGateway):
     """Node 2, which stands by."""
 
     def __init__(self) -> None:
-        self.backend = StandingBackend()
-        super().__init__(Config.of(node_id=2), self.backend)
+        self.stub = StandingBackend()
+        super().__init__(Config.of(node_id=2), self.stub)
         self.starting = asyncio.ensure_future(self.gateway.start())
 
     def know(self, leader: Node | None) -> None:
         """Learn who leads."""
-        self.backend.other = leader
-        assert self.backend.on_leadership is not None
-        self.backend.on_leadership()
+        self.stub.other = leader
+        assert self.stub.on_leadership is not None
+        self.stub.on_leadership()
 
     async def lead(self) -> None:
         """Take over."""
-        self.backend.now, self.backend.other = Leadership.LEADING, None
-        assert self.backend.on_leadership is not None
-        self.backend.on_leadership()
-        self.backend.leads.set()
+        self.stub.now, self.stub.other = Leadership.LEADING, None
+        assert self.stub.on_leadership is not None
+        self.stub.on_leadership()
+        self.stub.leads.set()
         await self.starting
 
     async def wait(self, pending: PendingResponse) -> Any:
@@ -379,7 +379,7 @@ async def test_a_leader_that_lives_and_is_out_of_reach_is_not_waited_for(
     pending = standing.start(metadata("orders"), 9)
     standing.manual_clock.advance(1)
     await turns(20)
-    standing.backend.renewed_s = standing.clock.monotonic_s() + 1
+    standing.stub.renewed_s = standing.clock.monotonic_s() + 1
     begun_s = standing.clock.monotonic_s()
     with pytest.raises(ProtocolError):
         await standing.wait(pending)

@@ -277,7 +277,7 @@ async def test_description(gateway: InProcessGateway, listeners: Listeners) -> N
         state.topics,
     )
     await add(gateway, 3, producer, {"orders": [2, 0], "gone": [0]})
-    await gateway.gateway.catalog.delete(gateway.gateway.catalog.topics["gone"])
+    await gateway.catalog.delete(gateway.catalog.topics["gone"])
     found, missing, empty, again = await describe(gateway, ID, "none", "", ID)
     assert found == again
     assert ErrorCode.TRANSACTIONAL_ID_NOT_FOUND == missing.error_code
@@ -341,7 +341,7 @@ async def test_list_by_pattern(gateway: InProcessGateway) -> None:
 
 async def test_many_ids_are_listed_in_turns(gateway: InProcessGateway) -> None:
     """The loop turns for others meanwhile."""
-    coordinator = gateway.gateway.transactions
+    coordinator = gateway.transactions
     for one in [coordinator.init_producer_id(f"id-{n}", 1_000) for n in range(2_000)]:
         await one
     response = await call_in_turns(
@@ -515,6 +515,6 @@ async def test_restart_of_a_gateway(gateway: InProcessGateway, listeners: Listen
     await create_topic(gateway)
     producer = await init(gateway)
     await add(gateway, 3, producer, {"orders": [0]})
-    await gateway.gateway.aclose()
-    await gateway.gateway.start()
+    await gateway.aclose()
+    await gateway.open()
     assert ["Ongoing"] == [one.transaction_state for one in await describe(gateway)]

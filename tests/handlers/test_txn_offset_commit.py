@@ -86,7 +86,7 @@ async def commit_in_transaction(
     gateway: InProcessGateway, offsets: dict[int, int], version: int = 5, **fields: Any
 ) -> list[int]:
     """Commit offsets of one topic in a transaction, and return the codes."""
-    topic = gateway.gateway.catalog.get(fields.get("name", "orders"))
+    topic = gateway.catalog.get(fields.get("name", "orders"))
     if topic is not None:
         fields["topic_id"] = topic.topic_id
     response: Any = await gateway.request(txn_commit(offsets, **fields), version)
@@ -105,7 +105,7 @@ async def fetch_stable(gateway: InProcessGateway, *indexes: int, version: int = 
 
 async def end(gateway: InProcessGateway, *, is_commit: bool = True) -> None:
     """Tell the group that the transaction has ended."""
-    groups = gateway.gateway.groups
+    groups = gateway.groups
     assert NONE is await groups.end_transaction("group", PRODUCER, EPOCH, is_commit=is_commit)
 
 
@@ -211,7 +211,7 @@ async def test_a_transaction_that_does_not_go_on_takes_nothing(
     transactions.code = code
     codes = await commit_in_transaction(gateway, {0: 1, 2: 1}, version)
     assert [told[version], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] == codes
-    assert [] == gateway.gateway.groups.ids()
+    assert [] == gateway.groups.ids()
 
 
 async def test_a_transaction_is_seen_to_go_on_first(
@@ -242,7 +242,7 @@ async def test_a_topic_that_goes_while_its_transaction_is_asked(
     response: Any = await asked.response()
     code = response.topics[0].partitions[0].error_code
     assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == code
-    assert [] == gateway.gateway.groups.ids()
+    assert [] == gateway.groups.ids()
 
 
 async def test_a_store_that_fails_for_the_transaction_is_told(
@@ -340,7 +340,7 @@ async def test_a_topic_that_goes_meanwhile_takes_its_offsets_along(
     response: Any = await asked.response()
     codes = {one.error_code for one in response.topics[0].partitions}
     assert {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} == codes
-    assert [] == gateway.gateway.groups.ids()
+    assert [] == gateway.groups.ids()
 
 
 async def test_what_is_pending_survives_a_restart(

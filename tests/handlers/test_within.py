@@ -282,7 +282,7 @@ async def test_create_topics_goes_on_after_its_time(
     await turns(50)
     again = await gateway.request(request, 7)
     assert ErrorCode.TOPIC_ALREADY_EXISTS == again.topics[0].error_code  # type: ignore[attr-defined]
-    assert 1 == len(gateway.gateway.catalog.topics)
+    assert 1 == len(gateway.catalog.topics)
 
 
 async def test_create_topics_with_a_time_of_0_is_done(gateway: InProcessGateway) -> None:
@@ -348,7 +348,7 @@ async def test_init_producer_id_has_five_seconds(
     gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch, transactional_id: str | None
 ) -> None:
     """Then clients are to try again; no id is handed out twice."""
-    await gateway.gateway.catalog.opened()
+    await gateway.catalog.opened()
     state = State(monkeypatch)
     request = request_of(
         ApiKey.INIT_PRODUCER_ID,
@@ -444,11 +444,11 @@ async def test_a_bug_that_ends_a_request_after_its_time_is_told(
     pending = gateway.start(request, 7)
     await moved(gateway, 1.1)
     await answered(pending)
-    assert {} == gateway.gateway.internal_errors
+    assert {} == gateway.internal_errors
     may_go_on.set()
     await turns(50)
-    assert {"CREATE_TOPICS": 1} == gateway.gateway.internal_errors
-    gateway.gateway.internal_errors.clear()
+    assert {"CREATE_TOPICS": 1} == gateway.internal_errors
+    gateway.internal_errors.clear()
 
 
 async def test_a_bug_that_ends_an_append_after_its_time_is_told(
@@ -465,8 +465,8 @@ async def test_a_bug_that_ends_an_append_after_its_time_is_told(
         assert ErrorCode.REQUEST_TIMED_OUT == (await produced(pending)).error_code
         append.error = error
         append.finish()
-        assert told == gateway.gateway.internal_errors
-    gateway.gateway.internal_errors.clear()
+        assert told == gateway.internal_errors
+    gateway.internal_errors.clear()
 
 
 def hang_look_ups(monkeypatch: pytest.MonkeyPatch, topic: Topic, partitions: int) -> None:

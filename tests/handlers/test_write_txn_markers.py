@@ -121,7 +121,7 @@ async def test_nothing_is_below_zero(gateway: InProcessGateway, field: str, valu
 async def test_no_marker_shuts_the_coordinator_out(gateway: InProcessGateway) -> None:
     """A coordinator epoch beyond that of the coordinator, whose markers would all be refused."""
     topic = await create_topic(gateway)
-    own = gateway.gateway.transactions.coordinator_epoch
+    own = gateway.transactions.coordinator_epoch
     assert [ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST, ErrorCode.NONE] == await write(
         gateway,
         marker(producer_id=6, coordinator_epoch=own + 1),
@@ -166,8 +166,8 @@ async def test_a_bug_costs_its_partition_only(
     codes = await write(gateway, marker(0, 1))
     assert [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE] == codes
     assert [1, 1] == [partition.log.high_watermark for partition in topic.partitions.values()]
-    assert 1 == sum(gateway.gateway.internal_errors.values())
-    gateway.gateway.internal_errors.clear()
+    assert 1 == sum(gateway.internal_errors.values())
+    gateway.internal_errors.clear()
 
 
 async def test_many_markers_are_written_in_turns(gateway: InProcessGateway) -> None:

@@ -66,7 +66,7 @@ async def write_keyed(
 
 async def compact(gateway: InProcessGateway) -> None:
     """Compact what can be; the topic's active segment stays."""
-    await gateway.gateway.log_manager.compact()
+    await gateway.log_manager.compact()
 
 
 # --- situations -----------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ async def test_in_files(tmp_path: Path, figures: Figures) -> None:
 async def assert_told(gateway: InProcessGateway, lag: int, age_s: int) -> None:
     """Compare what is said of the group wherever it is said; nothing in it is unknown."""
     for _ in range(3):  # a long run of batches may take several looks
-        sample = await gateway.gateway.lag.sample()
+        sample = await gateway.lag.sample()
     total = sample.groups[GROUP].total
     assert (lag, age_s * 1000) == (total.known_lag, total.time_lag_ms)
     assert (0, 0) == (total.unknown_lags, total.unknown_ages)
@@ -278,7 +278,7 @@ async def assert_told(gateway: InProcessGateway, lag: int, age_s: int) -> None:
     assert (lag, age_s * 1000) == (group["lag"], group["time_lag_ms"])
     (place,) = (await admin.value(f"/api/v1/lag/partitions?group={GROUP}"))["partitions"]
     assert (lag, age_s * 1000, None) == (place["lag"], place["time_lag_ms"], place["anomaly"])
-    metrics = gateway.gateway.metrics
+    metrics = gateway.metrics
     assert ({GROUP: lag}, {GROUP: float(age_s)}) == (metrics.group_lag, metrics.group_time_lag_s)
     text = (await admin.get("/metrics")).body.decode()
     assert f'kgw_group_lag_records{{group="{GROUP}"}} {float(lag)}\n' in text
@@ -293,14 +293,14 @@ DAYS, ROOM_BYTES = 10, 2_000_000
 async def ten_days(gateway: InProcessGateway) -> None:
     """A log of ten days with 500 records of 1 kB, which retention lets have 2 MB."""
     configs = {"retention.bytes": str(ROOM_BYTES), "segment.bytes": "50000", "retention.ms": "-1"}
-    await gateway.gateway.catalog.create("orders", 1, configs)
+    await gateway.catalog.create("orders", 1, configs)
     for _ in range(DAYS):
         for _ in range(5):
             await produce(gateway, batch(*[b"v" * 1_000] * 10))
         gateway.manual_clock.advance(86_400)
     await commit(gateway, 0)
     await commit(gateway, 500, group_id="at the end")
-    await gateway.gateway.lag.sample()
+    await gateway.lag.sample()
 
 
 async def lost_after_a_minute(gateway: InProcessGateway, records: int) -> list[tuple[str, int]]:
@@ -308,11 +308,11 @@ async def lost_after_a_minute(gateway: InProcessGateway, records: int) -> list[t
     for _ in range(records // 10):
         await produce(gateway, batch(*[b"v" * 1_000] * 10))
     gateway.manual_clock.advance(60)
-    sample = await gateway.gateway.lag.sample()
+    sample = await gateway.lag.sample()
     value = await Admin(gateway.gateway).value("/api/v1/lag/at-risk")
     found = [(one.group_id, one.lost_count) for one in sample.at_risk]
     assert found == [(one["group"], one["lost"]) for one in value["at_risk"]]
-    assert len(found) == gateway.gateway.metrics.offsets_at_risk
+    assert len(found) == gateway.metrics.offsets_at_risk
     return found
 
 
@@ -344,7 +344,7 @@ async def test_a_burst_between_frequent_looks(gateway: InProcessGateway) -> None
     for _ in range(10):
         await produce(gateway, batch(*[b"v" * 1_000] * 5))
         gateway.manual_clock.advance(3)
-        found.append(len((await gateway.gateway.lag.sample()).at_risk))
+        found.append(len((await gateway.lag.sample()).at_risk))
     assert [0, 0, 0, 0, 1] == found[:5]
     assert 0 not in found[5:]
 
@@ -388,20 +388,20 @@ async def test_risk(gateway: InProcessGateway, risk: Risk) -> None:
     """At risk is who would lose a record that it would be given."""
     await risk.build(gateway)
     # Retention runs when its settings change, and would take what is at risk before it is told.
-    await gateway.gateway.log_manager.aclose()
+    await gateway.log_manager.aclose()
     topic = topic_of(gateway)
     # Retention that is due at once would leave nothing to be at risk.
-    gateway.gateway.catalog.when_retention_changed = lambda _: None
+    gateway.catalog.when_retention_changed = lambda _: None
     limit = {"kgw.retention.offset": str(risk.kept_from), "retention.ms": "-1"}
     policy = {"cleanup.policy": "compact,delete"} if "cleanup.policy" in topic.config.own else {}
-    await gateway.gateway.catalog.configure(topic, lambda own: {**own, **policy, **limit})
+    await gateway.catalog.configure(topic, lambda own: {**own, **policy, **limit})
     await commit(gateway, risk.offset)
-    sample = await gateway.gateway.lag.sample()
+    sample = await gateway.lag.sample()
     found = [one.lost_count for one in sample.at_risk]
     value = await Admin(gateway.gateway).value("/api/v1/lag/at-risk")
     assert ([risk.lost] if risk.lost else []) == found
     assert found == [one["lost"] for one in value["at_risk"]]
-    assert len(found) == gateway.gateway.metrics.offsets_at_risk
+    assert len(found) == gateway.metrics.offsets_at_risk
 
 
 async def test_what_is_known_is_not_forgotten_for_what_is_not(gateway: InProcessGateway) -> None:
@@ -430,7 +430,7 @@ async def test_what_is_known_is_not_forgotten_for_what_is_not(gateway: InProcess
 
 async def age_s(gateway: InProcessGateway) -> float | None:
     """Return the group's age as a look finds it now."""
-    time_lag_ms = (await gateway.gateway.lag.sample()).groups[GROUP].total.time_lag_ms
+    time_lag_ms = (await gateway.lag.sample()).groups[GROUP].total.time_lag_ms
     return None if time_lag_ms is None else time_lag_ms / 1000
 
 
@@ -450,8 +450,8 @@ async def test_a_record_without_a_time(gateway: InProcessGateway) -> None:
     await produce(gateway, batch(b"v", timestamps_ms=[-1]))
     await commit(gateway, 0)
     assert None is await age_s(gateway)
-    assert {} == gateway.gateway.metrics.group_time_lag_s
-    assert {GROUP: 1} == gateway.gateway.metrics.group_lag
+    assert {} == gateway.metrics.group_time_lag_s
+    assert {GROUP: 1} == gateway.metrics.group_lag
 
 
 async def test_an_open_transaction_that_is_aborted(gateway: InProcessGateway) -> None:
@@ -509,13 +509,13 @@ async def test_who_is_perhaps_at_risk_is_told(
 ) -> None:
     """While it is unknown which record a group would be given first, it may be one that goes."""
     monkeypatch.setattr(type(await log_of_aborted(gateway)), "read_hot", lambda *_: None)
-    await gateway.gateway.log_manager.aclose()
+    await gateway.log_manager.aclose()
     limit = {"kgw.retention.offset": "5", "retention.ms": "-1"}
-    await gateway.gateway.catalog.configure(topic_of(gateway), lambda own: {**own, **limit})
+    await gateway.catalog.configure(topic_of(gateway), lambda own: {**own, **limit})
     await commit(gateway, 0)
     found = []
     for _ in range(3):
-        sample = await gateway.gateway.lag.sample()
+        sample = await gateway.lag.sample()
         found.append((sample.groups[GROUP].total.time_lag_ms, sample.at_risk_count))
     assert [(None, 1), (None, 1), (300_000, 0)] == found
 

@@ -120,8 +120,8 @@ async def live(gateway: InProcessGateway, days: Days) -> dict[str, int]:
         if days.commits_every and minute % days.commits_every == 0:
             end = topic_of(gateway).partitions[0].log.high_watermark
             await member.commit(min(end, member.committed + days.reads))
-        await gateway.gateway.lag.sample()
-        for finding, topic, _ in gateway.gateway.lag.findings():
+        await gateway.lag.sample()
+        for finding, topic, _ in gateway.lag.findings():
             assert ("orders", GROUP, None) == (topic, finding.group_id, finding.partition)
             told.setdefault(finding.kind.value, minute)
         gateway.manual_clock.advance(60)
@@ -189,7 +189,7 @@ async def stand(gateway: InProcessGateway) -> Member:
     await member.come()
     for _ in range(13):
         await come(gateway, Transactions(gateway), 1, "plain")
-        await gateway.gateway.lag.sample()
+        await gateway.lag.sample()
         gateway.manual_clock.advance(60)
         await member.stay()
     return member
@@ -210,13 +210,13 @@ async def test_told_as_all_others_are(
     lines = [one for one in caplog.records if one.getMessage() == "offset anomaly"]
     (fields,) = (vars(one) for one in lines)
     assert "group-standing" in str(fields)
-    metrics = gateway.gateway.metrics
+    metrics = gateway.metrics
     assert (1, 0) == (
         metrics.offset_anomalies_open[STANDING],
         metrics.offset_anomalies_open[FALLING],
     )
     await member.commit(5)
-    await gateway.gateway.lag.sample()
+    await gateway.lag.sample()
     assert [] == (await admin.value("/api/v1/lag/anomalies"))["lasting"]
     assert 0 == metrics.offset_anomalies_open[STANDING]
     assert 1 == metrics.offset_anomalies[STANDING]
@@ -226,18 +226,18 @@ async def test_stays_where_a_look_cannot_tell(gateway: InProcessGateway) -> None
     """A place whose offset is damaged makes the sum unknown: that is no end of an anomaly."""
     await stand(gateway)
     damage(gateway)
-    await gateway.gateway.catalog.add_partitions(topic_of(gateway), 2)
-    await gateway.gateway.lag.sample()
-    kinds = {one.kind.value for one, _, _ in gateway.gateway.lag.findings()}
+    await gateway.catalog.add_partitions(topic_of(gateway), 2)
+    await gateway.lag.sample()
+    kinds = {one.kind.value for one, _, _ in gateway.lag.findings()}
     assert {STANDING, "committed-damaged"} == kinds
 
 
 async def test_goes_with_its_topic(gateway: InProcessGateway) -> None:
     """Nobody stands in a topic that is deleted."""
     await stand(gateway)
-    await gateway.gateway.catalog.delete(topic_of(gateway))
-    await gateway.gateway.lag.sample()
-    assert [] == gateway.gateway.lag.findings()
+    await gateway.catalog.delete(topic_of(gateway))
+    await gateway.lag.sample()
+    assert [] == gateway.lag.findings()
 
 
 async def test_pending_commits_are_commits(gateway: InProcessGateway) -> None:
@@ -248,7 +248,7 @@ async def test_pending_commits_are_commits(gateway: InProcessGateway) -> None:
     topic_id = topic_of(gateway).topic_id
     offset = CommittedOffset(1, -1, "", 0, NO_EXPIRY_MS, 0.0)
     pending = PendingCommit(7, 0, {topic_id: {0: offset}})
-    groups = gateway.gateway.groups
+    groups = gateway.groups
     request = TxnCommitRequest(member.member_id, None, member.generation, pending)
     assert ErrorCode.NONE is await groups.commit_in_transaction(GROUP, request)
     found = []
@@ -256,8 +256,8 @@ async def test_pending_commits_are_commits(gateway: InProcessGateway) -> None:
         await come(gateway, Transactions(gateway), 1, "plain")
         if minute == 20:
             assert ErrorCode.NONE is await groups.end_transaction(GROUP, 7, 0, False)
-        await gateway.gateway.lag.sample()
-        found.append(gateway.gateway.lag.finding_count)
+        await gateway.lag.sample()
+        found.append(gateway.lag.finding_count)
         gateway.manual_clock.advance(60)
         await member.stay()
     assert [0] * 29 + [1] * 11 == found
@@ -268,7 +268,7 @@ class Asked:
 
     def __init__(self, gateway: InProcessGateway) -> None:
         self.times = 0
-        self._groups = gateway.gateway.groups
+        self._groups = gateway.groups
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._groups, name)
@@ -284,11 +284,11 @@ async def test_what_a_group_reads_is_asked_once_a_look(gateway: InProcessGateway
     names = ["orders", "first", "second", "third"]
     for name in names[1:]:
         await create_topic(gateway, name)
-    topics = [gateway.gateway.catalog.get(name) for name in names]
+    topics = [gateway.catalog.get(name) for name in names]
     member = Member(gateway, Days(protocol_type="consumer"))
     await member.come()
     asked = Asked(gateway)
-    watch = GroupWatch(asked, gateway.gateway.config)  # type: ignore[arg-type]
+    watch = GroupWatch(asked, gateway.config)  # type: ignore[arg-type]
     times, told = [], set()
     for minute in range(13):
         watch.begin_look()
@@ -310,7 +310,7 @@ async def test_the_time_is_a_setting(ms: str) -> None:
     async with InProcessGateway(Config.of(lag_interval_ms=0, lag_standing_ms=int(ms))) as gateway:
         await create_topic(gateway)
         await stand(gateway)
-        assert [] == gateway.gateway.lag.findings()
+        assert [] == gateway.lag.findings()
 
 
 async def test_leave_of_all(gateway: InProcessGateway) -> None:
@@ -323,5 +323,5 @@ async def test_leave_of_all(gateway: InProcessGateway) -> None:
         group_id=GROUP,
         members=[{"member_id": member.member_id}],
     )
-    await gateway.gateway.lag.sample()
-    assert [] == gateway.gateway.lag.findings()
+    await gateway.lag.sample()
+    assert [] == gateway.lag.findings()

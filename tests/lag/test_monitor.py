@@ -52,16 +52,16 @@ async def commit(
     metadata: str = "",
 ) -> None:
     """Commit from outside, as a reset does."""
-    topic = gateway.gateway.catalog.topics[name]
+    topic = gateway.catalog.topics[name]
     committed = CommittedOffset(offset, -1, metadata, START_MS, NO_EXPIRY_MS, 0.0)
     request = CommitRequest("", None, -1, {topic.topic_id: {index: committed}})
-    assert ErrorCode.NONE is await gateway.gateway.groups.commit(group_id, request)
+    assert ErrorCode.NONE is await gateway.groups.commit(group_id, request)
 
 
 def damage(gateway: InProcessGateway) -> None:
     """Let a group's offset be one that cannot be read."""
-    topic = gateway.gateway.catalog.topics["orders"]
-    table = gateway.gateway.groups.offsets("group")
+    topic = gateway.catalog.topics["orders"]
+    table = gateway.groups.offsets("group")
     assert table is not None
     damaged = CommittedOffset(DAMAGED_OFFSET, -1, "", START_MS, NO_EXPIRY_MS, 0.0)
     table.apply({topic.topic_id: {1: damaged}})
@@ -69,14 +69,14 @@ def damage(gateway: InProcessGateway) -> None:
 
 def log(gateway: InProcessGateway, index: int = 0) -> MemoryPartitionLog:
     """Return the log under a partition."""
-    found = gateway.gateway.catalog.topics["orders"].partitions[index].log
+    found = gateway.catalog.topics["orders"].partitions[index].log
     assert isinstance(found, MemoryPartitionLog)
     return found
 
 
 def counted(gateway: InProcessGateway) -> dict[str, int]:
     """Return the kinds of anomalies that were counted."""
-    counts = gateway.gateway.metrics.offset_anomalies
+    counts = gateway.metrics.offset_anomalies
     return {kind: number for kind, number in counts.items() if number}
 
 
@@ -87,21 +87,21 @@ class TestSums:
         await commit(gateway, 3)
         await commit(gateway, 0, index=1)
         await commit(gateway, 10, group_id="done")
-        sample = await gateway.gateway.lag.sample()
+        sample = await gateway.lag.sample()
         group = sample.groups["group"]
         assert (7, 2) == (group.total.lag, group.total.partitions)
         assert {"orders": 7} == {name: one.lag for name, one in group.topics.items()}
         assert 0 == sample.groups["done"].total.lag
-        assert {"group": 7, "done": 0} == gateway.gateway.metrics.group_lag
+        assert {"group": 7, "done": 0} == gateway.metrics.group_lag
         assert [("group", 0)] == [(name, one.partition) for name, one in sample.largest]
 
     async def test_deleted_topics_have_no_lag(self, gateway: InProcessGateway) -> None:
         """A topic that is gone leaves neither lag nor positions."""
         await commit(gateway, 3)
         await gateway.request(fetch_request(3), 12)
-        await gateway.gateway.catalog.delete(gateway.gateway.catalog.topics["orders"])
-        assert {} == (await gateway.gateway.lag.sample()).groups
-        assert 0 == len(gateway.gateway.lag.positions)
+        await gateway.catalog.delete(gateway.catalog.topics["orders"])
+        assert {} == (await gateway.lag.sample()).groups
+        assert 0 == len(gateway.lag.positions)
 
     async def test_time_lag(self, gateway: InProcessGateway) -> None:
         """It is the age of the first unread record, and 0 when everything has been read."""
@@ -109,10 +109,10 @@ class TestSums:
         await commit(gateway, 0, index=1)
         await commit(gateway, 10, group_id="done")
         gateway.manual_clock.advance(2)
-        sample = await gateway.gateway.lag.sample()
+        sample = await gateway.lag.sample()
         assert 7_000 == sample.groups["group"].total.time_lag_ms
         assert 0 == sample.groups["done"].total.time_lag_ms
-        assert {"group": 7.0, "done": 0.0} == gateway.gateway.metrics.group_time_lag_s
+        assert {"group": 7.0, "done": 0.0} == gateway.metrics.group_time_lag_s
 
     async def test_time_lag_is_read_once(
         self, gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
@@ -132,7 +132,7 @@ class TestSums:
         monkeypatch.setattr(type(memory_log), "read", read)
         for _ in range(3):
             gateway.manual_clock.advance(1)
-            sample = await gateway.gateway.lag.sample()
+            sample = await gateway.lag.sample()
         assert [0] == reads
         assert 3_000 == sample.groups["group"].total.time_lag_ms
 
@@ -147,7 +147,7 @@ class TestSums:
             await commit(gateway, offset, group_id=f"group-{offset}")
         unknown = []
         for _ in range(2):
-            sample = await gateway.gateway.lag.sample()
+            sample = await gateway.lag.sample()
             unknown.append(sum(one.total.unknown_ages for one in sample.groups.values()))
         assert [1, 0] == unknown
 
@@ -162,10 +162,10 @@ class TestSums:
         await commit(gateway, 1)
         monkeypatch.setattr(MemoryPartitionLog, "read_hot", fail)
         monkeypatch.setattr(MemoryPartitionLog, "read", fail)
-        sample = await gateway.gateway.lag.sample()
+        sample = await gateway.lag.sample()
         assert None is sample.groups["group"].total.time_lag_ms
         assert 9 == sample.groups["group"].total.lag
-        assert 0 < gateway.gateway.metrics.lag_failures
+        assert 0 < gateway.metrics.lag_failures
 
 
 class TestAnomalies:
@@ -178,46 +178,46 @@ class TestAnomalies:
         damage(gateway)
         await log(gateway).drop_before(4)
         for _ in range(3):
-            await gateway.gateway.lag.sample()
+            await gateway.lag.sample()
         expected = {"committed-ahead": 1, "committed-below-start": 1, "committed-damaged": 1}
         assert expected == counted(gateway)
-        open_now = gateway.gateway.metrics.offset_anomalies_open
+        open_now = gateway.metrics.offset_anomalies_open
         assert expected | {"group-standing": 0, "group-falling-behind": 0} == open_now
         lines = [one for one in caplog.records if one.getMessage() == "offset anomaly"]
         assert 3 == len(lines)
-        listed = [(one.kind.value, topic) for one, topic, _ in gateway.gateway.lag.findings()]
+        listed = [(one.kind.value, topic) for one, topic, _ in gateway.lag.findings()]
         assert sorted((kind, "orders") for kind in expected) == sorted(listed)
 
     async def test_counted_again_when_they_come_back(self, gateway: InProcessGateway) -> None:
         """An anomaly that was over and comes back is another one."""
         for offset in (99, 10, 99):
             await commit(gateway, offset)
-            await gateway.gateway.lag.sample()
+            await gateway.lag.sample()
         assert {"committed-ahead": 2} == counted(gateway)
 
     async def test_high_watermark_that_went_back(
         self, gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It is told once, with both numbers."""
-        await gateway.gateway.lag.sample()
+        await gateway.lag.sample()
         monkeypatch.setattr(type(log(gateway)), "high_watermark", property(lambda _: 4))
         for _ in range(2):
-            await gateway.gateway.lag.sample()
+            await gateway.lag.sample()
         monkeypatch.undo()
         assert {"high-watermark-back": 1} == counted(gateway)
-        (event,) = gateway.gateway.lag.events
+        (event,) = gateway.lag.events
         assert ("orders", 0, "4 after 10") == (event.topic, event.partition, event.detail)
 
     async def test_skipped_offsets(self, gateway: InProcessGateway) -> None:
         """An append that leaves a hole is told; those that follow each other are not."""
-        await gateway.gateway.lag.sample()
+        await gateway.lag.sample()
         assert {} == counted(gateway)
-        partition = gateway.gateway.catalog.topics["orders"].partitions[0]
+        partition = gateway.catalog.topics["orders"].partitions[0]
         await log(gateway).append([make_batch([b"past the partition"])])
         await produce(gateway, batch())
         assert 1 == partition.skip_count
         for _ in range(2):
-            await gateway.gateway.lag.sample()
+            await gateway.lag.sample()
         assert {"offsets-skipped": 1} == counted(gateway)
 
     async def test_members_that_go_back(self, gateway: InProcessGateway) -> None:
@@ -230,7 +230,7 @@ class TestAnomalies:
         assert ErrorCode.NONE is await member.sync()
         assert ErrorCode.NONE is await member.commit("orders", {0: 2})
         assert {"committed-back": 1} == counted(gateway)
-        assert "committed 2 after 3" == gateway.gateway.lag.events[0].detail
+        assert "committed 2 after 3" == gateway.lag.events[0].detail
 
     async def test_lines_are_bounded(
         self, gateway: InProcessGateway, caplog: pytest.LogCaptureFixture
@@ -238,7 +238,7 @@ class TestAnomalies:
         """A run of retention that passes many by leaves a few lines and a number."""
         for number in range(25):
             await commit(gateway, 99, group_id=f"group-{number}")
-        await gateway.gateway.lag.sample()
+        await gateway.lag.sample()
         messages = [one.getMessage() for one in caplog.records]
         assert ["offset anomaly"] * 20 + ["more offset anomalies"] == messages
         assert {"committed-ahead": 25} == counted(gateway)
@@ -252,17 +252,17 @@ class TestAnomalies:
             raise StorageError("not at hand")
 
         await commit(gateway, 99)
-        await gateway.gateway.lag.sample()
+        await gateway.lag.sample()
         for mark in ("log_start_offset", "high_watermark"):
             monkeypatch.setattr(type(log(gateway)), mark, property(fail))
-        sample = await gateway.gateway.lag.sample()
+        sample = await gateway.lag.sample()
         total = sample.groups["group"].total
         assert (1, 1) == (total.partitions, total.unknown_lags)
-        (standing,) = await gateway.gateway.lag.standings("group")
+        (standing,) = await gateway.lag.standings("group")
         assert None is standing.lag
-        assert 0 < gateway.gateway.metrics.lag_failures
+        assert 0 < gateway.metrics.lag_failures
         monkeypatch.undo()
-        await gateway.gateway.lag.sample()
+        await gateway.lag.sample()
         assert {"committed-ahead": 1} == counted(gateway)
 
     async def test_what_jobs_commit_is_no_position(self, gateway: InProcessGateway) -> None:
@@ -272,25 +272,25 @@ class TestAnomalies:
             await commit(gateway, offset, group_id="kgw-backfill-job", metadata=str(UUID(int=1)))
             await commit(gateway, offset, group_id="kgw-sink-consumers")
             await commit(gateway, offset, group_id="sink", metadata="note")
-            sample = await gateway.gateway.lag.sample()
+            sample = await gateway.lag.sample()
             assert {"kgw-sink-consumers", "sink"} == sample.groups.keys()
-        found = {one.group_id for one, _, _ in gateway.gateway.lag.findings()}
+        found = {one.group_id for one, _, _ in gateway.lag.findings()}
         assert {"kgw-sink-consumers", "sink"} == found
-        assert [] == await gateway.gateway.lag.standings("kgw-sink-query")
+        assert [] == await gateway.lag.standings("kgw-sink-query")
 
 
 class TestForecast:
     async def test_said_beforehand(self, gateway: InProcessGateway) -> None:
         """Who has yet to read what retention will remove in time is at risk, nobody else."""
-        await gateway.gateway.catalog.create("short", 1, {"kgw.retention.offset": "6"})
+        await gateway.catalog.create("short", 1, {"kgw.retention.offset": "6"})
         for _ in range(10):
             await produce(gateway, batch(), name="short")
         for group_id, offset in (("slow", 4), ("quick", 6), ("done", 10)):
             await commit(gateway, offset, name="short", group_id=group_id)
-        (one,) = (await gateway.gateway.lag.sample()).at_risk
+        (one,) = (await gateway.lag.sample()).at_risk
         assert ("slow", "short", 0) == (one.group_id, one.topic, one.partition)
         assert (6, 2) == (one.next_log_start_offset, one.lost_count)
-        assert 1 == gateway.gateway.metrics.offsets_at_risk
+        assert 1 == gateway.metrics.offsets_at_risk
 
     async def test_a_failed_forecast_is_counted(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The sample goes on without it."""
@@ -299,45 +299,45 @@ class TestForecast:
             raise StorageError("broken")
 
         async with InProcessGateway() as gateway:
-            await gateway.gateway.catalog.create("orders", 1, {"kgw.retention.offset": "6"})
+            await gateway.catalog.create("orders", 1, {"kgw.retention.offset": "6"})
             for _ in range(10):
                 await produce(gateway, batch())
             await commit(gateway, 4)
             monkeypatch.setattr(MemoryPartitionLog, "segments", fail)
-            assert 6 == (await gateway.gateway.lag.sample()).groups["group"].total.lag
-            assert 1 == gateway.gateway.metrics.lag_failures
+            assert 6 == (await gateway.lag.sample()).groups["group"].total.lag
+            assert 1 == gateway.metrics.lag_failures
 
     async def test_before_and_after_retention(self) -> None:
         """Before retention passes a group by it is at risk, afterwards below the log start."""
         async with InProcessGateway() as gateway:
             configs = {"kgw.retention.offset": "2"}
-            await gateway.gateway.catalog.create("orders", 1, configs)
+            await gateway.catalog.create("orders", 1, configs)
             for _ in range(3):
                 await produce(gateway, batch())
             await commit(gateway, 1)
-            (one,) = (await gateway.gateway.lag.sample()).at_risk
+            (one,) = (await gateway.lag.sample()).at_risk
             assert (2, 1) == (one.next_log_start_offset, one.lost_count)
             assert {} == counted(gateway)
-            await gateway.gateway.log_manager.retain()
-            assert () == (await gateway.gateway.lag.sample()).at_risk
+            await gateway.log_manager.retain()
+            assert () == (await gateway.lag.sample()).at_risk
             assert {"committed-below-start": 1} == counted(gateway)
 
     async def test_an_hour_before_the_time_is_over(self) -> None:
         """With retention.ms a group is told within kgw.lag.risk.ms, not earlier."""
         async with InProcessGateway() as gateway:
             configs = {"retention.ms": "7200000", "segment.ms": "600000"}
-            await gateway.gateway.catalog.create("orders", 1, configs)
+            await gateway.catalog.create("orders", 1, configs)
             await produce(gateway, batch(timestamps_ms=[START_MS]))
             await commit(gateway, 0)
             gateway.manual_clock.advance(3_000)
-            assert () == (await gateway.gateway.lag.sample()).at_risk
+            assert () == (await gateway.lag.sample()).at_risk
             gateway.manual_clock.advance(1_000)
-            (one,) = (await gateway.gateway.lag.sample()).at_risk
+            (one,) = (await gateway.lag.sample()).at_risk
             assert (1, 1) == (one.next_log_start_offset, one.lost_count)
             assert 0 == log(gateway).log_start_offset
             gateway.manual_clock.advance(3_201)
-            await gateway.gateway.log_manager.retain()
-            assert () == (await gateway.gateway.lag.sample()).at_risk
+            await gateway.log_manager.retain()
+            assert () == (await gateway.lag.sample()).at_risk
             assert {"committed-below-start": 1} == counted(gateway)
 
 
@@ -354,7 +354,7 @@ class TestHistory:
                 await turns(20)
                 gateway.manual_clock.advance(1)
             await turns(20)
-            history = gateway.gateway.backend.state.lag_history
+            history = gateway.backend.state.lag_history
             points = await history.load()
             assert {3_000, 4_000, 5_000} == {one.sampled_at_ms - START_MS for one in points}
             assert [
@@ -369,7 +369,7 @@ class TestHistory:
             await turns(20)
             gateway.manual_clock.advance(1)
             await turns(20)
-            assert [] == await gateway.gateway.backend.state.lag_history.load()
+            assert [] == await gateway.backend.state.lag_history.load()
 
     async def test_a_failing_disk_does_not_end_the_schedule(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -382,18 +382,18 @@ class TestHistory:
 
             await create_topic(gateway)
             await commit(gateway, 0)
-            monkeypatch.setattr(gateway.gateway.backend.state.lag_history, "append", fail)
+            monkeypatch.setattr(gateway.backend.state.lag_history, "append", fail)
             await turns(20)
             gateway.manual_clock.advance(1)
             await turns(20)
             assert "history of lag" in caplog.text
-            assert 1 == gateway.gateway.metrics.lag_failures
+            assert 1 == gateway.metrics.lag_failures
 
     async def test_bounded(self, gateway: InProcessGateway) -> None:
         """However many groups there are, a sample is a thousand points, groups before the rest."""
         for number in range(600):
             await commit(gateway, number % 7, group_id=f"group-{number}")
-        points = history_points(await gateway.gateway.lag.sample())
+        points = history_points(await gateway.lag.sample())
         assert 1_000 == len(points)
         assert 600 == sum(one.topic == "" for one in points)
         assert 400 == sum(one.topic == "orders" and one.partition == -1 for one in points)
@@ -409,11 +409,11 @@ class TestMetrics:
                 await produce(gateway, batch())
             for number in range(4):
                 await commit(gateway, number, group_id=f"group-{number}")
-            await gateway.gateway.lag.sample()
-            metrics = gateway.gateway.metrics
+            await gateway.lag.sample()
+            metrics = gateway.metrics
             assert {"group-0": 10, "group-1": 9, "other": 15} == metrics.group_lag
             await commit(gateway, 9, group_id="group-0")
-            await gateway.gateway.lag.sample()
+            await gateway.lag.sample()
             assert {"group-0": 1, "group-1": 9, "other": 15} == metrics.group_lag
             assert {"group-0", "group-1", "other"} == set(metrics.group_time_lag_s)
 
@@ -421,9 +421,9 @@ class TestMetrics:
         """A zero would say that a group whose offsets are damaged has read everything."""
         await commit(gateway, 0, index=1)
         damage(gateway)
-        points = history_points(await gateway.gateway.lag.sample())
-        assert {} == gateway.gateway.metrics.group_lag
-        assert {} == gateway.gateway.metrics.group_time_lag_s
+        points = history_points(await gateway.lag.sample())
+        assert {} == gateway.metrics.group_lag
+        assert {} == gateway.metrics.group_time_lag_s
         assert {None} == {one.lag for one in points}
 
 
@@ -431,7 +431,7 @@ class TestSchedule:
     async def test_samples_at_intervals(self) -> None:
         """The first comes after one interval, and the steps are even."""
         async with InProcessGateway(Config.of(lag_interval_ms=1_000)) as gateway:
-            lag = gateway.gateway.lag
+            lag = gateway.lag
             taken = []
             for _ in range(4):
                 await turns(20)
@@ -444,8 +444,8 @@ class TestSchedule:
         async with InProcessGateway(Config.of(lag_interval_ms=0)) as gateway:
             gateway.manual_clock.advance(3_600)
             await turns(20)
-            assert None is gateway.gateway.lag.latest
-            assert {} == (await gateway.gateway.lag.fresh(10)).groups
+            assert None is gateway.lag.latest
+            assert {} == (await gateway.lag.fresh(10)).groups
 
     async def test_off_has_no_metrics(self) -> None:
         """What somebody once asked for would stand there for ever, and alert for ever."""
@@ -453,10 +453,10 @@ class TestSchedule:
             await create_topic(gateway)
             await produce(gateway, batch())
             await commit(gateway, 0)
-            metrics = gateway.gateway.metrics
-            await gateway.gateway.lag.fresh(10)
+            metrics = gateway.metrics
+            await gateway.lag.fresh(10)
             assert {"group": 1} == metrics.group_lag
-            await gateway.gateway.sample_metrics()
+            await gateway.sample_metrics(LIMIT_S)
             assert ({}, {}, None) == (
                 metrics.group_lag,
                 metrics.group_time_lag_s,
@@ -465,7 +465,7 @@ class TestSchedule:
 
     async def test_fresh(self, gateway: InProcessGateway) -> None:
         """A sample serves for as long as the asker allows, and those who wait share one."""
-        lag = gateway.gateway.lag
+        lag = gateway.lag
         first = await lag.fresh(5)
         gateway.manual_clock.advance(5)
         assert first is await lag.fresh(5)
@@ -476,7 +476,7 @@ class TestSchedule:
 
     async def test_fresh_enough(self, gateway: InProcessGateway) -> None:
         """Where a look takes a second, asking every five does not make one every five."""
-        lag = gateway.gateway.lag
+        lag = gateway.lag
         first = await lag.fresh(5)
         lag.latest = first._replace(took_s=1.0)
         gateway.manual_clock.advance(20)
@@ -497,11 +497,11 @@ class TestSchedule:
 
         monkeypatch.setattr(MemoryPartitionLog, "read_hot", lambda *_: None)
         monkeypatch.setattr(MemoryPartitionLog, "read", read)
-        await asyncio.wait_for(gateway.gateway.sample_metrics(0.01), patience.seconds(LIMIT_S))
-        assert {} == gateway.gateway.metrics.group_lag
+        await asyncio.wait_for(gateway.sample_metrics(0.01), patience.seconds(LIMIT_S))
+        assert {} == gateway.metrics.group_lag
         may_answer.set()
-        await gateway.gateway.sample_metrics(LIMIT_S)
-        assert {"group": 10} == gateway.gateway.metrics.group_lag
+        await gateway.sample_metrics(LIMIT_S)
+        assert {"group": 10} == gateway.metrics.group_lag
 
     async def test_a_bug_does_not_end_the_schedule(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -518,11 +518,11 @@ class TestSchedule:
                 gateway.manual_clock.advance(1)
                 await turns(20)
             assert "planted" in caplog.text
-            assert 1 == gateway.gateway.metrics.lag_failures
-            assert {"lag": 1} == gateway.gateway.internal_errors
+            assert 1 == gateway.metrics.lag_failures
+            assert {"lag": 1} == gateway.internal_errors
             gateway.manual_clock.advance(1)
             await turns(20)
-            assert None is not gateway.gateway.lag.latest
+            assert None is not gateway.lag.latest
 
     async def test_gives_the_loop_back(self) -> None:
         """A look at many places is cut into turns; commits in between change nothing of it."""
@@ -530,7 +530,7 @@ class TestSchedule:
             await create_topic(gateway)
             for number in range(20):
                 await commit(gateway, 0, group_id=f"group-{number}")
-            task = asyncio.ensure_future(gateway.gateway.lag.sample())
+            task = asyncio.ensure_future(gateway.lag.sample())
             turns = 0
             while not task.done():
                 await asyncio.sleep(0)
@@ -546,7 +546,7 @@ class TestSchedule:
             for number in range(20):
                 await create_topic(gateway, f"topic-{number}")
                 await commit(gateway, 0, name=f"topic-{number}")
-            task = asyncio.ensure_future(gateway.gateway.lag.standings("group"))
+            task = asyncio.ensure_future(gateway.lag.standings("group"))
             turns = 0
             while not task.done():
                 await asyncio.sleep(0)
@@ -565,7 +565,7 @@ class RunningClock(ManualClock):
 class TestPositions:
     async def test_fetch_notes_where_a_client_reads(self, gateway: InProcessGateway) -> None:
         """Once a second at most for each connection, with its client id."""
-        positions = gateway.gateway.lag.positions
+        positions = gateway.lag.positions
         await gateway.request(fetch_request(3), 12)
         await gateway.request(fetch_request(4), 12)
         assert [("in-process", 0, 3)] == [
@@ -578,14 +578,14 @@ class TestPositions:
     async def test_unknown_partitions_have_no_position(self, gateway: InProcessGateway) -> None:
         """What does not exist is not remembered."""
         await gateway.request(fetch_request(3, name="none"), 12)
-        assert 0 == len(gateway.gateway.lag.positions)
+        assert 0 == len(gateway.lag.positions)
 
     async def test_idle_clients_go(self, gateway: InProcessGateway) -> None:
         """After kgw.lag.client.idle.ms without a Fetch, at the next sample."""
         await gateway.request(fetch_request(3), 12)
         gateway.manual_clock.advance(601)
-        await gateway.gateway.lag.sample()
-        assert 0 == len(gateway.gateway.lag.positions)
+        await gateway.lag.sample()
+        assert 0 == len(gateway.lag.positions)
 
 
 async def test_standings(gateway: InProcessGateway) -> None:
@@ -593,11 +593,11 @@ async def test_standings(gateway: InProcessGateway) -> None:
     await commit(gateway, 0, index=2)
     await commit(gateway, 4)
     damage(gateway)
-    found = await gateway.gateway.lag.standings("group")
+    found = await gateway.lag.standings("group")
     assert [0, 1, 2] == [one.partition for one in found]
     assert [4, NO_OFFSET, 0] == [one.committed_offset for one in found]
     assert [0, None, 0] == [one.age_ms and 0 for one in found]
-    assert [] == await gateway.gateway.lag.standings("nobody")
+    assert [] == await gateway.lag.standings("nobody")
 
 
 async def test_a_negative_offset_is_no_position(gateway: InProcessGateway) -> None:
@@ -605,11 +605,10 @@ async def test_a_negative_offset_is_no_position(gateway: InProcessGateway) -> No
     await commit(gateway, 4)
     await commit(gateway, -2, index=1)
     await commit(gateway, -1, group_id="reset")
-    sample = await gateway.gateway.lag.sample()
+    sample = await gateway.lag.sample()
     assert [(0, 4)] == [
-        (one.partition, one.committed_offset)
-        for one in await gateway.gateway.lag.standings("group")
+        (one.partition, one.committed_offset) for one in await gateway.lag.standings("group")
     ]
-    assert [] == await gateway.gateway.lag.standings("reset")
+    assert [] == await gateway.lag.standings("reset")
     assert (6, 0) == (sample.groups["group"].total.lag, sample.groups["group"].total.anomalies)
-    assert [] == list(gateway.gateway.lag.findings())
+    assert [] == list(gateway.lag.findings())

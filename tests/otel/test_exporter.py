@@ -75,7 +75,7 @@ async def test_an_export(receiver: Receiver, gateway: InProcessGateway) -> None:
     assert ("CREATE_TOPICS", 1.0) == (point.attributes[0].value.string_value, point.as_double)
     start_ms = gateway.clock.wall_ms()
     assert start_ms * 1_000_000 == point.start_time_unix_nano
-    assert 0 == gateway.gateway.metrics.otel_export_failures
+    assert 0 == gateway.metrics.otel_export_failures
 
 
 async def test_attributes_and_headers(receiver: Receiver, tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ async def test_a_receiver_that_does_not_answer(
     exporter = Exporter(gateway.gateway)
     await asyncio.wait_for(exporter.export(0.01), patience.seconds(LIMIT_S))
     await exporter.export(LIMIT_S)
-    assert 2 == gateway.gateway.metrics.otel_export_failures
+    assert 2 == gateway.metrics.otel_export_failures
     ((_, fields),) = told(caplog)
     assert "no answer within 0.01 s" == str(fields["why"])
 

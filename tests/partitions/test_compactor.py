@@ -115,14 +115,14 @@ async def test_the_dirtiest_partition_comes_first(compactions: Compactions) -> N
         first = topic.partitions[0].log
         assert isinstance(first, MemoryPartitionLog)
         compactions.ends[first] = (await first.segments())[1].base_offset
-        await gateway.gateway.log_manager.compact()
+        await gateway.log_manager.compact()
         assert [1, 0] == compactions.partitions
         segments = [await partition.log.segments() for partition in topic.partitions.values()]  # type: ignore[attr-defined]
         assert [one[-1].base_offset for one in segments] == compacted_ends(topic)
         assert [one[-1].base_offset for one in segments[:2]] == [
             job.upper_bound for job in (compactions.jobs[1][1], compactions.jobs[0][1])
         ]
-        metrics = gateway.gateway.metrics
+        metrics = gateway.metrics
         assert {"complete": 2} == metrics.compactions
         assert (600, 60, 6) == (
             metrics.compaction_removed_bytes,
@@ -137,11 +137,11 @@ async def test_topics_that_are_not_compacted_are_left_alone(compactions: Compact
     async with InProcessGateway() as gateway:
         await create_topic(gateway, segment_bytes="1024")
         await fill(gateway, 60)
-        await gateway.gateway.log_manager.compact()
+        await gateway.log_manager.compact()
     async with InProcessGateway(Config.of(log_cleaner_enable=False)) as gateway:
         await compacted(gateway)
         await fill(gateway, 60)
-        await gateway.gateway.log_manager.compact()
+        await gateway.log_manager.compact()
     assert [] == compactions.jobs
 
 
@@ -156,7 +156,7 @@ async def test_the_job_says_what_the_settings_say(compactions: Compactions) -> N
     async with InProcessGateway(config) as gateway:
         await compacted(gateway, delete_retention_ms="77")
         await fill(gateway, 30, producer_id=7)
-        await gateway.gateway.log_manager.compact()
+        await gateway.log_manager.compact()
         ((_, job),) = compactions.jobs
         assert (START_MS, 77) == (job.now_ms, job.delete_retention_ms)
         assert (1 << 21, 5000) == (job.key_memory_bytes, job.bytes_per_s)
@@ -174,11 +174,11 @@ async def test_a_partition_that_fails_is_put_aside(
         await fill(gateway, 60, 0)
         await fill(gateway, 30, 1)
         compactions.failures[0] = CorruptionError("a batch is damaged")
-        log_manager = gateway.gateway.log_manager
+        log_manager = gateway.log_manager
         await log_manager.compact()
         assert [1] == compactions.partitions
         assert ["orders-0 is not compacted: a batch is damaged"] == list(log_manager.problems)
-        metrics = gateway.gateway.metrics
+        metrics = gateway.metrics
         assert {"complete": 1, "failed": 1} == metrics.compactions
         assert (1, START_MS / 1000) == (
             metrics.compactions_put_aside,
@@ -203,14 +203,14 @@ async def test_each_partition_that_fails_is_a_problem_of_its_own(compactions: Co
         await fill(gateway, 60, 0)
         await fill(gateway, 30, 1)
         compactions.failures = {0: CorruptionError("first"), 1: CorruptionError("second")}
-        log_manager = gateway.gateway.log_manager
+        log_manager = gateway.log_manager
         await log_manager.compact()
         assert [
             "orders-0 is not compacted: first",
             "orders-1 is not compacted: second",
         ] == sorted(log_manager.problems)
-        assert 2 == gateway.gateway.metrics.compactions_put_aside
-        await gateway.gateway.catalog.delete(topic)
+        assert 2 == gateway.metrics.compactions_put_aside
+        await gateway.catalog.delete(topic)
         await log_manager.compact()
         assert [] == list(log_manager.problems)
 
@@ -222,9 +222,9 @@ async def test_a_bug_is_put_aside_and_reported(compactions: Compactions) -> None
         await fill(gateway, 60, 0)
         await fill(gateway, 30, 1)
         compactions.failures[0] = ZeroDivisionError()
-        await gateway.gateway.log_manager.compact()
+        await gateway.log_manager.compact()
         assert [1] == compactions.partitions
-        assert {"log manager": 1} == gateway.gateway.internal_errors
+        assert {"log manager": 1} == gateway.internal_errors
 
 
 async def test_what_does_not_fit_goes_in_steps(compactions: Compactions) -> None:
@@ -233,14 +233,14 @@ async def test_what_does_not_fit_goes_in_steps(compactions: Compactions) -> None
         topic = await compacted(gateway, min_cleanable_dirty_ratio="0")
         await fill(gateway, 60)
         compactions.step = 30
-        await gateway.gateway.log_manager.compact()
+        await gateway.log_manager.compact()
         assert 2 == len(compactions.jobs)
-        assert {"partial": 1, "complete": 1} == gateway.gateway.metrics.compactions
+        assert {"partial": 1, "complete": 1} == gateway.metrics.compactions
         compactions.ends.clear()
         compactions.step = 0
-        await gateway.gateway.log_manager.compact()
+        await gateway.log_manager.compact()
         assert 3 == len(compactions.jobs)
-        (problem,) = gateway.gateway.log_manager.problems
+        (problem,) = gateway.log_manager.problems
         assert "log.cleaner.dedupe.buffer.size" in problem
         assert [0] == compacted_ends(topic)
 
@@ -251,12 +251,12 @@ async def test_a_quiet_topic_is_compacted_in_time(compactions: Compactions) -> N
     async with InProcessGateway(backend=MemoryBackend(clock), clock=clock) as gateway:
         await compacted(gateway, max_compaction_lag_ms="60000")
         await fill(gateway, 3)
-        await gateway.gateway.log_manager.compact()
+        await gateway.log_manager.compact()
         assert [] == compactions.jobs
         clock.advance(61)
-        await gateway.gateway.log_manager.compact()
+        await gateway.log_manager.compact()
         assert [3] == [job.upper_bound for _, job in compactions.jobs]
-        assert 1 == gateway.gateway.metrics.segments_closed
+        assert 1 == gateway.metrics.segments_closed
 
 
 async def test_runs_on_a_schedule(compactions: Compactions) -> None:
@@ -278,14 +278,14 @@ async def test_the_newest_of_each_key_is_left() -> None:
         topic = await compacted(gateway)
         await fill(gateway, 60)
         await topic.partitions[0].log.roll()  # type: ignore[attr-defined]
-        await gateway.gateway.log_manager.compact()
+        await gateway.log_manager.compact()
         data = await fetch(gateway, fetch_request(0))
         assert isinstance(data.records, bytes | bytearray | memoryview)
         records = [one for found in split_batches(data.records) for one in read_records(found)]
         assert [(57, b"k0"), (58, b"k1"), (59, b"k2")] == [(one.offset, one.key) for one in records]
-        metrics = gateway.gateway.metrics
+        metrics = gateway.metrics
         assert (57, {"complete": 1}) == (metrics.compaction_removed_records, metrics.compactions)
-        await gateway.gateway.log_manager.compact()
+        await gateway.log_manager.compact()
         assert {"complete": 1} == metrics.compactions
         assert 60 == (await produce(gateway, batch_of(b"k1"))).base_offset
 
@@ -294,14 +294,14 @@ async def test_retries_are_known_after_compaction() -> None:
     """What a producer's window is read from survives, although its records are gone."""
     backend = MemoryBackend()
     gateway = InProcessGateway(backend=backend)
-    await gateway.gateway.start()
+    await gateway.open()
     topic = await compacted(gateway)
     await fill(gateway, 30, producer_id=7)
     await fill(gateway, 30)
     await topic.partitions[0].log.roll()  # type: ignore[attr-defined]
-    await gateway.gateway.log_manager.compact()
+    await gateway.log_manager.compact()
     await backend.crash()
-    await gateway.gateway.log_manager.aclose()
+    await gateway.log_manager.aclose()
     async with InProcessGateway(backend=backend) as recovered:
         for sequence in range(25, 30):
             again = batch_of(b"k0", producer_id=7, base_sequence=sequence)

@@ -33,17 +33,17 @@ HOLD = {"kgw.archive.hold": "archive"}
 
 async def commit(gateway: InProcessGateway, offset: int, group_id: str = "archive") -> None:
     """Commit from outside, as an archive does."""
-    topic = gateway.gateway.catalog.topics["orders"]
+    topic = gateway.catalog.topics["orders"]
     now_s = gateway.manual_clock.monotonic_s()
     one = CommittedOffset(offset, -1, "", START_MS, NO_EXPIRY_MS, now_s)
     request = CommitRequest("", None, -1, {topic.topic_id: {0: one}})
-    assert ErrorCode.NONE is await gateway.gateway.groups.commit(group_id, request)
+    assert ErrorCode.NONE is await gateway.groups.commit(group_id, request)
 
 
 async def retained(gateway: InProcessGateway) -> int:
     """Have retention run; return where the partition begins then."""
-    await gateway.gateway.log_manager.retain()
-    partition = gateway.gateway.catalog.topics["orders"].partition(0)
+    await gateway.log_manager.retain()
+    partition = gateway.catalog.topics["orders"].partition(0)
     assert partition is not None
     return partition.log.log_start_offset
 
@@ -64,17 +64,17 @@ async def test_retention_stops_at_what_is_committed(limit: dict[str, str]) -> No
         await filled(gateway, **HOLD, **limit)
         gateway.manual_clock.advance(60)
         assert 0 == await retained(gateway)
-        assert 1 == gateway.gateway.metrics.held_partitions
-        (problem,) = gateway.gateway.log_manager.problems
+        assert 1 == gateway.metrics.held_partitions
+        (problem,) = gateway.log_manager.problems
         assert "orders-0" in problem
         assert "group archive at offset 0" in problem
         await commit(gateway, 4)
         assert await retained(gateway) <= 4
-        assert 1 == gateway.gateway.metrics.held_partitions
+        assert 1 == gateway.metrics.held_partitions
         await commit(gateway, 10)
         assert 10 == await retained(gateway)
-        assert 0 == gateway.gateway.metrics.held_partitions
-        assert () == gateway.gateway.log_manager.problems
+        assert 0 == gateway.metrics.held_partitions
+        assert () == gateway.log_manager.problems
 
 
 def embedded() -> Backend:
@@ -122,8 +122,8 @@ async def test_a_deleted_or_damaged_offset_holds_everything() -> None:
         await commit(gateway, DAMAGED_OFFSET)
         assert 4 == await retained(gateway)
         await commit(gateway, 6)
-        topic_id = gateway.gateway.catalog.topics["orders"].topic_id
-        await gateway.gateway.groups.delete_offsets("archive", [(topic_id, 0)])
+        topic_id = gateway.catalog.topics["orders"].topic_id
+        await gateway.groups.delete_offsets("archive", [(topic_id, 0)])
         assert 4 == await retained(gateway)
 
 
@@ -151,7 +151,7 @@ async def test_what_is_held_is_not_cut_into_segments() -> None:
             await produce(gateway, batch())
             gateway.manual_clock.advance(60)
             assert 0 == await retained(gateway)
-        log = gateway.gateway.catalog.topics["orders"].partitions[0].log
+        log = gateway.catalog.topics["orders"].partitions[0].log
         assert isinstance(log, Segmented)
         assert 1 == len(await log.segments())
 
@@ -189,9 +189,9 @@ async def test_compaction_stops_at_what_is_committed() -> None:
             builder = BatchBuilder()
             builder.add(key=b"key", value=b"v", timestamp_ms=START_MS)
             await produce(gateway, builder.build())
-        partition = gateway.gateway.catalog.topics["orders"].partition(0)
+        partition = gateway.catalog.topics["orders"].partition(0)
         assert partition is not None
-        compactor = gateway.gateway.log_manager.compactor
+        compactor = gateway.log_manager.compactor
         assert 0 == (await compactor.measure(partition, START_MS)).dirty_bytes
         await commit(gateway, 20)
         dirtiness = await compactor.measure(partition, START_MS)
@@ -207,7 +207,7 @@ async def test_offsets_of_a_holding_group_do_not_expire() -> None:
         await commit(gateway, 4, "another")
         gateway.manual_clock.advance(400 * 86_400)
         await turns(200)
-        groups = gateway.gateway.groups
+        groups = gateway.groups
         assert groups.offsets("another") is None
         assert groups.offsets("archive") is not None
 

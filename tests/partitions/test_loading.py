@@ -166,7 +166,7 @@ async def test_what_follows_a_batch_in_its_check_is_refused_behind_it() -> None:
         topic.config = TopicConfig({**topic.config.own, **LOADING}, Config.of())
         answers = [await produced(one) for one in (first, start(1000, 1))]
         assert [ErrorCode.NOT_ENOUGH_REPLICAS] * 2 == [one.error_code for one in answers]
-        assert 2 == gateway.gateway.metrics.loading_refusals
+        assert 2 == gateway.metrics.loading_refusals
         topic.config = TopicConfig({"kgw.validation": "records"}, Config.of())
         answer = await produced(start(1000, 1))
         assert ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER == answer.error_code
@@ -324,7 +324,7 @@ async def test_original_offsets_outlast_other_changes_and_a_restart() -> None:
         await create_topic(gateway, **ORIGINAL)
         await load(gateway, make_sparse_batch(0, 5, {4: b"v"}))
         assert (0, None) == await alter(gateway, retention_ms="-1")
-        backend = gateway.gateway.backend
+        backend = gateway.backend
     async with InProcessGateway(backend=backend) as gateway:
         assert ErrorCode.NOT_ENOUGH_REPLICAS == (await produce(gateway, batch())).error_code
         assert 5 == (await load(gateway, make_sparse_batch(5, 9, {8: b"w"}))).base_offset
@@ -338,7 +338,7 @@ async def test_nobody_else_writes_while_the_setting_is_stored(
     """What came then would be taken for loaded; a setting that is not stored lets it in again."""
     async with InProcessGateway() as gateway:
         topic = await create_topic(gateway, kgw_loading_offsets="original", retention_ms="5")
-        state = gateway.gateway.backend.state
+        state = gateway.backend.state
         apply = type(state).apply
         codes: list[int] = []
 

@@ -60,7 +60,7 @@ async def test_runs_on_a_schedule() -> None:
         gateway.manual_clock.advance(1)
         await turns(50)
         assert [6, 5] == starts(topic)
-        assert {"offset": 11} == gateway.gateway.metrics.removed_records
+        assert {"offset": 11} == gateway.metrics.removed_records
 
 
 async def test_what_an_open_transaction_holds_back_is_kept() -> None:
@@ -71,7 +71,7 @@ async def test_what_an_open_transaction_holds_back_is_kept() -> None:
         transactions = Transactions(gateway)
         await transactions.write(7, b"open")
         await produce(gateway, batch())
-        log_manager = gateway.gateway.log_manager
+        log_manager = gateway.log_manager
         await log_manager.retain()
         assert [1] == starts(topic)
         await transactions.end(7, is_commit=False)
@@ -94,11 +94,11 @@ async def test_a_partition_that_fails_does_not_stop_the_others(
                 await drop_before(self, offset)
 
             patch.setattr(MemoryPartitionLog, "drop_before", fail)
-            await gateway.gateway.log_manager.retain()
+            await gateway.log_manager.retain()
         assert [0, 3] == starts(topic)
-        assert 1 == gateway.gateway.metrics.retention_failures
+        assert 1 == gateway.metrics.retention_failures
         assert "retention failed" in caplog.text
-        await gateway.gateway.log_manager.retain()
+        await gateway.log_manager.retain()
         assert [3, 3] == starts(topic)
 
 
@@ -116,10 +116,10 @@ async def test_a_bug_in_one_partition_does_not_stop_the_others(
 
         drop_before = MemoryPartitionLog.drop_before
         monkeypatch.setattr(MemoryPartitionLog, "drop_before", fail)
-        await gateway.gateway.log_manager.retain()
+        await gateway.log_manager.retain()
         assert [0, 3] == starts(topic)
-        assert 1 == gateway.gateway.metrics.retention_failures
-        assert {"log manager": 1} == gateway.gateway.internal_errors
+        assert 1 == gateway.metrics.retention_failures
+        assert {"log manager": 1} == gateway.internal_errors
 
 
 async def test_a_bug_outside_of_partitions_does_not_stop_the_runs(
@@ -132,10 +132,10 @@ async def test_a_bug_outside_of_partitions_does_not_stop_the_runs(
             patch.setattr(MemoryStateStore, "apply", None)
             gateway.manual_clock.advance(30)
             await turns(50)
-        assert ([0, 0], {"log manager": 1}) == (starts(topic), gateway.gateway.internal_errors)
+        assert ([0, 0], {"log manager": 1}) == (starts(topic), gateway.internal_errors)
         gateway.manual_clock.advance(300)
         await turns(50)
-        assert ([3, 3], {"log manager": 1}) == (starts(topic), gateway.gateway.internal_errors)
+        assert ([3, 3], {"log manager": 1}) == (starts(topic), gateway.internal_errors)
 
 
 async def test_a_jump_of_the_clock_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -143,18 +143,18 @@ async def test_a_jump_of_the_clock_is_said_once(caplog: pytest.LogCaptureFixture
     caplog.set_level(logging.INFO)
     clock = WrongClock()
     async with InProcessGateway(clock=clock) as gateway:
-        log_manager = gateway.gateway.log_manager
+        log_manager = gateway.log_manager
         start_ms = await log_manager.now_ms()
         clock.wrong_by_ms = 10 * 365 * 24 * HOUR_MS
         for _ in range(3):
             assert start_ms == await log_manager.now_ms()
         assert 1 == caplog.text.count("has jumped")
-        assert 1 == gateway.gateway.metrics.clock_held
+        assert 1 == gateway.metrics.clock_held
         clock.advance(HOUR_MS / 1000 + 1)
         assert clock.wall_ms() == await log_manager.now_ms()
         assert clock.wall_ms() == await log_manager.now_ms()
         assert 1 == caplog.text.count("is gone by again")
-        assert 0 == gateway.gateway.metrics.clock_held
+        assert 0 == gateway.metrics.clock_held
 
 
 @pytest.mark.parametrize(("days", "said"), [(30, "ahead"), (-30, "behind")])
@@ -164,9 +164,9 @@ async def test_how_far_the_clock_has_jumped_is_said(
     """Also of a clock that was set back, which is never less than the time to go by."""
     clock = WrongClock()
     async with InProcessGateway(clock=clock) as gateway:
-        await gateway.gateway.log_manager.now_ms()
+        await gateway.log_manager.now_ms()
         clock.wrong_by_ms = days * 24 * HOUR_MS
-        await gateway.gateway.log_manager.now_ms()
+        await gateway.log_manager.now_ms()
     assert f"{30 * 24 * HOUR_MS} ms {said} of where it should be" in caplog.text
 
 
@@ -174,14 +174,14 @@ async def test_the_time_outlives_a_restart() -> None:
     """A clock that was moved while the server was down is held too."""
     backend = MemoryBackend()
     async with InProcessGateway(backend=backend) as gateway:
-        await gateway.gateway.log_manager.retain()
+        await gateway.log_manager.retain()
         stopped_ms = gateway.clock.wall_ms()
     clock = ManualClock(wall_ms=stopped_ms + 30 * 24 * HOUR_MS)
     async with InProcessGateway(backend=backend, clock=clock) as gateway:
-        assert stopped_ms == await gateway.gateway.log_manager.now_ms()
+        assert stopped_ms == await gateway.log_manager.now_ms()
     clock = ManualClock(wall_ms=stopped_ms + HOUR_MS)
     async with InProcessGateway(backend=backend, clock=clock) as gateway:
-        assert clock.wall_ms() == await gateway.gateway.log_manager.now_ms()
+        assert clock.wall_ms() == await gateway.log_manager.now_ms()
 
 
 async def segmented(gateway: InProcessGateway, **configs: str) -> Topic:
@@ -205,18 +205,18 @@ async def test_old_segments_are_removed_and_the_rest_is_served() -> None:
         before = await bases(topic)
         assert len(before) > 4
         clock.advance(60)
-        await gateway.gateway.log_manager.retain()
+        await gateway.log_manager.retain()
         after = await bases(topic)
         # Records from second 30 on are not older than 30 s: they and their segments stay.
         assert [base for base in before if base >= after[0]] == after
         assert after[0] <= 30 < after[1]
         assert [after[0]] == starts(topic)
-        metrics = gateway.gateway.metrics
+        metrics = gateway.metrics
         assert {"time": after[0]} == metrics.removed_records
         assert {"time": len(before) - len(after)} == metrics.removed_segments
         size_bytes = topic.partitions[0].log.size_bytes
-        await gateway.gateway.catalog.configure(topic, lambda _: {"retention.bytes": "1000"})
-        await gateway.gateway.log_manager.retain()
+        await gateway.catalog.configure(topic, lambda _: {"retention.bytes": "1000"})
+        await gateway.log_manager.retain()
         left = await bases(topic)
         assert after[0] < left[0]
         assert metrics.removed_bytes["size"] == size_bytes - topic.partitions[0].log.size_bytes
@@ -231,10 +231,10 @@ async def test_an_expired_topic_is_emptied_and_goes_on_where_it_was() -> None:
     async with InProcessGateway(backend=MemoryBackend(clock), clock=clock) as gateway:
         topic = await segmented(gateway, retention_ms="1000")
         clock.advance(3600)
-        await gateway.gateway.log_manager.retain()
+        await gateway.log_manager.retain()
         assert [60] == starts(topic)
         assert 0 == topic.partitions[0].log.size_bytes
-        assert 1 == gateway.gateway.metrics.segments_closed
+        assert 1 == gateway.metrics.segments_closed
         assert 60 == (await produce(gateway, batch())).base_offset
 
 
@@ -243,7 +243,7 @@ async def test_a_jump_of_the_clock_removes_nothing() -> None:
     clock = WrongClock()
     async with InProcessGateway(backend=MemoryBackend(clock), clock=clock) as gateway:
         topic = await segmented(gateway, retention_ms=str(24 * HOUR_MS))
-        log_manager = gateway.gateway.log_manager
+        log_manager = gateway.log_manager
         await log_manager.retain()
         for wrong_by_ms in (10 * 365 * 24 * HOUR_MS, 25 * HOUR_MS, 0, -HOUR_MS, 25 * HOUR_MS) * 4:
             clock.wrong_by_ms = wrong_by_ms
@@ -263,11 +263,11 @@ async def test_compacted_topics_are_not_removed_from() -> None:
         limits = {"retention.ms": "1", "retention.bytes": "0", "kgw.retention.offset": "9"}
         topic = await segmented(gateway)
         policy = {"cleanup.policy": "compact"}
-        await gateway.gateway.catalog.configure(topic, lambda _: policy | limits)
+        await gateway.catalog.configure(topic, lambda _: policy | limits)
         clock.advance(3600)
-        await gateway.gateway.log_manager.retain()
+        await gateway.log_manager.retain()
         assert [0] == starts(topic)
         policy = {"cleanup.policy": "compact,delete"}
-        await gateway.gateway.catalog.configure(topic, lambda _: policy | limits)
-        await gateway.gateway.log_manager.retain()
+        await gateway.catalog.configure(topic, lambda _: policy | limits)
+        await gateway.log_manager.retain()
         assert [60] == starts(topic)

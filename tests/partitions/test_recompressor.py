@@ -83,7 +83,7 @@ async def test_old_closed_segments_are_recompressed() -> None:
     async with InProcessGateway() as gateway:
         topic = await cold_topic(gateway)
         await fill(gateway)
-        log_manager, metrics = gateway.gateway.log_manager, gateway.gateway.metrics
+        log_manager, metrics = gateway.log_manager, gateway.metrics
         await log_manager.recompress()
         assert 0 == log_of(topic).recompressed.end_offset
         size_bytes = log_of(topic).size_bytes
@@ -117,7 +117,7 @@ async def test_what_is_not_wanted_is_left_alone(
         topic = await cold_topic(gateway, **configs)
         await fill(gateway)
         gateway.manual_clock.advance(AFTER_MS / 1000 + 1)
-        await gateway.gateway.log_manager.recompress()
+        await gateway.log_manager.recompress()
         assert 0 == log_of(topic).recompressed.end_offset
 
 
@@ -128,7 +128,7 @@ async def test_the_server_may_say_it_for_all_topics() -> None:
         topic = await create_topic(gateway, segment_bytes="1100")
         await fill(gateway)
         gateway.manual_clock.advance(AFTER_MS / 1000 + 1)
-        await gateway.gateway.log_manager.recompress()
+        await gateway.log_manager.recompress()
         assert 8 == log_of(topic).recompressed.end_offset
 
 
@@ -147,7 +147,7 @@ async def test_a_clock_that_jumps_makes_nothing_cold() -> None:
     async with InProcessGateway(clock=clock) as gateway:
         topic = await cold_topic(gateway)
         await fill(gateway, timestamp_ms=clock.wall_ms())
-        log_manager = gateway.gateway.log_manager
+        log_manager = gateway.log_manager
         await log_manager.now_ms()
         clock.set_forward_ms = 10 * AFTER_MS
         await log_manager.recompress()
@@ -164,7 +164,7 @@ async def test_clients_without_zstd_get_it_without_compression(version: int) -> 
         await cold_topic(gateway)
         await fill(gateway)
         gateway.manual_clock.advance(AFTER_MS / 1000 + 1)
-        await gateway.gateway.log_manager.recompress()
+        await gateway.log_manager.recompress()
         expected = [(Compression.NONE, line(number)) for number in range(10)]
         assert expected == await read(gateway, version)
         request = fetch_request(0, partition_max_bytes=1_000)
@@ -182,7 +182,7 @@ async def test_a_session_from_before_gets_it_so_too() -> None:
         session = await gateway.ask(request, 9, FetchResponse)
         assert session.session_id
         gateway.manual_clock.advance(AFTER_MS / 1000 + 1)
-        await gateway.gateway.log_manager.recompress()
+        await gateway.log_manager.recompress()
         request = fetch_many([0], offset=0, session_epoch=1)
         request.session_id = session.session_id
         response = await gateway.ask(request, 9, FetchResponse)
@@ -211,7 +211,7 @@ async def test_old_clients_are_served_when_the_setting_is_gone() -> None:
         await create_topic(gateway, segment_bytes="1100")
         await fill(gateway)
         gateway.manual_clock.advance(AFTER_MS / 1000 + 1)
-        await gateway.gateway.log_manager.recompress()
+        await gateway.log_manager.recompress()
     async with InProcessGateway(Config.of(cold_compression="none"), backend=backend) as gateway:
         assert {Compression.NONE} == {codec for codec, _ in await read(gateway, 9)}
 
@@ -233,7 +233,7 @@ async def test_a_partition_that_fails_is_put_aside(
         topic = await cold_topic(gateway)
         await fill(gateway)
         gateway.manual_clock.advance(AFTER_MS / 1000 + 1)
-        log_manager, metrics = gateway.gateway.log_manager, gateway.gateway.metrics
+        log_manager, metrics = gateway.log_manager, gateway.metrics
         await log_manager.recompress()
         assert ["orders-0 keeps its cold segments as they are: no room"] == list(
             log_manager.problems
@@ -267,7 +267,7 @@ async def test_a_segment_that_fails_is_reported_once(
         await cold_topic(gateway)
         await fill(gateway)
         gateway.manual_clock.advance(AFTER_MS / 1000 + 1)
-        log_manager, metrics = gateway.gateway.log_manager, gateway.gateway.metrics
+        log_manager, metrics = gateway.log_manager, gateway.metrics
         await log_manager.recompress()
         await log_manager.recompress()
         assert {"recompressed": 3, "failed": 1, "kept": 0} == metrics.cold_segments
@@ -282,7 +282,7 @@ async def test_a_compacted_topic_is_compacted_first() -> None:
         topic = await cold_topic(gateway, cleanup_policy="compact")
         await fill(gateway, timestamp_ms=clock.wall_ms())
         clock.advance(AFTER_MS / 1000 + 1)
-        log_manager = gateway.gateway.log_manager
+        log_manager = gateway.log_manager
         await log_manager.recompress()
         # Nothing was compacted before the first run found that there was nothing for it.
         assert 0 == log_of(topic).recompressed.end_offset

@@ -156,11 +156,11 @@ async def test_retention_takes_the_active_segment(name: str, value: str) -> None
     backend = embedded(fs, MemoryStateStore(), clock)
     async with InProcessGateway(backend=backend, clock=clock) as gateway:
         topic = await create_topic(gateway, file_delete_delay_ms="0")
-        await gateway.gateway.catalog.configure(topic, lambda own: {**own, name: value})
+        await gateway.catalog.configure(topic, lambda own: {**own, name: value})
         await fill(gateway)
         log = log_of(gateway)
         clock.advance(2)
-        await gateway.gateway.log_manager.retain()
+        await gateway.log_manager.retain()
         assert (10, 10, 0, 0) == (
             log.log_start_offset,
             log.end_offset,
@@ -179,7 +179,7 @@ async def test_a_shorter_retention_acts_at_once() -> None:
         log = log_of(gateway)
         topic = topic_of(gateway)
         gateway.manual_clock.advance(2)
-        await gateway.gateway.catalog.configure(topic, lambda own: {**own, "retention.ms": "1000"})
+        await gateway.catalog.configure(topic, lambda own: {**own, "retention.ms": "1000"})
         await turns(50)
         assert (10, 10) == (log.log_start_offset, log.end_offset)
         await fill(gateway, first=10, count=1)
@@ -216,13 +216,13 @@ async def test_what_could_not_be_closed_goes_with_retention() -> None:
         await create_topic(gateway, file_delete_delay_ms="0")
         await fill(gateway)
         log = log_of(gateway)
-        await gateway.gateway.checkpoint()
+        await gateway.checkpoint()
         await topic_of(gateway).partitions[0].save_snapshot()
         fs.inject(Fault(FaultKind.ENOSPC, 1, persistent=True, suffix=f"{10:020d}.log"))
         assert 10 == await delete(gateway)
         assert log.size_bytes > 0
         fs.inject(None)
-        await gateway.gateway.log_manager.retain()
+        await gateway.log_manager.retain()
         assert (10, 10, 0) == (log.log_start_offset, log.end_offset, log.size_bytes)
 
 
@@ -232,7 +232,7 @@ async def _delete_all(gateway: InProcessGateway) -> None:
 
 async def _retain(gateway: InProcessGateway) -> None:
     gateway.manual_clock.advance(2)
-    await gateway.gateway.log_manager.retain()
+    await gateway.log_manager.retain()
 
 
 @pytest.mark.slow
@@ -249,7 +249,7 @@ async def test_a_crash_at_each_step(
         await create_topic(gateway, file_delete_delay_ms="0", retention_ms="1000")
         await fill(gateway)
         if has_snapshot:
-            await gateway.gateway.checkpoint()
+            await gateway.checkpoint()
 
         def crash(call: str, path: str) -> None:
             if call not in {"read", "read_into", "peek"}:
@@ -288,12 +288,12 @@ async def test_what_could_not_be_closed_in_seaweedfs_goes_with_retention() -> No
     async with InProcessGateway(backend=backend, clock=clock) as gateway:
         await create_topic(gateway)
         await fill(gateway)
-        await gateway.gateway.checkpoint()
+        await gateway.checkpoint()
         log = log_of(gateway)
         # Past the partition, which would begin a file first.
         await log.drop_before(10)
         assert log.size_bytes > 0
-        await gateway.gateway.log_manager.retain()
+        await gateway.log_manager.retain()
         assert (10, 10, 0) == (log.log_start_offset, log.end_offset, log.size_bytes)
 
 
@@ -348,7 +348,7 @@ async def test_a_kill_at_each_step_in_seaweedfs(
         await create_topic(gateway, retention_ms="1000")
         await fill(gateway)
         if has_snapshot:
-            await gateway.gateway.checkpoint()
+            await gateway.checkpoint()
         store.before_change = lambda: killed.append((copy_of(store), deepcopy(state)))
         await work(gateway)
         await turns(50)
@@ -363,7 +363,7 @@ async def test_a_kill_at_each_step_in_seaweedfs(
             again = await produce(gateway, batch(producer_id=PRODUCER, base_sequence=9))
             assert (ErrorCode.NONE, 9, 10) == (again.error_code, again.base_offset, log.end_offset)
             gateway.manual_clock.advance(2)
-            await gateway.gateway.log_manager.retain()
+            await gateway.log_manager.retain()
             assert (10, 0) == (log.log_start_offset, log.size_bytes)
             await fill(gateway, first=10, count=1)
             assert 11 == log.end_offset

@@ -114,14 +114,14 @@ def _later(gateway: InProcessGateway) -> Callable[[], Awaitable[object]]:
 @asynccontextmanager
 async def _starting(_: Path, __: pytest.MonkeyPatch) -> AsyncIterator[Caused]:
     gateway = InProcessGateway()
-    yield Caused(gateway, gateway.gateway.start, is_served=False)
-    await gateway.gateway.aclose()
+    yield Caused(gateway, gateway.open, is_served=False)
+    await gateway.aclose()
 
 
 @asynccontextmanager
 async def _stopping(_: Path, __: pytest.MonkeyPatch) -> AsyncIterator[Caused]:
     async with InProcessGateway() as gateway:
-        gateway.gateway.begin_to_stop()
+        gateway.begin_to_stop()
         yield Caused(gateway)
 
 
@@ -156,7 +156,7 @@ class DoubtfulBackend(MemoryBackend):
 @asynccontextmanager
 async def _closed(_: Path, __: pytest.MonkeyPatch) -> AsyncIterator[Caused]:
     async with InProcessGateway() as gateway:
-        backend = gateway.gateway.backend
+        backend = gateway.backend
         await backend.aclose()
         yield Caused(gateway, backend.open)
 
@@ -275,7 +275,7 @@ async def _damage(_: Path, __: pytest.MonkeyPatch) -> AsyncIterator[Caused]:
         topic = await create_topic(gateway, segment_bytes="1024")
         for _number in range(3):
             await produce(gateway, batch(b"x" * 1_000))
-        (log,) = gateway.gateway.backend.partitions.values()
+        (log,) = gateway.backend.partitions.values()
         fs.content(f"{ROOT}/partitions/{log.key}/{0:020d}.log")[150] ^= 1
         data = await fetch(gateway, fetch_request(0))
         assert ErrorCode.CORRUPT_MESSAGE == data.error_code
@@ -352,7 +352,7 @@ class InSeaweedFs(NamedTuple):
     @property
     def log(self) -> PartitionLog:
         """The only partition."""
-        (log,) = self.gateway.gateway.backend.partitions.values()
+        (log,) = self.gateway.backend.partitions.values()
         return log
 
     async def wait(self, seconds: int) -> None:
@@ -380,7 +380,7 @@ async def _away(partitions: int) -> AsyncIterator[Caused]:
     """One append waits for a filer that does not answer."""
     async with _in_seaweedfs(partitions=partitions) as there:
         there.filer.is_away = True
-        log = min(there.gateway.gateway.backend.partitions.values(), key=lambda one: one.key)
+        log = min(there.gateway.backend.partitions.values(), key=lambda one: one.key)
         append = log.append([make_batch([b"x"])])
         await there.wait(15)
 
@@ -400,7 +400,7 @@ def _no_partition(_: Path, __: pytest.MonkeyPatch) -> AbstractAsyncContextManage
 async def _stopped(_: Path, __: pytest.MonkeyPatch) -> AsyncIterator[Caused]:
     """The file that a partition appends to is gone; the topic is deleted then."""
     async with _in_seaweedfs(partitions=2) as there:
-        backend = there.gateway.gateway.backend
+        backend = there.gateway.backend
         assert isinstance(backend, SeaweedMqBackend)
         log = min(backend.partitions.values(), key=lambda one: one.key)
         await log.append([make_batch([b"x"])])
@@ -414,8 +414,8 @@ async def _stopped(_: Path, __: pytest.MonkeyPatch) -> AsyncIterator[Caused]:
         assert isinstance(refused.error, StorageError)
 
         async def delete() -> None:
-            (topic,) = there.gateway.gateway.catalog.topics.values()
-            await there.gateway.gateway.catalog.delete(topic)
+            (topic,) = there.gateway.catalog.topics.values()
+            await there.gateway.catalog.delete(topic)
 
         yield Caused(there.gateway, delete)
 
@@ -501,7 +501,7 @@ async def _strangers(_: Path, __: pytest.MonkeyPatch) -> AsyncIterator[Caused]:
 
     async with _in_seaweedfs() as there:
         await there.log.append([make_batch([b"x"])])
-        backend = there.gateway.gateway.backend
+        backend = there.gateway.backend
         assert isinstance(backend, SeaweedMqBackend)
         directory = await backend.directory_of(there.log.key)
         assert directory is not None
@@ -598,7 +598,7 @@ async def _unwatched(_: Path, __: pytest.MonkeyPatch) -> AsyncIterator[Caused]:
 async def _transactions(_: Path, __: pytest.MonkeyPatch) -> AsyncIterator[Caused]:
     """As the table of transactions counts them."""
     async with InProcessGateway() as gateway:
-        metrics = gateway.gateway.metrics
+        metrics = gateway.metrics
         metrics.transaction_ends_late += 1
 
         async def end() -> None:
@@ -611,7 +611,7 @@ async def _transactions(_: Path, __: pytest.MonkeyPatch) -> AsyncIterator[Caused
 async def _clock(_: Path, __: pytest.MonkeyPatch) -> AsyncIterator[Caused]:
     clock = WrongClock()
     async with InProcessGateway(clock=clock) as gateway:
-        log_manager = gateway.gateway.log_manager
+        log_manager = gateway.log_manager
         await log_manager.now_ms()
         clock.wrong_by_ms = 10_000_000_000
         await log_manager.now_ms()
@@ -629,11 +629,11 @@ async def _held(_: Path, __: pytest.MonkeyPatch) -> AsyncIterator[Caused]:
         topic = await create_topic(gateway, kgw_archive_hold="archive", retention_bytes="0")
         for _number in range(10):
             await produce(gateway, batch())
-        log_manager = gateway.gateway.log_manager
+        log_manager = gateway.log_manager
         await log_manager.retain()
 
         async def delete() -> None:
-            await gateway.gateway.catalog.delete(topic)
+            await gateway.catalog.delete(topic)
 
         yield Caused(gateway, delete)
 
@@ -649,10 +649,10 @@ async def _rewriting(_: Path, patch: pytest.MonkeyPatch) -> AsyncIterator[Caused
         log = topic.partitions[0].log
         for _number in range(30):
             await log.append([make_batch([b"x" * 500], keys=[b"k"])])
-        await gateway.gateway.log_manager.compact()
+        await gateway.log_manager.compact()
 
         async def delete() -> None:
-            await gateway.gateway.catalog.delete(topic)
+            await gateway.catalog.delete(topic)
 
         yield Caused(gateway, delete)
 

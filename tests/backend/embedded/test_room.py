@@ -94,7 +94,7 @@ async def test_a_disk_that_hangs() -> None:
         waiting: list[asyncio.Future[object]] = []
         waiting += [asyncio.ensure_future(backend.look()) for _ in range(3)]
         waiting.append(asyncio.ensure_future(backend.disk_room()))
-        await gateway.gateway.sample_metrics(0.01)
+        await gateway.sample_metrics(0.01)
         assert not backend.health.found
         clock.advance(5)
         waiting.append(asyncio.ensure_future(backend.look()))

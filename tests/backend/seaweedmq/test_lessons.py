@@ -64,7 +64,7 @@ async def serving(store: FilerStore) -> AsyncIterator[Parts]:
     parts = Parts(store)
     async with parts.gateway:
         yield parts
-    assert {} == parts.gateway.gateway.internal_errors
+    assert {} == parts.gateway.internal_errors
 
 
 async def latest(gateway: InProcessGateway) -> Any:
@@ -93,8 +93,8 @@ async def test_no_lock_is_taken_twice(taken_locks: TakenLocks) -> None:
         member = WireMember(GROUP, gateway.request)
         assert ErrorCode.NONE is await member.commit("orders", {0: 3})
         await topic.partitions[0].delete_before(5)
-        await gateway.gateway.checkpoint()
-        await gateway.gateway.log_manager.retain()
+        await gateway.checkpoint()
+        await gateway.log_manager.retain()
         await call(
             gateway,
             ApiKey.CREATE_PARTITIONS,
@@ -134,7 +134,7 @@ async def test_a_failed_look_up_of_the_high_watermark_is_never_no_data() -> None
     for number in range(100):
         # Every start leaves something: each begins with what the first gateway has left.
         parts = Parts(deepcopy(store))
-        starting = asyncio.ensure_future(parts.gateway.gateway.start())
+        starting = asyncio.ensure_future(parts.gateway.open())
         if not await refuse_call(parts, number, starting):
             outcomes["all calls answered"] += 1
         parts.filer.hold_all()
@@ -150,7 +150,7 @@ async def test_a_failed_look_up_of_the_high_watermark_is_never_no_data() -> None
             else:
                 assert (ErrorCode.NONE, 2) == (found.error_code, found.offset)
                 assert [(0, 0), (1, 1)] == offsets_in(await fetch(parts.gateway, fetch_request()))
-        closing = asyncio.ensure_future(parts.gateway.gateway.aclose())
+        closing = asyncio.ensure_future(parts.gateway.aclose())
         while not closing.done():
             parts.clock.advance(1)
             await turns()

@@ -57,7 +57,7 @@ async def replaced() -> AsyncIterator[Replaced]:
     async with one.gateway:
         await create_topic(one.gateway)
         yield one
-    assert {} == one.gateway.gateway.internal_errors
+    assert {} == one.gateway.internal_errors
 
 
 async def test_what_a_group_cannot_store_is_not_coordinated_here(replaced: Replaced) -> None:

@@ -56,7 +56,7 @@ class Side:
         self.starting = asyncio.ensure_future(self._start())
 
     async def _start(self) -> None:
-        await self.gateway.gateway.start()
+        await self.gateway.open()
         self.advertise()
 
     def advertise(self) -> None:
@@ -118,12 +118,12 @@ async def pair() -> AsyncIterator[Pair]:
             side.starting.cancel()
             await asyncio.wait((side.starting,))
         elif side.has_started:
-            closing = asyncio.ensure_future(side.gateway.gateway.aclose())
+            closing = asyncio.ensure_future(side.gateway.aclose())
             while not closing.done():
                 await pair.advance(1)
             await closing
-    assert {} == pair.one.gateway.gateway.internal_errors
-    assert {} == pair.two.gateway.gateway.internal_errors
+    assert {} == pair.one.gateway.internal_errors
+    assert {} == pair.two.gateway.internal_errors
 
 
 async def test_a_killed_gateway_is_replaced_within_its_lease(pair: Pair) -> None:
@@ -284,7 +284,7 @@ async def test_the_first_wakes_after_the_second_has_taken_over(pair: Pair) -> No
 
 async def test_an_orderly_stop_lets_the_other_begin_at_once(pair: Pair) -> None:
     """The lease is given back."""
-    await pair.one.gateway.gateway.aclose()
+    await pair.one.gateway.aclose()
     pair.one.gateway.gateway.is_started = False
     await pair.advance(1.5)
     assert pair.two.has_started
@@ -298,7 +298,7 @@ async def test_the_lease_is_given_back_after_everything_else(pair: Pair) -> None
     producing = asyncio.ensure_future(pair.one.produce(b"last"))
     await turns(100)
     (append,) = filer.held
-    closing = asyncio.ensure_future(pair.one.gateway.gateway.aclose())
+    closing = asyncio.ensure_future(pair.one.gateway.aclose())
     await turns(300)
     assert not closing.done()
     await pair.advance(1)

@@ -137,7 +137,7 @@ async def test_what_others_publish_is_read(seaweedfs_broker: Cluster) -> None:
                 (one.offset, one.value, one.key) for one in found
             ]
             assert [b"x"] == [one.value for one in await records_of(gateway, name, 1, index=1)]
-            assert () == gateway.gateway.backend.health.problems
+            assert () == gateway.backend.health.problems
 
 
 @pytest.mark.parametrize("acks", ["filer", "broker"])
@@ -159,7 +159,7 @@ async def test_kafka_clients_write(seaweedfs_broker: Cluster, acks: str) -> None
             assert [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")] == [
                 (one.offset, one.value) for one in found
             ]
-            assert () == gateway.gateway.backend.health.problems
+            assert () == gateway.backend.health.problems
 
 
 @pytest.mark.full
@@ -198,7 +198,7 @@ async def test_a_broker_is_killed_in_the_middle_of_it(new_seaweedfs: NewSeaweedf
                     for one in await records_of(gateway, "ns.heat", len(found) + 1)
                 }
         assert acknowledged.items() <= found.items()
-        assert () == gateway.gateway.backend.health.problems
+        assert () == gateway.backend.health.problems
 
 
 async def test_a_broker_publishes_to_a_topic_of_ours(seaweedfs_broker: Cluster) -> None:
@@ -211,18 +211,18 @@ async def test_a_broker_publishes_to_a_topic_of_ours(seaweedfs_broker: Cluster) 
         await create_topic(gateway, "orders")
         await produce(gateway, batch(b"a"), name="orders")
         # In the second of our file, in which the broker adds to what it finds there; and later.
-        log = gateway.gateway.catalog.topics["orders"].partitions[0].log
+        log = gateway.catalog.topics["orders"].partitions[0].log
         assert isinstance(log, SeaweedMqPartitionLog)
         (segment,) = await log.segments()
         await client.publish("orders", [b"theirs"], ts_ns=segment.begun_ms * 1_000_000)
         await produce(gateway, batch(b"b"), name="orders")
         await client.publish("orders", [b"theirs again"] * 5)
-        await gateway.gateway.checkpoint()
-        assert 1 == len(gateway.gateway.backend.health.problems)
+        await gateway.checkpoint()
+        assert 1 == len(gateway.backend.health.problems)
     async with serving(seaweedfs_broker, namespace) as gateway:
         answer = await produce(gateway, batch(b"c"), name="orders")
         assert 2 == answer.base_offset
         assert [b"a", b"b", b"c"] == [one.value for one in await records_of(gateway, "orders", 3)]
-        await gateway.gateway.checkpoint()
-        (problem,) = gateway.gateway.backend.health.problems
+        await gateway.checkpoint()
+        (problem,) = gateway.backend.health.problems
         assert "not written by kgw, and not read" in problem

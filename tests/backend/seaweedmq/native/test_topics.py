@@ -86,7 +86,7 @@ async def turns(gateway: InProcessGateway, seconds: float) -> None:
 
 def topics(gateway: InProcessGateway) -> list[str]:
     """Return the names of all topics."""
-    return sorted(gateway.gateway.catalog.topics)
+    return sorted(gateway.catalog.topics)
 
 
 async def values_of(gateway: InProcessGateway, name: str = NAME) -> list[bytes]:
@@ -133,7 +133,7 @@ async def test_it_is_the_same_after_a_restart() -> None:
     ids = []
     for _ in range(2):
         async with made.served() as gateway:
-            ids.append(gateway.gateway.catalog.topics[NAME].topic_id)
+            ids.append(gateway.catalog.topics[NAME].topic_id)
     assert 1 == len(set(ids))
     assert {} == await made.state.load("topic")
 
@@ -146,17 +146,17 @@ async def test_topics_come_and_go() -> None:
         await write_conf(made.filer, other)
         await turns(gateway, 11)
         assert [NAME, "sensors.light"] == topics(gateway)
-        assert 3 == len(gateway.gateway.catalog.topics["sensors.light"].partitions)
+        assert 3 == len(gateway.catalog.topics["sensors.light"].partitions)
         again = make_topic(2, second=1_700_000_500)
         await write_conf(made.filer, again)
         await made.filer.delete("/topics/sensors", "light", is_recursive=True)
         await turns(gateway, 11)
         assert [NAME] == topics(gateway)
-        topic = gateway.gateway.catalog.topics[NAME]
+        topic = gateway.catalog.topics[NAME]
         assert (again.topic_id, 2) == (topic.topic_id, topic.partition_count)
         log = topic.partitions[0].log
         assert (0, 0) == (log.log_start_offset, log.high_watermark)
-        assert 2 == gateway.gateway.catalog.partition_count
+        assert 2 == gateway.catalog.partition_count
 
 
 async def test_what_cannot_be_opened_is_tried_again() -> None:
@@ -166,7 +166,7 @@ async def test_what_cannot_be_opened_is_tried_again() -> None:
     made.store.chunks.clear()
     async with made.served() as gateway:
         assert [] == topics(gateway)
-        backend = gateway.gateway.backend
+        backend = gateway.backend
         assert any("sensors.heat-0 cannot be served" in one for one in backend.health.problems)
         assert {UNOPENED} == {one.reason for one in backend.health.found}
         made.store.chunks.update(lost)
@@ -194,12 +194,12 @@ async def test_what_cannot_be_served_is_named() -> None:
     await write_conf(made.filer, NativeTopic("sensors", "no name", made.topic.partitions))
     async with made.served() as gateway:
         assert [NAME] == topics(gateway)
-        problems = gateway.gateway.backend.health.problems
+        problems = gateway.backend.health.problems
         assert any("/topics/sensors/odd/topic.conf is not served" in one for one in problems)
         for name in ("odd", "no name"):
             await made.filer.delete(f"/topics/sensors/{name}", TOPIC_CONF)
         await turns(gateway, 11)
-        assert () == gateway.gateway.backend.health.found
+        assert () == gateway.backend.health.found
 
 
 async def test_its_leader_alone_changes_it() -> None:
@@ -247,7 +247,7 @@ async def test_its_leader_alone_changes_it() -> None:
             removed.topics[0].partitions[0].error_code,
         ]
         gateway.manual_clock.advance(30 * 86_400)
-        await gateway.gateway.log_manager.retain()
+        await gateway.log_manager.retain()
         assert [b"a"] == await values_of(gateway)
     directory = made.broker.directory
     assert before[directory] == made.store.directories[directory]
@@ -338,7 +338,7 @@ async def test_an_anomaly_is_counted_and_named() -> None:
         made.broker.publish(b"other b")
         await made.broker.flush()
         await turns(gateway, 3)
-        backend = gateway.gateway.backend
+        backend = gateway.backend
         assert {"native": 1} == backend.recovery_anomalies
         assert any("has stopped" in one for one in backend.health.problems)
         assert backend.health.writable
