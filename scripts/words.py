@@ -81,8 +81,8 @@ RULES = (
         "order",
         "the sentence begins with what belongs to its end, or with a denial: put the subject first",
         r"^[Oo]f (?!course)",
-        r"^(Nobody|Nor|Neither)\b",
-        r"^So (many|much|often|long|far)\b",
+        r"^[Nn](obody|or|either)\b(?! knows)",
+        r"\b[Ss]o (many|much|often|long)\b(?! (as|that)\b)",
         r"\b([Nn]othing|none)\b.* any more$",
         r"^[Tt]he (later|earlier|more|less|longer|larger|fewer)\b.* the \w+er\b",
         r"^(Beside|From|With|By|In|Of) (which|whom|whose|what)\b",
@@ -106,7 +106,8 @@ RULES = (
     _rule(
         "term",
         "an everyday word has a meaning of ours: use Kafka's or Python's term",
-        r"^(?!.*\b([Ii]n|take|takes|taken|took)\b.{,25}\bplaces?\b).*(?<!its )(?<!the )\b[Pp]laces?\b",
+        r"^(?!.*\b([Ii]n|take|takes|taken|took)\b.{,25}\bplaces?\b)"
+        r".*(?<!its )(?<!the )\b[Pp]laces?\b",
         r"\btold\b(?! (otherwise|that|to|not to|which|where|how)\b)",
         rf"{_NOUN}(?<!\bin )turns?\b(?! of the (event )?loop\b)",
         rf"{_NOUN}(life\b(?<!sign of life)|lives\b(?! (on|in)\b))",
@@ -130,7 +131,8 @@ _ASKING = _words(
     " reports said say saying says see seen sees show shows tell telling tells"
 )
 """Verbs that a question follows: "says what failed" leaves nothing to guess."""
-_ARTICLES = _words("a an the")
+_CLASS_NAMES = _words("a an the became becomes leads")
+"""Words after the "What" or "Who" at the start of a class: its name is the noun."""
 _BETWEEN = _words("about and by exactly for in just of on or to with")
 """Words between such a verb and its question."""
 _SUBJECTS = _words(
@@ -140,6 +142,7 @@ _SUBJECTS = _words(
 )
 """Words after "what" that name who acts: "what clients see" can be read once."""
 _PLAIN_WHAT = re.compile(r"\bwhat (is|was|went) (wrong|missing)\b")
+"""An idiom with nothing to guess."""
 _PREPOSITIONS = _words("of by to from for and or but that than as with")
 OWN_WORDS = _words(
     "aside asides due life lives note notes offender offenders piece pieces place places rest share"
@@ -216,12 +219,11 @@ def lacks_noun(clause: str, kind: str = "") -> bool:
     """Return whether "what" or "who" stands for a noun that the reader must guess."""
     words = re.findall(r"[\w'-]+|,", _PLAIN_WHAT.sub("", clause.lower()))
     for index, word in enumerate(words):
-        if word not in {"what", "who"} or words[index + 1 : index + 2] == []:
+        if word not in {"what", "who"} or index + 1 == len(words):
             continue
         behind, before = words[index + 1], words[:index]
-        # The class has the name of the thing: "What a client sends".
-        is_named = behind in _SUBJECTS or (kind == "class" and not index and behind in _ARTICLES)
-        # "a client who ..."
+        is_named = behind in _SUBJECTS or (kind == "class" and not index and behind in _CLASS_NAMES)
+        # In "a client who" the noun is there.
         is_relative = word == "who" and index > 0 and before[-1] not in _PREPOSITIONS
         while before and before[-1] in _BETWEEN:
             before.pop()

@@ -177,6 +177,19 @@ def test_text_is_split_into_clauses() -> None:
     ] == [(one.line, one.text) for one in split("comment", 1, text)]
 
 
+def test_class_named_by_what_it_does_is_not_found() -> None:
+    """The name of a class is the noun of its "What a ..."; a function has no such noun."""
+    assert set() == rules_of("What a client sends.", "class")
+    assert {"what"} == rules_of("What a client sends.", "function")
+
+
+def test_generated_modules_are_left_out(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Modules that protoc has written are not counted."""
+    write(tree, {"kgw/a/x_pb2.py": "# what comes\n", "kgw/a/x_pb2_grpc.py": "# what goes\n"})
+    assert 0 == main(["--check"], tree)
+    assert ("", "") == capsys.readouterr()
+
+
 def test_doubled_class_names() -> None:
     """A public class name in two modules is counted once; messages and private names are not."""
     sources = {
@@ -235,12 +248,12 @@ def test_count_above_the_budget_names_the_new_findings(
     git(tree, "init", "--quiet")
     git(tree, "add", ".")
     git(tree, "commit", "--quiet", "--message", "A budget")
-    source = "# plain\n\n# what comes\n\n# Nobody knows\nclass Box: ...\n"
+    source = "# plain\n\n# what comes\n\n# Nobody waits\nclass Box: ...\n"
     write(tree, {"kgw/a/x.py": source, "kgw/b.py": "class Box: ...\n"})
     assert 1 == main(["--check"], tree)
     assert [
         "kgw/a: 2 findings, the budget is 1. New ones:",
-        "kgw/a/x.py:5: order: Nobody knows",
+        "kgw/a/x.py:5: order: Nobody waits",
         "1 doubled class names, the budget is 0. New ones:",
         "Box: kgw/a/x.py, kgw/b.py",
     ] == capsys.readouterr().err.splitlines()
