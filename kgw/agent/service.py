@@ -25,7 +25,7 @@ from kgw.logs import EventLogger
 from kgw.metrics import count
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Coroutine, Iterable, Iterator
 
     from kgw.backend.seaweedmq.protos.mq_agent_pb2 import (
         ClosePublishSessionRequest,
@@ -231,14 +231,16 @@ class AgentService(SeaweedMessagingAgentServicer):
             publication.abandon()
             for task in (reading, writing):
                 task.cancel()
-            await asyncio.wait({reading, writing})
-            del self._in_flight[publication]
-            self._wake()
-            self._sessions.pop(first.session_id, None)
-            metrics = gateway.metrics
-            count(metrics.smq_agent_records, "published", publication.stored)
-            for code, number in publication.refusals.items():
-                count(metrics.smq_agent_refusals, code, number)
+            try:
+                await asyncio.wait({reading, writing})
+            finally:
+                del self._in_flight[publication]
+                self._wake()
+                self._sessions.pop(first.session_id, None)
+                metrics = gateway.metrics
+                count(metrics.smq_agent_records, "published", publication.stored)
+                for code, number in publication.refusals.items():
+                    count(metrics.smq_agent_refusals, code, number)
 
     async def _read_records(
         self,
@@ -377,9 +379,18 @@ class AgentService(SeaweedMessagingAgentServicer):
         finally:
             for work in works:
                 work.cancel()
-            await asyncio.wait(works)
-            await subscription.aclose(is_orderly=is_orderly)
-            count(gateway.metrics.smq_agent_records, "delivered", subscription.delivered)
+            await _to_its_end(self._leave(works, subscription, is_orderly=is_orderly))
+
+    async def _leave(
+        self,
+        works: Iterable[asyncio.Future[None]],
+        subscription: Subscription,
+        *,
+        is_orderly: bool,
+    ) -> None:
+        await asyncio.wait(works)
+        count(self._gateway.metrics.smq_agent_records, "delivered", subscription.delivered)
+        await subscription.aclose(is_orderly=is_orderly)
 
     async def _write_records(
         self, context: Any, outbox: asyncio.Queue[SubscribeRecordResponse]
@@ -482,6 +493,21 @@ def _end(over: asyncio.Future[StreamEndedError | None], status: grpc.StatusCode,
 async def _first_of(*futures: asyncio.Future[Any]) -> None:
     """Wait until one of them is done."""
     await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+
+
+async def _to_its_end(work: Coroutine[Any, Any, object]) -> None:
+    """Finish the work before a cancellation is raised; only a second cancellation cuts it short.
+
+    gRPC cancels the call of a client that has gone, also while the call cleans up after a write
+    that failed. Its consumer group would then keep the member until the session times out.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({task})
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise
+    task.result()
 
 
 def _host(peer: str) -> str:

@@ -10,6 +10,7 @@ import grpc
 import pytest
 
 from kgw.agent.ring import partition_for_key
+from kgw.agent.service import AgentService
 from kgw.agent.subscription import Subscription
 from kgw.agent.wanted import Wanted
 from kgw.errors import DiskFullError
@@ -276,6 +277,52 @@ async def test_what_was_just_sent_is_not_committed(agent: Agent) -> None:
     await turns(lambda: agent.state("g") == "Empty")
     assert agent.committed("g") is None
     assert 0 == await first_offset(agent, consumer_group="g", offset_type=RESUME_OR_EARLIEST)
+
+
+class BrokenCall:
+    """A call of SubscribeRecord whose client has gone: what is written to it fails."""
+
+    def __init__(self) -> None:
+        init = M["Init"](topic=M["Topic"](namespace="kafka", name="orders"), consumer_group="g")
+        self._requests = [M["SubscribeRecordRequest"](init=init)]
+        self.failed = asyncio.Event()
+
+    async def read(self) -> Any:
+        """Return the first message, and nothing more."""
+        if not self._requests:
+            await asyncio.Event().wait()
+        return self._requests.pop()
+
+    async def write(self, _: object) -> None:
+        """Fail."""
+        self.failed.set()
+        raise RuntimeError("the call has ended")
+
+    async def send_initial_metadata(self, _: object) -> None:
+        """Take it."""
+
+    def cancelled(self) -> bool:
+        """Return True."""
+        return True
+
+    def peer(self) -> str:
+        """Return an address."""
+        return "ipv4:192.0.2.1:40000"
+
+
+@pytest.mark.parametrize("turn", range(8))
+async def test_a_group_is_left_when_a_call_is_cancelled_as_it_ends(agent: Agent, turn: int) -> None:
+    """Whenever gRPC cancels it; else nobody read the partitions until the session timed out."""
+    await fill(agent)
+    call = BrokenCall()
+    service = AgentService(agent.gateway.gateway)
+    running = asyncio.ensure_future(service.SubscribeRecord(None, call))
+    await call.failed.wait()
+    for _ in range(turn):
+        await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait({running})
+    assert "Empty" == agent.state("g")
 
 
 async def test_a_commit_that_was_refused_is_tried_again(
