@@ -395,8 +395,8 @@ class AgentService(SeaweedMessagingAgentServicer):
     async def _write_records(
         self, context: Any, outbox: asyncio.Queue[SubscribeRecordResponse]
     ) -> NoReturn:
-        # One writer: gRPC takes one message of a stream at a time, and a write that was cancelled
-        # goes on, the status behind it.
+        # One writer: gRPC takes one message of a stream at a time. A cancelled write goes on, and
+        # the status follows its message.
         while True:
             await context.write(await outbox.get())
 
@@ -466,9 +466,9 @@ class AgentService(SeaweedMessagingAgentServicer):
                     grpc.StatusCode.NOT_FOUND, "the session has ended"
                 )
             first = reading.result()
-            # Of their own, and not with the first answer: gRPC sends them again with the status
-            # when the write of that answer is cancelled, fails at that, and the client would wait
-            # for a status for ever.
+            # By default gRPC sends the metadata with the first answer, and notes that only once
+            # that write is over. After a cancelled write it sends them again with the status, its
+            # core refuses both, and the client waits for a status for ever.
             await context.send_initial_metadata(())
             return None if first is grpc.aio.EOF else first
         finally:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kgw.cli.client import confirm, yes_option
+from kgw.cli.client import confirm, topics_option, yes_option
 from kgw.cli.errors import CommandError, ExitCode
 from kgw.cli.formats import format_time, record_as_json
 from kgw.cli.output import (
@@ -99,11 +99,7 @@ def check(ctx: click.Context, data_dir: str, has_records: bool, is_json: bool) -
 @log.command()
 @click.argument("path", metavar="PATH|URL", type=click.Path())
 @click.option("--records", "has_records", is_flag=True, help="Print each batch's records as well.")
-@click.option(
-    "-t",
-    "--topic",
-    "topics",
-    multiple=True,
+@topics_option(
     metavar="NAME",
     help="With a URL, of this topic alone; may be given several times.",
 )
@@ -242,11 +238,7 @@ def adopt(ctx: click.Context, data_dir: str, dry_run: bool, is_json: bool) -> No
 
 @log.command("accept-loss")
 @click.argument("url", metavar="URL")
-@click.option(
-    "-t",
-    "--topic",
-    "topics",
-    multiple=True,
+@topics_option(
     metavar="NAME",
     help="Of this topic; may be given several times.  [default: every topic]",
 )
@@ -302,11 +294,7 @@ def accept_loss(
 
 @log.command()
 @data_dir_argument
-@click.option(
-    "-t",
-    "--topic",
-    "topics",
-    multiple=True,
+@topics_option(
     metavar="NAME",
     help="Of this topic; may be given several times.  [default: every compacted topic]",
 )

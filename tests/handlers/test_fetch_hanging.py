@@ -615,18 +615,25 @@ async def test_what_is_left_when_a_client_goes_is_read_on(
     assert [0] == storage.begun
 
 
-async def test_a_repeated_poll_reads_what_hung(
-    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+async def poll_until_it_comes(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch, empty_polls: int
 ) -> None:
-    """An empty answer is kept for the same request only where there was nothing to read."""
+    """Repeat a Fetch of a hanging partition, which then goes on."""
     storage = await storage_of(gateway, monkeypatch, 1)
     storage.hang(0)
     request = fetch_many([0], max_wait_ms=200)
-    for _ in range(2):
+    for _ in range(empty_polls):
         assert set() == with_records(await after(gateway, request, 0.23))
     storage.go_on()
     await turns(20)
     assert {0} == with_records(await after(gateway, request, 0.23))
+
+
+async def test_a_repeated_poll_reads_what_hung(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty answer is kept for the same request only where there was nothing to read."""
+    await poll_until_it_comes(gateway, monkeypatch, empty_polls=2)
 
 
 async def test_a_repeated_poll_reads_what_was_given_up(
@@ -634,14 +641,7 @@ async def test_a_repeated_poll_reads_what_was_given_up(
 ) -> None:
     """Where there is no room for what is late, nobody would say that it has come."""
     gateway.cold_reads = ColdReads(gateway.clock, lambda _: None, ColdLimits(reads=0))
-    storage = await storage_of(gateway, monkeypatch, 1)
-    storage.hang(0)
-    request = fetch_many([0], max_wait_ms=200)
-    for _ in range(3):
-        assert set() == with_records(await after(gateway, request, 0.23))
-    storage.go_on()
-    await turns(20)
-    assert {0} == with_records(await after(gateway, request, 0.23))
+    await poll_until_it_comes(gateway, monkeypatch, empty_polls=3)
 
 
 async def test_sessions_are_told_what_came_late(

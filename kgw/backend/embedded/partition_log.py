@@ -165,9 +165,10 @@ class EmbeddedPartitionLog(ManagedLog, Segmented):
         await shield(rebuilding)
 
     async def _rebuild_once(self, segment: Segment, damage: SideFileDamagedError | None) -> None:
-        threads, log = self._threads, self._log
+        # Not at the top: no start needs it.
         from kgw.backend.embedded.recover.rebuilding import rebuild_side
 
+        threads, log = self._threads, self._log
         rebuild = partial(rebuild_side, log.directory, log, segment, damage)
         # Between two groups, so that no write that may be undone has just begun another segment.
         is_sealed = await threads.run_in_flusher(lambda: segment in log.segments[:-1])

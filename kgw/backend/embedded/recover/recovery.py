@@ -311,6 +311,9 @@ class LogRecovery:
     def _scan_segment(
         self, segment: Segment, scan: ScanStart, following: Segment | None
     ) -> SegmentScan:
+        # Not at the top: a start after an orderly stop does not need it.
+        from kgw.backend.embedded.recover.repair import scan_and_repair
+
         position, next_offset = 0, segment.base_offset
         if segment.base_offset == scan.segment_base_offset:
             position, next_offset = scan.position, scan.next_offset
@@ -321,8 +324,6 @@ class LogRecovery:
         # Nothing above the proven end was answered, so that its bytes may be there only in the
         # page cache, after a sync that failed: they are written again before they are relied on.
         rewrite_from = self._proven_end if following is None else None
-        from kgw.backend.embedded.recover.repair import scan_and_repair
-
         return scan_and_repair(
             self._directory,
             segment,

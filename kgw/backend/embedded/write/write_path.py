@@ -396,6 +396,7 @@ class WritePath:
             try:
                 log.segments[-1].load()
             except SideFileDamagedError as error:
+                # Not at the top: no start needs it.
                 from kgw.backend.embedded.recover.rebuilding import rebuild_side
 
                 rebuild_side(self.directory, log, error.segment)
