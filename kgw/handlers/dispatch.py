@@ -215,7 +215,7 @@ class Dispatcher:
             if code is not None and self.late_requests[context.api_key] >= MOST_LATE:
                 text = f"{MOST_LATE} requests before it are not done, and their time is over"
                 return self._error(context, KafkaError(code, text))
-            answer = handler.module.handle(context.request, context)
+            answer = handler.answer(context.request, context)
             if code is None or answer is None or isinstance(answer, Response | Rest):
                 return answer
             return self._bound(answer, code, handler, context)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from kgw.errors import ProtocolError
 from kgw.protocol.codec import encode_items
@@ -16,8 +16,19 @@ if TYPE_CHECKING:
     from kgw.turns import Share, Turns
     from kgw.types import Buffer
 
+Item: TypeAlias = "Struct | Inner | int | Any"
+"""A structure, one with a long array of its own, or a number for work that made none."""
+
 MAX_ANSWER_BYTES: Final = 100_000_000
 """What librdkafka takes in one answer (its `receive.message.max.bytes`), unless told otherwise."""
+
+
+class Inner(NamedTuple):
+    """An item with an array of its own that may be too long to be encoded in one turn."""
+
+    item: Any
+    array: str
+    items: Iterable[Item]
 
 
 class AnswerSize:
@@ -61,7 +72,7 @@ def encode_topics(
 
 def encode_in_turns(
     response: type[Response],
-    items: Iterable[Struct],
+    items: Iterable[Item],
     version: int,
     share: Share,
     weigh: Callable[[Any], int] = lambda _: 1,
@@ -70,6 +81,7 @@ def encode_in_turns(
     """Return `items` as an array of a response that was declared with `may_be_encoded`.
 
     They are taken, and so made, one by one; a turn ends when their weights have used the share up.
+    A number is the weight of work that made no item.
     Raises EncodeError and what else encoding raises, and as `AnswerSize.add` where there is one.
     """
     count = 0
@@ -85,9 +97,18 @@ def encode_in_turns(
         codes.extend(error_codes_finder(type(some[0]), version)(some))
 
     for item in items:
-        some.append(item)
-        if share.spend(weigh(item)):
-            encode()
+        if item.__class__ is int:
+            weight = item
+        else:
+            if item.__class__ is Inner:
+                item, array, inner = item  # noqa: PLW2901 - what it stands for
+                encoded = yield from encode_in_turns(response, inner, version, share, size=size)
+                setattr(item, array, encoded)
+            some.append(item)
+            weight = weigh(item)
+        if share.spend(weight):
+            if some:
+                encode()
             count += len(some)
             some.clear()
             yield

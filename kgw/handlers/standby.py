@@ -87,13 +87,13 @@ class Standby:
         """Answer a request. Raises KafkaError, ProtocolError."""
         api_key = context.api_key
         if api_key in _LOCAL:
-            return handler.module.handle(context.request, context)
+            return handler.answer(context.request, context)
         if api_key in _HAS_NONE or api_key is ApiKey.FIND_COORDINATOR:
             if self._leader is None:
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no server leads")
             if api_key in _HAS_NONE:
                 return response_class(api_key)()
-            return handler.module.handle(context.request, context)
+            return handler.answer(context.request, context)
         if api_key in SENT_ON and not _is_passed_on(context):
             return self._send_on(handler, context)
         if context.session.client_id == CLIENT_ID:
@@ -167,7 +167,7 @@ class Standby:
             if self._changed is changed:
                 self._changed = asyncio.Event()
         if gateway.leadership is not Leadership.STANDBY:
-            return await made(handler.module.handle(context.request, context))
+            return await made(handler.answer(context.request, context))
         return self._known(context)
 
     def _known(self, context: RequestContext) -> Response:

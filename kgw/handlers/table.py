@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kgw.handlers.context import Answer, RequestContext
+    from kgw.handlers.parts import Api
     from kgw.protocol.codec import Codec
     from kgw.protocol.schema import Request, Response
 
@@ -79,9 +80,25 @@ class Handler:
         """The module that answers, imported at first use."""
         return cast("HandlerModule", import_module(f"kgw.handlers.{self.module_name}"))
 
+    @cached_property
+    def api(self) -> type[Api] | None:
+        """The class whose instances answer requests."""
+        name = "".join(word.capitalize() for word in self.module_name.split("_"))
+        found = getattr(self.module, name, None)
+        return found if hasattr(found, "refuse") else None
+
+    def answer(self, request: Request, context: RequestContext) -> Answer:
+        """Answer a request. Raises KafkaError when it is refused as a whole."""
+        api = self.api
+        if api is None:
+            return self.module.handle(request, context)
+        return api(request, context).answer()
+
     @property
     def error_response(self) -> ErrorResponse:
         """What answers a request that failed as a whole."""
+        if self.api is not None:
+            return self.api.refuse
         return getattr(self.module, "error_response", plain_error_response)
 
     def codec(self, version: int) -> Codec[Request]:

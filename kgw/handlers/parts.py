@@ -1,0 +1,432 @@
+"""A request is a list of parts: here it is taken apart, answered part by part, and joined.
+
+The module of an API has one class, named as Kafka names the API. An instance of it is one request
+on its way to its answer:
+
+    Api               a request that has one part: JoinGroup, EndTxn
+    AnswerByItem      a request that names a list, or asks for one: of topics, groups, settings
+    AnswerByPartition a request that names partitions of topics
+
+The class says what its parts are and answers one of them. What is the same for every API happens
+here, once: it finds the topic of a part, and the node that owns it; it answers for parts that do
+not exist, that another node owns or that are named more than once; an error of one part costs that
+part alone; a request of thousands of parts gives the event loop back after each turn.
+"""
+
+from __future__ import annotations
+
+from asyncio import Task, create_task, sleep
+from enum import Enum
+from inspect import iscoroutine
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+
+from kgw.errors import ErrorCode, KafkaError, StorageError
+from kgw.handlers.context import Later
+from kgw.handlers.encoding_turns import AnswerSize, encode_in_turns, encode_topics
+from kgw.handlers.refused import Refusal, names_of
+from kgw.partitions.topic import why_missing
+from kgw.placement import CoordinatorKey, CoordinatorType
+from kgw.protocol.codec import request_class
+from kgw.turns import Share, at_once, in_turns, shares, take_turns
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+
+    from kgw.completion import Completion
+    from kgw.groups.coordinator import GroupCoordinator
+    from kgw.handlers.context import Answer, RequestContext
+    from kgw.handlers.encoding_turns import Item
+    from kgw.partitions.partition import Partition
+    from kgw.partitions.topic import Topic
+    from kgw.protocol.schema import Response
+    from kgw.transactions.coordinator import TransactionCoordinator
+    from kgw.turns import Turns
+
+    ResultT = TypeVar("ResultT")
+
+_SPLIT_PER_TURN = 1_000
+_ALL_BEGUN = object()
+
+
+class Api:
+    """One request of an API on its way to its answer."""
+
+    response_type: ClassVar[type[Any]]
+    parts: ClassVar[Mapping[str, str]] = {}
+    """The arrays of the response that answer for parts, the outer one first, each with the array of
+    the request that names these parts."""
+    refused_values: ClassVar[Mapping[str, object]] = {}
+    """What a refused part, or response, says in other fields than Kafka's defaults."""
+    refuses_every_part: ClassVar[bool] = False
+    """Whether each part is refused, too, where the response has an error code of its own."""
+
+    def __init__(self, request: Any, context: RequestContext) -> None:
+        """Raises KafkaError when the request as a whole is refused."""
+        self.request = request
+        self.context = context
+        self.gateway = context.gateway
+        self.version = context.api_version
+
+    def answer(self) -> Answer:
+        """Answer the request. Raises KafkaError when it is refused as a whole."""
+        raise NotImplementedError
+
+    @classmethod
+    def refuse(
+        cls, request: Any, code: ErrorCode, message: str | None, context: RequestContext
+    ) -> Response | None:
+        """Return the response that refuses a request; None where it has no place for the code."""
+        response: Any = cls.response_type()
+        refusal = cls.refusal(code, message, context.api_version)
+        says_code = refusal.say(response)
+        if cls.refuses_every_part or not says_code:
+            refusal.say_in_parts(response, request)
+        return response if says_code or cls.parts else None
+
+    @classmethod
+    def refusal(cls, code: ErrorCode, message: str | None, version: int) -> Refusal:
+        """Return an error in the words of a version of this API's response."""
+        return Refusal(code, message, version, cls.parts, cls.refused_values)
+
+    def groups(self, group_id: str) -> GroupCoordinator:
+        """Return what coordinates a group. Raises KafkaError NOT_COORDINATOR: another node does."""
+        if not self.owns(CoordinatorType.GROUP, group_id):
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        return self.gateway.groups
+
+    def transactions(self, transactional_id: str) -> TransactionCoordinator:
+        """Return what coordinates a transactional id. Raises KafkaError NOT_COORDINATOR."""
+        if not self.owns(CoordinatorType.TRANSACTION, transactional_id):
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        return self.gateway.transactions
+
+    def owns(self, coordinator_type: CoordinatorType, key: str) -> bool:
+        """Whether this node coordinates a group or a transactional id."""
+        return self.gateway.placement.owns(CoordinatorKey(coordinator_type, key))
+
+
+def when_answered(
+    reply: Completion[ResultT], respond: Callable[[ResultT], Response]
+) -> Response | Later:
+    """Return the response to what a coordinator has been asked, now or later."""
+    if reply.is_done:
+        return respond(reply.result)
+    return Later(reply, lambda: respond(reply.result))
+
+
+class AnswerByItem(Api):
+    """Answers with one array: an item for each part of the request, or all that there is.
+
+    `item` answers one part. It may be a coroutine function where `waits` is set.
+    """
+
+    array: ClassVar[str]
+    """The array of the response; that of `parts`, where there are any."""
+    per_turn: ClassVar[int]
+    """So many items are made and encoded in one turn of the event loop (docs/decisions/0068)."""
+    waits: ClassVar[bool] = False
+    """Whether items are waited for."""
+    one_by_one: ClassVar[bool] = False
+    """Whether an item that is waited for is there before the next one begins."""
+
+    def __init_subclass__(cls) -> None:
+        if cls.parts:
+            cls.array = next(iter(cls.parts))
+
+    def asked(self) -> Iterable[Any]:
+        """Return the parts that the request names."""
+        return getattr(self.request, self.parts[self.array]) or ()
+
+    def item(self, asked: Any) -> Any:
+        """Answer one part of the request. Raises KafkaError, StorageError."""
+        raise NotImplementedError
+
+    def items(self) -> Iterator[Item]:
+        """Yield the items of the answer."""
+        for asked in self.asked():
+            try:
+                item = self.item(asked)
+            except (KafkaError, StorageError) as error:
+                item = self.refused_item(asked, error.code, error.message)
+            yield self._settled(asked, item) if self.waits and iscoroutine(item) else item
+
+    def refused_item(self, asked: Any, code: ErrorCode, message: str | None = None) -> Any:
+        """Return the item that refuses one part of the request."""
+        item_type = self.response_type.field_table[self.array].item
+        return self.refusal(code, message, self.version).part(item_type, asked)
+
+    def weigh(self, item: Any) -> int:
+        """Return how many plain items take as long to make and to encode as this one."""
+        return 1
+
+    def fill(self, response: Any) -> None:
+        """Set what else the response says, once all items have been made."""
+
+    def answer(self) -> Answer:
+        if self.waits:
+            return self._answer_later()
+        return in_turns(self._answer(self.items()), self.gateway.answer_turns)
+
+    def _answer(self, items: Iterable[Item]) -> Turns[Response]:
+        encoded = yield from encode_in_turns(
+            self.response_type, items, self.version, Share(self.per_turn), self.weigh, AnswerSize()
+        )
+        response = self.response_type(**{self.array: encoded})
+        self.fill(response)
+        return response
+
+    async def _answer_later(self) -> Response:
+        items = []
+        share = Share(self.per_turn)
+        for item in self.items():
+            if not iscoroutine(item):
+                items.append(item)
+            else:
+                items.append(await item if self.one_by_one else create_task(item))
+            if share.spend():
+                await sleep(0)
+        ready = [await one if isinstance(one, Task) else one for one in items]
+        return await take_turns(self._answer(ready), self.gateway.answer_turns)
+
+    async def _settled(self, asked: Any, item: Awaitable[Any]) -> Any:
+        try:
+            return await item
+        except (KafkaError, StorageError) as error:
+            return self.refused_item(asked, error.code, error.message)
+
+
+class Repeated(Enum):
+    """What becomes of a partition that a request names more than once."""
+
+    ANSWERED = "each mention is answered"
+    LAST = "it is answered once, for the last mention"
+    REFUSED = "it is answered once, with INVALID_REQUEST"
+
+
+class _Pending(NamedTuple):
+    """A partition whose answer is waited for, and where the answer will stand."""
+
+    answers: list[Any]
+    position: int
+    topic: Topic | None
+    asked: Any
+    answer: Awaitable[Any]
+
+
+class _Layout:
+    """Where the requests and responses of an API have topics and partitions."""
+
+    def __init__(self, response_type: type[Response], parts: Mapping[str, str]) -> None:
+        (self.topics, self.asked_topics), (self.partitions, self.asked_partitions) = parts.items()
+        asked_topic = request_class(response_type.api_key).field_table[self.asked_topics].item
+        self.topic_type = response_type.field_table[self.topics].item
+        self.partition_type = self.topic_type.field_table[self.partitions].item
+        self._asked_topic_type = asked_topic
+        self._names = names_of(self.topic_type, asked_topic)
+        """Of a topic: the response's fields, each with that of the request."""
+        self.key_of = attrgetter(*(theirs for _, theirs in self._names))
+        self.name_of = attrgetter(self._names[0][1])
+        asked_partition = asked_topic.field_table[self.asked_partitions].item
+        self.index_of: Callable[[Any], int] = int
+        if isinstance(asked_partition, type):
+            ((_, index),) = names_of(self.partition_type, asked_partition)
+            self.index_of = attrgetter(index)
+
+    def topic_answer(self, named: Any) -> Any:
+        """Return the answer for a topic, without partitions so far."""
+        return self.topic_type(**{ours: getattr(named, theirs) for ours, theirs in self._names})
+
+    def asked_topic(self, named: Any, partitions: list[Any]) -> Any:
+        """Return what a request would say of a topic with other partitions."""
+        names = {theirs: getattr(named, theirs) for _, theirs in self._names}
+        return self._asked_topic_type(**names, **{self.asked_partitions: partitions})
+
+
+class AnswerByPartition(Api):
+    """Answers for partitions of topics.
+
+    `part` answers for a partition that this node leads, at once or with something to wait for.
+    """
+
+    parts: ClassVar[Mapping[str, str]] = {"topics": "topics", "partitions": "partitions"}
+    per_turn: ClassVar[int]
+    """So many partitions are answered for in one turn of the event loop (docs/decisions/0068)."""
+    repeated: ClassVar[Repeated] = Repeated.ANSWERED
+    waits: ClassVar[bool] = False
+    """Whether partitions are waited for."""
+    turn_by_turn: ClassVar[bool] = False
+    """Whether the partitions of one turn are waited for before those of the next one begin."""
+    topic_ids_since: ClassVar[int] = 1 << 15
+    """The first version that names topics by their ids."""
+
+    def __init__(self, request: Any, context: RequestContext) -> None:
+        super().__init__(request, context)
+        self._pending: list[_Pending] = []
+        self._repeated: set[tuple[Any, int]] = set()
+
+    def __init_subclass__(cls) -> None:
+        cls._layout = _Layout(cls.response_type, cls.parts)
+
+    _layout: ClassVar[_Layout]
+
+    # --- what an API says ------------------------------------------------------------------------
+
+    def part(self, partition: Partition, asked: Any) -> Any:
+        """Answer for a partition that this node leads. Raises KafkaError, StorageError."""
+        raise NotImplementedError
+
+    def begin(self, topic: Topic | None, named: Any, asked: Any) -> Any:
+        """Answer for a partition, whether it exists or not. Raises KafkaError, StorageError."""
+        index = self._layout.index_of(asked)
+        partition = None if topic is None else topic.partition(index)
+        if partition is None:
+            raise self.missing(topic, named, index)
+        return self.part(partition, asked)
+
+    def missing(self, topic: Topic | None, named: Any, index: int) -> KafkaError:
+        """Return the error for a partition that this node does not lead."""
+        return KafkaError(why_missing(topic, index))
+
+    def find_topic(self, named: Any) -> Topic | None:
+        """Return the topic that a request names; None where there is none."""
+        catalog = self.gateway.catalog
+        if self.version >= self.topic_ids_since:
+            return catalog.by_id(named.topic_id)
+        return catalog.get(self._layout.name_of(named))
+
+    # --- the request as a whole ------------------------------------------------------------------
+
+    def answer(self) -> Answer:
+        layout, response = self._layout, self.response_type()
+        topics = getattr(self.request, layout.asked_topics)
+        size = 0
+        for named in topics:
+            size += len(getattr(named, layout.asked_partitions)) or 1
+        if size > self.per_turn:
+            begun = self._begin_in_turns(response, topics)
+            if self.waits:
+                return self._answer_many(response, begun)
+            return in_turns(self._make_many(response, begun), self.gateway.answer_turns)
+        if size > 1 and self.repeated is not Repeated.ANSWERED:
+            topics = at_once(self._name_once(topics))
+        answers = getattr(response, layout.topics)
+        for named in topics:
+            self._begin(answers, named, 0, size)
+        return self._answer_few(response) if self._pending else response
+
+    def _begin(self, topics: list[Any], named: Any, start: int, end: int) -> None:
+        """Answer for some of the partitions of a topic, or begin to."""
+        layout = self._layout
+        if not start:
+            topics.append(layout.topic_answer(named))
+        answers = getattr(topics[-1], layout.partitions)
+        topic = self.find_topic(named)
+        for asked in getattr(named, layout.asked_partitions)[start:end]:
+            try:
+                if self._repeated:
+                    self._check_repeated(named, asked)
+                answer = self.begin(topic, named, asked)
+            except (KafkaError, StorageError) as error:
+                answer = self._refused(topic, asked, error)
+            if answer.__class__ is not layout.partition_type:
+                answer = create_task(answer) if iscoroutine(answer) else answer
+                self._pending.append(_Pending(answers, len(answers), topic, asked, answer))
+            answers.append(answer)
+
+    def _check_repeated(self, named: Any, asked: Any) -> None:
+        """Raise KafkaError INVALID_REQUEST for a partition that must not be named twice."""
+        layout = self._layout
+        is_repeated = (layout.key_of(named), layout.index_of(asked)) in self._repeated
+        if is_repeated and self.repeated is Repeated.REFUSED:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+
+    def _refused(self, topic: Topic | None, asked: Any, error: KafkaError | StorageError) -> Any:
+        """Return the answer for a partition that is refused, or that the storage failed."""
+        code = error.code
+        if topic is not None and topic.is_deleted:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        refusal = self.refusal(code, error.message, self.version)
+        return refusal.part(self._layout.partition_type, asked)
+
+    async def _settle(self) -> None:
+        """Wait for the partitions that have been begun."""
+        pending, self._pending = self._pending, []
+        for answers, position, topic, asked, answer in pending:
+            try:
+                answers[position] = await answer
+            except (KafkaError, StorageError) as error:
+                answers[position] = self._refused(topic, asked, error)
+            except Exception as error:  # noqa: BLE001 - the other partitions are answered for
+                self.gateway.report_internal_error(self.context.api_key.name, error)
+                refused = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+                answers[position] = self._refused(topic, asked, refused)
+
+    async def _answer_few(self, response: Response) -> Response:
+        await self._settle()
+        return response
+
+    # --- requests of many partitions -------------------------------------------------------------
+
+    def _begin_in_turns(self, response: Response, topics: Sequence[Any]) -> Turns[None]:
+        layout = self._layout
+        if self.repeated is not Repeated.ANSWERED:
+            topics = yield from self._name_once(topics)
+        answers = getattr(response, layout.topics)
+        lengths = [len(getattr(named, layout.asked_partitions)) for named in topics]
+        for turn in shares(lengths, self.per_turn):
+            for number, start, end in turn:
+                self._begin(answers, topics[number], start, end)
+            yield
+
+    def _name_once(self, topics: Sequence[Any]) -> Turns[Sequence[Any]]:
+        """Return each topic that has partitions once, and each of its partitions once, as Kafka.
+
+        The last mention of a partition counts.
+        """
+        layout, share = self._layout, Share(_SPLIT_PER_TURN)
+        found: dict[Any, tuple[Any, dict[int, Any]]] = {}
+        for named in topics:
+            key = layout.key_of(named)
+            for asked in getattr(named, layout.asked_partitions):
+                index = layout.index_of(asked)
+                _, partitions = found.setdefault(key, (named, {}))
+                if index in partitions:
+                    self._repeated.add((key, index))
+                partitions[index] = asked
+                if share.spend():
+                    yield
+            if share.spend():
+                yield
+        if len(found) == len(topics) and not self._repeated:
+            return topics
+        return [
+            layout.asked_topic(named, [*partitions.values()])
+            for named, partitions in found.values()
+        ]
+
+    def _make_many(self, response: Response, begun: Turns[None]) -> Turns[Response]:
+        yield from begun
+        yield from self._encode(response)
+        return response
+
+    async def _answer_many(self, response: Response, begun: Turns[None]) -> Response:
+        while next(begun, _ALL_BEGUN) is not _ALL_BEGUN:
+            if self.turn_by_turn:
+                await self._settle()
+            await sleep(0)
+        await self._settle()
+        await take_turns(self._encode(response), self.gateway.answer_turns)
+        return response
+
+    def _encode(self, response: Response) -> Turns[None]:
+        layout = self._layout
+        encoded = yield from encode_topics(
+            self.response_type,
+            getattr(response, layout.topics),
+            layout.partitions,
+            self.version,
+            Share(self.per_turn),
+            AnswerSize(),
+        )
+        setattr(response, layout.topics, encoded)
