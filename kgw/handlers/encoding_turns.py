@@ -34,15 +34,15 @@ class Inner(NamedTuple):
 class AnswerSize:
     """How long an answer has become: a short request can name what is long many times over."""
 
-    __slots__ = ("_size_bytes",)
+    __slots__ = ("size_bytes",)
 
     def __init__(self) -> None:
-        self._size_bytes = 0
+        self.size_bytes = 0
 
     def add(self, pieces: Iterable[Buffer]) -> None:
         """Count encoded parts. Raises ProtocolError when the answer would be too large to send."""
-        self._size_bytes += sum(map(len, pieces))
-        if self._size_bytes > MAX_ANSWER_BYTES:
+        self.size_bytes += sum(map(len, pieces))
+        if self.size_bytes > MAX_ANSWER_BYTES:
             message = f"the answer would be larger than {MAX_ANSWER_BYTES:,} bytes"
             raise ProtocolError(message)
 
@@ -87,14 +87,20 @@ def encode_in_turns(
     count = 0
     pieces: list[Buffer] = []
     codes: list[int] = []
-    some: list[Struct] = []
+    some: list[Any] = []
+    size_bytes = 0 if size is None else size.size_bytes
 
     def encode() -> None:
-        encoded = encode_items(response, type(some[0]), version)(some)
+        nonlocal size_bytes
+        item_type: type[Struct] = type(some[0])
+        encoded = encode_items(response, item_type, version)(some)
         if size is not None:
+            # Their own arrays have been counted, and are in these pieces.
+            size.size_bytes = size_bytes
             size.add(encoded)
+            size_bytes = size.size_bytes
         pieces.extend(encoded)
-        codes.extend(error_codes_finder(type(some[0]), version)(some))
+        codes.extend(error_codes_finder(item_type, version)(some))
 
     for item in items:
         if item.__class__ is int:

@@ -15,9 +15,10 @@ part alone; a request of thousands of parts gives the event loop back after each
 
 from __future__ import annotations
 
-from asyncio import Task, create_task, sleep
+from asyncio import create_task, sleep
+from collections import Counter
 from enum import Enum
-from inspect import iscoroutine
+from inspect import isawaitable, iscoroutine
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
@@ -28,6 +29,7 @@ from kgw.handlers.refused import Refusal, names_of
 from kgw.partitions.topic import why_missing
 from kgw.placement import CoordinatorKey, CoordinatorType
 from kgw.protocol.codec import request_class
+from kgw.protocol.schema import Struct
 from kgw.turns import Share, at_once, in_turns, shares, take_turns
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     ResultT = TypeVar("ResultT")
 
 _SPLIT_PER_TURN = 1_000
+_FEWEST_REPEATED = 2
 _ALL_BEGUN = object()
 
 
@@ -115,6 +118,15 @@ def when_answered(
     return Later(reply, lambda: respond(reply.result))
 
 
+class Repeated(Enum):
+    """What becomes of a part that a request names more than once."""
+
+    ANSWERED = "each mention is answered"
+    LAST = "it is answered once, for the last mention"
+    REFUSED = "it is answered once, with INVALID_REQUEST"
+    EACH_REFUSED = "each mention is answered, with INVALID_REQUEST"
+
+
 class AnswerByItem(Api):
     """Answers with one array: an item for each part of the request, or all that there is.
 
@@ -125,36 +137,55 @@ class AnswerByItem(Api):
     """The array of the response; that of `parts`, where there are any."""
     per_turn: ClassVar[int]
     """So many items are made and encoded in one turn of the event loop (docs/decisions/0068)."""
+    coordinator_type: ClassVar[CoordinatorType | None] = None
+    """Where parts are group ids or transactional ids: one whose coordinator is another node is
+    refused with NOT_COORDINATOR."""
+    repeated: ClassVar[Repeated] = Repeated.ANSWERED
     waits: ClassVar[bool] = False
     """Whether items are waited for."""
     one_by_one: ClassVar[bool] = False
     """Whether an item that is waited for is there before the next one begins."""
 
+    def __init__(self, request: Any, context: RequestContext) -> None:
+        super().__init__(request, context)
+        self._repeated: set[Any] = set()
+
     def __init_subclass__(cls) -> None:
-        if cls.parts:
+        if cls.parts and "array" not in cls.__dict__:
             cls.array = next(iter(cls.parts))
+
+    # --- what an API says ------------------------------------------------------------------------
 
     def asked(self) -> Iterable[Any]:
         """Return the parts that the request names."""
-        return getattr(self.request, self.parts[self.array]) or ()
+        named: Sequence[Any] = getattr(self.request, self.parts[self.array]) or ()
+        if self.repeated is Repeated.ANSWERED or len(named) < _FEWEST_REPEATED:
+            return named
+        return self._name_once(named)
+
+    def begin(self, asked: Any) -> Any:
+        """Answer one part, whether this node coordinates it or not. Raises as `item`."""
+        if self.coordinator_type is not None and not self.owns(self.coordinator_type, asked):
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        if self._repeated and self._key_of(asked) in self._repeated:
+            kind = self.parts[self.array].removesuffix("s")
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"the request names this {kind} more than once"
+            )
+        return self.item(asked)
 
     def item(self, asked: Any) -> Any:
         """Answer one part of the request. Raises KafkaError, StorageError."""
         raise NotImplementedError
 
     def items(self) -> Iterator[Item]:
-        """Yield the items of the answer."""
+        """Yield the items of the answer, where nothing is waited for."""
         for asked in self.asked():
-            try:
-                item = self.item(asked)
-            except (KafkaError, StorageError) as error:
-                item = self.refused_item(asked, error.code, error.message)
-            yield self._settled(asked, item) if self.waits and iscoroutine(item) else item
+            yield self._begin(asked)
 
     def refused_item(self, asked: Any, code: ErrorCode, message: str | None = None) -> Any:
         """Return the item that refuses one part of the request."""
-        item_type = self.response_type.field_table[self.array].item
-        return self.refusal(code, message, self.version).part(item_type, asked)
+        return self.refusal(code, message, self.version).part(self._item_type(), asked)
 
     def weigh(self, item: Any) -> int:
         """Return how many plain items take as long to make and to encode as this one."""
@@ -162,6 +193,8 @@ class AnswerByItem(Api):
 
     def fill(self, response: Any) -> None:
         """Set what else the response says, once all items have been made."""
+
+    # --- the request as a whole ------------------------------------------------------------------
 
     def answer(self) -> Answer:
         if self.waits:
@@ -172,36 +205,70 @@ class AnswerByItem(Api):
         encoded = yield from encode_in_turns(
             self.response_type, items, self.version, Share(self.per_turn), self.weigh, AnswerSize()
         )
-        response = self.response_type(**{self.array: encoded})
+        response: Response = self.response_type(**{self.array: encoded})
         self.fill(response)
         return response
 
     async def _answer_later(self) -> Response:
-        items = []
         share = Share(self.per_turn)
-        for item in self.items():
-            if not iscoroutine(item):
-                items.append(item)
-            else:
-                items.append(await item if self.one_by_one else create_task(item))
+        begun: list[tuple[Any, Any]] = []
+        for asked in self.asked():
+            item = self._begin(asked)
+            if self.one_by_one:
+                item = await self._settled(asked, item)
+            elif iscoroutine(item):
+                item = create_task(self._settled(asked, item))
+            begun.append((asked, item))
             if share.spend():
                 await sleep(0)
-        ready = [await one if isinstance(one, Task) else one for one in items]
-        return await take_turns(self._answer(ready), self.gateway.answer_turns)
+        items = []
+        for asked, item in begun:
+            items.append(await self._settled(asked, item))
+            if share.spend():
+                await sleep(0)
+        return await take_turns(self._answer(items), self.gateway.answer_turns)
 
-    async def _settled(self, asked: Any, item: Awaitable[Any]) -> Any:
+    def _begin(self, asked: Any) -> Any:
+        """Return the item of one part, or what becomes it."""
         try:
-            return await item
+            return self.begin(asked)
         except (KafkaError, StorageError) as error:
             return self.refused_item(asked, error.code, error.message)
 
+    async def _settled(self, asked: Any, item: Any) -> Any:
+        """Return the item that something becomes; if that fails, what refuses its part."""
+        try:
+            return await item if isawaitable(item) else item
+        except (KafkaError, StorageError) as error:
+            return self.refused_item(asked, error.code, error.message)
+        except Exception as error:  # noqa: BLE001 - the other parts are answered
+            self.gateway.report_internal_error(self.context.api_key.name, error)
+            return self.refused_item(asked, ErrorCode.UNKNOWN_SERVER_ERROR)
 
-class Repeated(Enum):
-    """What becomes of a partition that a request names more than once."""
+    def _name_once(self, named: Sequence[Any]) -> Sequence[Any]:
+        """Return the parts as often as they are answered; those named more often are last."""
+        last = {self._key_of(asked): asked for asked in named}
+        if len(last) == len(named):
+            return named
+        if self.repeated is Repeated.LAST:
+            return [*last.values()]
+        counts = Counter(map(self._key_of, named))
+        self._repeated = {key for key, count in counts.items() if count > 1}
+        if self.repeated is Repeated.EACH_REFUSED:
+            return named
+        once = [asked for key, asked in last.items() if key not in self._repeated]
+        return [*once, *(last[key] for key in counts if key in self._repeated)]
 
-    ANSWERED = "each mention is answered"
-    LAST = "it is answered once, for the last mention"
-    REFUSED = "it is answered once, with INVALID_REQUEST"
+    def _key_of(self, asked: Any) -> Any:
+        """Return what a part of a request is named by."""
+        if not isinstance(asked, Struct):
+            return asked
+        names = names_of(self._item_type(), type(asked))
+        return tuple([getattr(asked, theirs) for _, theirs in names])
+
+    def _item_type(self) -> type[Struct]:
+        item_type: type[Struct] = self.response_type.field_table[self.array].item
+        return item_type
 
 
 class _Pending(NamedTuple):

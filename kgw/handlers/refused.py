@@ -69,12 +69,12 @@ class Refusal:
 
     def part(self, part_type: type[Any], asked: Any) -> Any:
         """Return the refusal of one part of a request: a structure, or the name of one."""
-        part = part_type()
+        part: Struct = part_type()
         if isinstance(asked, Struct):
-            for ours, theirs in names_of(part_type, type(asked)):
+            for ours, theirs in names_of(type(part), type(asked)):
                 setattr(part, ours, getattr(asked, theirs))
         else:
-            setattr(part, _key(part_type), asked)
+            setattr(part, _key(type(part)), asked)
         self.say(part)
         self.say_in_parts(part, asked)
         return part

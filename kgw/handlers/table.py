@@ -80,10 +80,10 @@ class Handler:
         """The module that answers, imported at first use."""
         return cast("HandlerModule", import_module(f"kgw.handlers.{self.module_name}"))
 
-    @property
+    @cached_property
     def api(self) -> type[Api] | None:
-        """The class whose instances answer requests."""
-        name = "".join(word.capitalize() for word in self.module_name.split("_"))
+        """The class whose instances answer requests, by Kafka's name of the API."""
+        name = "".join(word.capitalize() for word in self.api_key.name.split("_"))
         found = getattr(self.module, name, None)
         return found if hasattr(found, "refuse") else None
 
