@@ -135,6 +135,8 @@ class AnswerByItem(Api):
 
     array: ClassVar[str]
     """The array of the response; that of `parts`, where there are any."""
+    item_type: ClassVar[type[Any]]
+    """The type of its items."""
     per_turn: ClassVar[int]
     """So many items are made and encoded in one turn of the event loop (docs/decisions/0068)."""
     coordinator_type: ClassVar[CoordinatorType | None] = None
@@ -153,6 +155,8 @@ class AnswerByItem(Api):
     def __init_subclass__(cls) -> None:
         if cls.parts and "array" not in cls.__dict__:
             cls.array = next(iter(cls.parts))
+        if "response_type" in cls.__dict__:
+            cls.item_type = cls.response_type.field_table[cls.array].item
 
     # --- what an API says ------------------------------------------------------------------------
 
@@ -168,10 +172,7 @@ class AnswerByItem(Api):
         if self.coordinator_type is not None and not self.owns(self.coordinator_type, asked):
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         if self._repeated and self._key_of(asked) in self._repeated:
-            kind = self.parts[self.array].removesuffix("s")
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"the request names this {kind} more than once"
-            )
+            raise self.named_twice()
         return self.item(asked)
 
     def item(self, asked: Any) -> Any:
@@ -185,7 +186,13 @@ class AnswerByItem(Api):
 
     def refused_item(self, asked: Any, code: ErrorCode, message: str | None = None) -> Any:
         """Return the item that refuses one part of the request."""
-        return self.refusal(code, message, self.version).part(self._item_type(), asked)
+        return self.refusal(code, message, self.version).part(self.item_type, asked)
+
+    def named_twice(self) -> KafkaError:
+        """Return the error for a part that a request must not name more than once."""
+        kind = self.parts[self.array].removesuffix("s")
+        message = f"the request names this {kind} more than once"
+        return KafkaError(ErrorCode.INVALID_REQUEST, message)
 
     def weigh(self, item: Any) -> int:
         """Return how many plain items take as long to make and to encode as this one."""
@@ -263,12 +270,9 @@ class AnswerByItem(Api):
         """Return what a part of a request is named by."""
         if not isinstance(asked, Struct):
             return asked
-        names = names_of(self._item_type(), type(asked))
+        item_type: type[Struct] = self.item_type
+        names = names_of(item_type, type(asked))
         return tuple([getattr(asked, theirs) for _, theirs in names])
-
-    def _item_type(self) -> type[Struct]:
-        item_type: type[Struct] = self.response_type.field_table[self.array].item
-        return item_type
 
 
 class _Pending(NamedTuple):

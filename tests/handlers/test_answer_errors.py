@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from random import Random
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kgw.errors import ErrorCode, ProtocolError
 from kgw.handlers.encoding_turns import encode_in_turns
+from kgw.handlers.parts import Api
 from kgw.handlers.table import HANDLERS
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import request_class, response_class
@@ -78,7 +78,10 @@ def codes_in(struct: Any) -> Iterator[int]:
 async def answered(gateway: InProcessGateway, handler: Any, version: int, answer: Response) -> None:
     """Have a request of an API answered so, through the whole pipeline."""
     request = random_message(request_class(handler.api_key), version, Random(1))
-    own, handler.api = handler.api, lambda *_: SimpleNamespace(answer=lambda: answer)
+    own = handler.api
+    handler.api = type(
+        "Stub", (own or Api,), {"__init__": lambda *_: None, "answer": lambda _: answer}
+    )
     try:
         await gateway.request(request, version)
     finally:
