@@ -94,7 +94,8 @@ class Api:
 
     def groups(self, group_id: str) -> GroupCoordinator:
         """Return what coordinates a group. Raises KafkaError NOT_COORDINATOR: another node does."""
-        if not self.owns(CoordinatorType.GROUP, group_id):
+        # Not by `owns`: members ask ten thousand times a second.
+        if not self.gateway.placement.owns(CoordinatorKey(CoordinatorType.GROUP, group_id)):
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         return self.gateway.groups
 
