@@ -4,27 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from kgw.handlers.context import Later, coordinator
+from kgw.handlers.context import Later
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kgw.completion import Completion
-    from kgw.groups.machine import GroupRequest
-    from kgw.handlers.context import RequestContext
     from kgw.protocol.schema import Response
 
 ResultT = TypeVar("ResultT")
-
-
-def ask(
-    context: RequestContext,
-    group_id: str,
-    request: GroupRequest[ResultT],
-    answer: Callable[[ResultT], Response],
-) -> Response | Later:
-    """Ask a group, and make the response of its answer. Raises KafkaError NOT_COORDINATOR."""
-    return when_answered(coordinator(group_id, context).ask(group_id, request), answer)
 
 
 def when_answered(
