@@ -74,7 +74,7 @@ class ApiVersions(Api):
         return response
 
     def _problem(self) -> ErrorCode:
-        """Return what is wrong with what a client says of itself, or of this node."""
+        """Return the error of a client that misnames itself, its cluster or its node; or NONE."""
         request = self.request
         if self.version >= _FEATURES:
             name, version = request.client_software_name, request.client_software_version

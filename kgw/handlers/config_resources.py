@@ -1,4 +1,4 @@
-"""What the three config APIs share: resources, sources of values, and changing them."""
+"""Resources, sources of values, and how settings are changed: common to the config APIs."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class ChangeConfigs(AnswerByItem):
     per_turn = 200
 
     def change(self, asked: Any) -> ConfigChange:
-        """Return what changes the settings of a resource. Raises KafkaError."""
+        """Return the function that changes the settings of a resource. Raises KafkaError."""
         raise NotImplementedError
 
     async def item(self, asked: Any) -> Any:

@@ -54,7 +54,7 @@ class CreateTopics(AnswerByItem):
         try:
             partition_count = self._partition_count(asked)
         except KafkaError:
-            # What is wrong with the name or a setting is told before it.
+            # An error in the name or in a setting comes first.
             catalog.check_new(asked.name, 1, texts)
             raise
         if self.request.validate_only:

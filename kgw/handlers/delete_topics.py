@@ -56,7 +56,8 @@ class DeleteTopics(AnswerByItem):
         mentions: dict[Any, list[DeleteTopicState]] = {}
         for one in self.request.topics:
             mentions.setdefault((one.name, one.topic_id), []).append(one)
-        # What is named twice in one way is refused once, as in Kafka; each time what is no way.
+        # As in Kafka: a topic that is named twice in the same way is refused once. A mention that
+        # has a name and an id, or neither, is refused each time.
         self._repeated = {
             key for key, several in mentions.items() if len(several) > 1 and _is_named(several[0])
         }
@@ -105,5 +106,5 @@ def _with_topics(request: DeleteTopicsRequest, version: int) -> DeleteTopicsRequ
 
 
 def _is_named(topic: DeleteTopicState) -> bool:
-    """Whether a topic is named by its name or by its id, and not by both."""
+    """Return whether a topic is named by its name or by its id, and not by both."""
     return (topic.name is None) == (topic.topic_id != ZERO_TOPIC_ID)

@@ -96,7 +96,7 @@ class DescribeConfigs(AnswerByItem):
         )
 
     def weigh(self, item: DescribeConfigsResult) -> int:
-        # What is not asked for has been looked at all the same.
+        # The settings that the request leaves out have been read, too.
         return max(len(TOPIC_SETTINGS), len(item.configs))
 
     def _entries(self, asked: DescribeConfigsResource) -> Iterator[DescribeConfigsResourceResult]:

@@ -65,7 +65,7 @@ class DescribeLogDirs(AnswerByItem):
         return Inner(result, "topics", self._topics(self.request))
 
     def _topics(self, request: DescribeLogDirsRequest) -> Iterator[Item]:
-        """Yield the topics that have partitions here; those that are named, unless all are."""
+        """Yield the topics that have partitions here, if the request names them or asks for all."""
         catalog = self.gateway.catalog
         named: dict[str, set[int]] = {}
         for one in request.topics or ():

@@ -73,7 +73,7 @@ class DescribeTopicPartitions(AnswerByItem):
     def _pages(self) -> Iterator[tuple[str, Topic | None, Sequence[int]]]:
         """Yield each topic of the page with partitions' indexes; None where there is no such topic.
 
-        Where the page ends before the topics do, the next one gets a cursor.
+        If topics are left for the next page, it gets a cursor.
         """
         request, gateway = self.request, self.gateway
         # A page holds at least one partition, whatever is asked for: without one no client gets on.

@@ -24,7 +24,7 @@ MAX_ANSWER_BYTES: Final = 100_000_000
 
 
 class Inner(NamedTuple):
-    """An item with an array of its own that may be too long to be encoded in one turn."""
+    """An item that has an array of its own, which may be long: it is encoded item by item, too."""
 
     item: Any
     array: str
@@ -95,7 +95,7 @@ def encode_in_turns(
         item_type: type[Struct] = type(some[0])
         encoded = encode_items(response, item_type, version)(some)
         if size is not None:
-            # Their own arrays have been counted, and are in these pieces.
+            # The arrays inside them have been counted before, and are in these bytes, too.
             size.size_bytes = size_bytes
             size.add(encoded)
             size_bytes = size.size_bytes

@@ -126,7 +126,7 @@ class _RefusedByItem(AnswerByItem):
         raise KafkaError(self.code, self.message)
 
 
-# --- who may do what -----------------------------------------------------------------------------
+# --- authentication and access rules -------------------------------------------------------------
 
 
 class _NoSasl(_Refused):
@@ -301,7 +301,7 @@ class ListPartitionReassignments(Api):
 
 
 class AlterReplicaLogDirs(AnswerByItem):
-    """Answers for each partition once, by topic, whichever directories name it."""
+    """Answers for each partition once, by topic, however many directories name it."""
 
     response_type = AlterReplicaLogDirsResponse
     array = "results"

@@ -18,7 +18,7 @@ ResultT = TypeVar("ResultT")
 def when_answered(
     reply: Completion[ResultT], answer: Callable[[ResultT], Response]
 ) -> Response | Later:
-    """Return the response to what a coordinator has been asked, now or later."""
+    """Return the response to a request that a coordinator has been asked, now or later."""
     if reply.is_done:
         return answer(reply.result)
     return Later(reply, lambda: answer(reply.result))

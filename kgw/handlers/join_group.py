@@ -74,7 +74,7 @@ class JoinGroup(Api):
                 request.rebalance_timeout_ms if has_timeout else timeout_ms,
                 request.protocol_type,
                 tuple([MemberProtocol(one.name, bytes(one.metadata)) for one in request.protocols]),
-                # Of use to those alone who have none.
+                # Only a new member takes it.
                 "" if request.member_id else new_member_id(request.group_instance_id or client_id),
                 request.reason,
                 version >= _MEMBER_ID_FIRST,

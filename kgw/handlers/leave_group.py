@@ -46,7 +46,7 @@ class LeaveGroup(Api):
     def _response(self, codes: list[ErrorCode]) -> LeaveGroupResponse:
         if self.version < _SEVERAL_MEMBERS:
             return LeaveGroupResponse(error_code=codes[0])
-        if ErrorCode.INVALID_GROUP_ID in codes:  # one that is not UTF-8
+        if ErrorCode.INVALID_GROUP_ID in codes:  # its bytes are not UTF-8
             return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
         return LeaveGroupResponse(
             members=[

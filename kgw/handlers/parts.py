@@ -4,13 +4,13 @@ The module of an API has one class, named as Kafka names the API. An instance of
 on its way to its answer:
 
     Api               a request that has one part: JoinGroup, EndTxn
-    AnswerByItem      a request that names a list, or asks for one: of topics, groups, settings
+    AnswerByItem      a request that names topics, groups or settings, or asks for a list of them
     AnswerByPartition a request that names partitions of topics
 
-The class says what its parts are and answers one of them. What is the same for every API happens
-here, once: it finds the topic of a part, and the node that owns it; it answers for parts that do
-not exist, that another node owns or that are named more than once; an error of one part costs that
-part alone; a request of thousands of parts gives the event loop back after each turn.
+The class declares its parts and answers one of them. This module does the rest for every API: it
+finds the topic of a part, and the node that owns it; it answers for parts that do not exist, that
+another node owns or that are named more than once; an error of one part costs that part alone; a
+request of thousands of parts gives the event loop back again and again.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Api:
     """The arrays of the response that answer for parts, the outer one first, each with the array of
     the request that names these parts."""
     refused_values: ClassVar[Mapping[str, object]] = {}
-    """What a refused part, or response, says in other fields than Kafka's defaults."""
+    """Fields of a refused part or response that differ from Kafka's defaults."""
     refuses_every_part: ClassVar[bool] = False
     """Whether each part is refused, too, where the response has an error code of its own."""
 
@@ -79,7 +79,7 @@ class Api:
     def refuse(
         cls, request: Any, code: ErrorCode, message: str | None, context: RequestContext
     ) -> Response | None:
-        """Return the response that refuses a request; None where it has no place for the code."""
+        """Return the response that refuses a request; None if it has no field for the code."""
         response: Any = cls.response_type()
         refusal = cls.refusal(code, message, context.api_version)
         says_code = refusal.say(response)
@@ -93,27 +93,27 @@ class Api:
         return Refusal(code, message, version, cls.parts, cls.refused_values)
 
     def groups(self, group_id: str) -> GroupCoordinator:
-        """Return what coordinates a group. Raises KafkaError NOT_COORDINATOR: another node does."""
-        # Not by `owns`: members ask ten thousand times a second.
+        """Return the coordinator of a group. Raises KafkaError NOT_COORDINATOR."""
+        # Members ask ten thousand times a second: a call of `owns` would show.
         if not self.gateway.placement.owns(CoordinatorKey(CoordinatorType.GROUP, group_id)):
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         return self.gateway.groups
 
     def transactions(self, transactional_id: str) -> TransactionCoordinator:
-        """Return what coordinates a transactional id. Raises KafkaError NOT_COORDINATOR."""
+        """Return the coordinator of a transactional id. Raises KafkaError NOT_COORDINATOR."""
         if not self.owns(CoordinatorType.TRANSACTION, transactional_id):
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         return self.gateway.transactions
 
     def owns(self, coordinator_type: CoordinatorType, key: str) -> bool:
-        """Whether this node coordinates a group or a transactional id."""
+        """Return whether this node coordinates a group or a transactional id."""
         return self.gateway.placement.owns(CoordinatorKey(coordinator_type, key))
 
 
 def when_answered(
     reply: Completion[ResultT], respond: Callable[[ResultT], Response]
 ) -> Response | Later:
-    """Return the response to what a coordinator has been asked, now or later."""
+    """Return the response to a request that a coordinator has been asked, now or later."""
     if reply.is_done:
         return respond(reply.result)
     return Later(reply, lambda: respond(reply.result))
@@ -129,20 +129,20 @@ class Repeated(Enum):
 
 
 class AnswerByItem(Api):
-    """Answers with one array: an item for each part of the request, or all that there is.
+    """Answers with one array: it has an item for each part of the request, or lists everything.
 
-    `item` answers one part. It may be a coroutine function where `waits` is set.
+    `item` answers one part. If `waits` is set, it may be a coroutine function or return an
+    awaitable; if one of these fails, that part alone is refused.
     """
 
     array: ClassVar[str]
-    """The array of the response; that of `parts`, where there are any."""
+    """The array of the response: the outer one of `parts`, if the API has parts."""
     item_type: ClassVar[type[Any]]
     """The type of its items."""
     per_turn: ClassVar[int]
-    """So many items are made and encoded in one turn of the event loop (docs/decisions/0068)."""
+    """The items that one turn of the event loop makes and encodes (docs/decisions/0068)."""
     coordinator_type: ClassVar[CoordinatorType | None] = None
-    """Where parts are group ids or transactional ids: one whose coordinator is another node is
-    refused with NOT_COORDINATOR."""
+    """Set if parts are group ids or transactional ids: this node must coordinate each of them."""
     repeated: ClassVar[Repeated] = Repeated.ANSWERED
     waits: ClassVar[bool] = False
     """Whether items are waited for."""
@@ -159,7 +159,7 @@ class AnswerByItem(Api):
         if "response_type" in cls.__dict__:
             cls.item_type = cls.response_type.field_table[cls.array].item
 
-    # --- what an API says ------------------------------------------------------------------------
+    # --- the rules of an API ---------------------------------------------------------------------
 
     def asked(self) -> Iterable[Any]:
         """Return the parts that the request names."""
@@ -169,7 +169,7 @@ class AnswerByItem(Api):
         return self._name_once(named)
 
     def begin(self, asked: Any) -> Any:
-        """Answer one part, whether this node coordinates it or not. Raises as `item`."""
+        """Answer one part, whether this node coordinates it or not. Raises KafkaError."""
         if self.coordinator_type is not None and not self.owns(self.coordinator_type, asked):
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         if self._repeated and self._key_of(asked) in self._repeated:
@@ -181,7 +181,7 @@ class AnswerByItem(Api):
         raise NotImplementedError
 
     def items(self) -> Iterator[Item]:
-        """Yield the items of the answer, where nothing is waited for."""
+        """Yield the items of an answer that waits for nothing."""
         for asked in self.asked():
             yield self._begin(asked)
 
@@ -196,11 +196,11 @@ class AnswerByItem(Api):
         return KafkaError(ErrorCode.INVALID_REQUEST, message)
 
     def weigh(self, item: Any) -> int:
-        """Return how many plain items take as long to make and to encode as this one."""
+        """Return how many plain items take as long as this one to be made and encoded."""
         return 1
 
     def fill(self, response: Any) -> None:
-        """Set what else the response says, once all items have been made."""
+        """Set the other fields of the response, once all items have been made."""
 
     # --- the request as a whole ------------------------------------------------------------------
 
@@ -237,14 +237,14 @@ class AnswerByItem(Api):
         return await take_turns(self._answer(items), self.gateway.answer_turns)
 
     def _begin(self, asked: Any) -> Any:
-        """Return the item of one part, or what becomes it."""
+        """Return the item of one part, or an awaitable of it."""
         try:
             return self.begin(asked)
         except (KafkaError, StorageError) as error:
             return self.refused_item(asked, error.code, error.message)
 
     async def _settled(self, asked: Any, item: Any) -> Any:
-        """Return the item that something becomes; if that fails, what refuses its part."""
+        """Return an item, awaited if need be; if that fails, the item that refuses its part."""
         try:
             return await item if isawaitable(item) else item
         except (KafkaError, StorageError) as error:
@@ -254,7 +254,7 @@ class AnswerByItem(Api):
             return self.refused_item(asked, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _name_once(self, named: Sequence[Any]) -> Sequence[Any]:
-        """Return the parts as often as they are answered; those named more often are last."""
+        """Return each part as often as it is answered; parts that are refused come last."""
         last = {self._key_of(asked): asked for asked in named}
         if len(last) == len(named):
             return named
@@ -268,7 +268,7 @@ class AnswerByItem(Api):
         return [*once, *(last[key] for key in counts if key in self._repeated)]
 
     def _key_of(self, asked: Any) -> Any:
-        """Return what a part of a request is named by."""
+        """Return the name of a part of a request."""
         if not isinstance(asked, Struct):
             return asked
         item_type: type[Struct] = self.item_type
@@ -342,7 +342,7 @@ class AnswerByPartition(Api):
 
     _layout: ClassVar[_Layout]
 
-    # --- what an API says ------------------------------------------------------------------------
+    # --- the rules of an API ---------------------------------------------------------------------
 
     def part(self, partition: Partition, asked: Any) -> Any:
         """Answer for a partition that this node leads. Raises KafkaError, StorageError."""

@@ -30,13 +30,13 @@ _SAME_NAMES = (
     ("producer_id",),
     ("entity",),
 )
-"""Fields by which requests and responses name a part; those of one group mean the same."""
+"""Fields by which requests and responses name a part; the names in one row mean the same."""
 
 
 class Refusal:
     """An error, in the words of one version of a response.
 
-    `values` are what a refused structure says in other fields than Kafka's defaults.
+    `values` are fields of a refused structure that differ from Kafka's defaults.
     """
 
     def __init__(

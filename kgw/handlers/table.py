@@ -96,7 +96,7 @@ class Handler:
 
     @property
     def error_response(self) -> ErrorResponse:
-        """What answers a request that failed as a whole."""
+        """The function that refuses a request that failed as a whole."""
         if self.api is not None:
             return self.api.refuse
         return getattr(self.module, "error_response", plain_error_response)
@@ -123,7 +123,7 @@ def plain_error_response(
 
 
 def _off(api_key: ApiKey, max_version: int) -> Handler:
-    """Return what answers an API whose feature is off."""
+    """Return the handler of an API whose feature is off."""
     return Handler(api_key, 0, max_version, module=FEATURES_OFF)
 
 

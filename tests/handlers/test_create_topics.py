@@ -231,3 +231,25 @@ async def test_topics_survive_a_restart(backend: MemoryBackend) -> None:
             found.config.own_texts(),
         )
         assert 3 == gateway.catalog.partition_count
+
+
+async def test_a_bug_in_one_topic_costs_that_topic_alone(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are created and answered, and the operator hears of the bug."""
+    create_topic = gateway.catalog.create
+
+    async def fail_once(name: str, *rest: Any) -> Any:
+        if name == "b":
+            raise RuntimeError("a bug")
+        return await create_topic(name, *rest)
+
+    monkeypatch.setattr(gateway.catalog, "create", fail_once)
+    results = await create(gateway, wanted("a"), wanted("b"), wanted("c"))
+    assert [
+        ("a", ErrorCode.NONE),
+        ("b", ErrorCode.UNKNOWN_SERVER_ERROR),
+        ("c", ErrorCode.NONE),
+    ] == [(one.name, one.error_code) for one in results]
+    assert {"CREATE_TOPICS": 1} == gateway.internal_errors
+    gateway.internal_errors.clear()

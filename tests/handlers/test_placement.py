@@ -23,7 +23,7 @@ from kgw.types import PartitionKey
 from tests.handlers.support import topic_of
 from tests.turns import turns
 
-from .support import batch, call, create_topic, request_of
+from .support import batch, call, call_in_turns, create_topic, request_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -473,6 +473,28 @@ async def test_transactional_ids_are_listed_by_their_coordinators(pair: Pair) ->
     assert [] == response.transaction_states
 
 
+async def test_a_transactional_id_without_a_name_has_no_coordinator(pair: Pair) -> None:
+    """Both nodes refuse the request itself: a client would look for its coordinator for ever."""
+    for node_id, gateway in pair.gateways.items():
+        pair.cluster.move(CoordinatorKey(CoordinatorType.TRANSACTION, ""), TWO)
+        ids = ["", GROUPS[node_id]]
+        response = await call(gateway, ApiKey.DESCRIBE_TRANSACTIONS, 0, transactional_ids=ids)
+        assert [ErrorCode.INVALID_REQUEST, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND] == [
+            one.error_code for one in response.transaction_states
+        ]
+
+
+async def test_groups_of_two_coordinators_are_deleted_each_by_its_own(pair: Pair) -> None:
+    """A group is answered once, in the order of the request, whichever node coordinates it."""
+    for node_id, gateway in pair.gateways.items():
+        names = [GROUPS[ONE], GROUPS[TWO], GROUPS[ONE]]
+        response = await call(gateway, ApiKey.DELETE_GROUPS, 1, groups_names=names)
+        own, other = ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NOT_COORDINATOR
+        assert [(GROUPS[one], own if one == node_id else other) for one in (ONE, TWO)] == [
+            (one.group_id, one.error_code) for one in response.results
+        ]
+
+
 async def test_a_repeated_commit_is_refused_once_the_group_has_moved(pair: Pair) -> None:
     """Each request asks anew who coordinates the group."""
     gateway = pair.gateways[ONE]
@@ -605,6 +627,15 @@ async def test_find_coordinator_names_the_owner(pair: Pair, version: int) -> Non
                 one.port,
                 one.error_code,
             )
+
+
+async def test_many_keys_of_find_coordinator_let_others_have_their_turns(pair: Pair) -> None:
+    """A request may name any number of groups."""
+    names = [str(number) for number in range(2_000)]
+    response = await call_in_turns(
+        pair.gateways[ONE], ApiKey.FIND_COORDINATOR, 4, least=4, coordinator_keys=names
+    )
+    assert names == [one.key for one in response.coordinators]
 
 
 async def test_who_owns_what_is_asked_each_time(pair: Pair) -> None:
