@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 from kgw.config import ConfigError
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.parts import AnswerByItem, Repeated
-from kgw.partitions.topic import name_problem
 from kgw.partitions.topic_config import parse_own_settings
+from kgw.partitions.topics.topic import name_problem
 
 if TYPE_CHECKING:
     from kgw.config import Config, Setting
     from kgw.gateway import Gateway
-    from kgw.partitions.catalog import ConfigChange
-    from kgw.partitions.topic import Topic
     from kgw.partitions.topic_config import TopicConfig
+    from kgw.partitions.topics.catalog import ConfigChange
+    from kgw.partitions.topics.topic import Topic
 
 
 class ResourceType(IntEnum):

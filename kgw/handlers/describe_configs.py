@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from kgw.backend.base import TopicNote
     from kgw.config import Config, Setting, Value
     from kgw.groups.coordinator import GroupCoordinator
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
     from kgw.protocol.messages.describe_configs import DescribeConfigsResource
 
 

@@ -17,7 +17,7 @@ from kgw.handlers.authorized_operations import TOPIC_OPERATIONS
 from kgw.handlers.encoding_turns import Inner
 from kgw.handlers.leaders import error_and_replicas, leader
 from kgw.handlers.parts import AnswerByItem
-from kgw.partitions.topic import why_unknown
+from kgw.partitions.topics.topic import why_unknown
 from kgw.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsResponse,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from kgw.handlers.context import RequestContext
     from kgw.handlers.encoding_turns import Item
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
     from kgw.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 
 
