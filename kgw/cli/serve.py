@@ -77,7 +77,7 @@ def serve(
     is_print: bool,
     is_json: bool,
 ) -> None:
-    """Serve Kafka clients until SIGTERM or Ctrl-C, then finish what is in flight and exit with 0.
+    """Serve Kafka clients until SIGTERM or Ctrl-C, then finish requests in flight and exit with 0.
 
     One line beginning with `ready` goes to standard output as soon as clients can connect; logs go
     to standard error, readable on a terminal and as JSON elsewhere.

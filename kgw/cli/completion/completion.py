@@ -1,4 +1,4 @@
-"""`kgw completion`: what a shell reads to complete kgw's command line."""
+"""`kgw completion`: prints the script by which a shell completes kgw's command line."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def print_anomalies(
     elif group or topic:
         note("None are known.")
     if group or topic:
-        return  # what was counted is everybody's
+        return  # counts exist only for all groups together
     counted = [f"{number} {kind}" for kind, number in answer["counted"].items() if number]
     click.echo(f"since the start: {', '.join(counted) or 'none'}")
 

@@ -172,7 +172,7 @@ def backfill(
 
 
 class _Loading(NamedTuple):
-    """A job, what is left of it, and how that is written."""
+    """A job, with the functions that plan the rest of it and write it."""
 
     job: LoadingJob
     plan: Callable[[], list[Standing]]

@@ -32,7 +32,7 @@ class ExitCode(IntEnum):
 
 
 class CommandError(click.ClickException):
-    """A failure that is told in one line."""
+    """A failure that is printed in one line."""
 
     def __init__(
         self,

@@ -122,7 +122,7 @@ class OutputFormat(NamedTuple):
     has_headers: bool = False
 
     def write(self, found: ReadRecord) -> bytes:
-        """Return what is printed for one record, with its line end where the format has one."""
+        """Return the output for one record, with a line end if the format has one."""
         record = found.record
         if self.format == "json":
             return json.dumps(self._as_json(found), ensure_ascii=False).encode() + b"\n"

@@ -88,7 +88,7 @@ class InputLines:
                     try:
                         records.append(self._format.read_line(line, number))
                     except Exception:
-                        # What came before the bad line counts.
+                        # The lines before the bad one are still stored.
                         yield records
                         raise
             yield records
@@ -96,7 +96,7 @@ class InputLines:
 
 
 def _bundled_lines(stream: IO[bytes]) -> Iterator[list[bytes]]:
-    """Yield lines without their ends, as many as a read brings: a slow source is not held back."""
+    """Yield lines without their ends, as many as a read returns: a slow source is not delayed."""
     read = _reader(stream)
     rest = b""
     while chunk := read():
@@ -109,9 +109,9 @@ def _bundled_lines(stream: IO[bytes]) -> Iterator[list[bytes]]:
 
 
 def _reader(stream: IO[bytes]) -> Callable[[], bytes]:
-    """Return a function that waits for some bytes, and returns none at the end.
+    """Return a function that waits for some bytes, and returns b"" at the end.
 
-    It passes by Python's buffer: a thread that holds its lock while it waits would keep the
+    It bypasses Python's buffer: a thread that holds the buffer's lock while it waits would keep the
     interpreter from ending after Ctrl-C.
     """
     try:
