@@ -53,7 +53,7 @@ def _family(series: Series) -> Family:
 
 
 def render(taken: Sequence[Series]) -> bytes:
-    """Return Prometheus' text of a snapshot, and of what the kernel says of the process.
+    """Return Prometheus' text of a snapshot, and of the kernel's data about the process.
 
     May be called in any thread.
     """
