@@ -1,7 +1,7 @@
 """Which versions of each API a release of Kafka serves.
 
 Printed by e2e/kafka-releases/table.py from the kafka-clients jars of these releases; scripts/e2e
-compares the two. Of APIs that kgw serves alone.
+compares the two. It has only APIs that kgw serves.
 """
 
 from __future__ import annotations

@@ -47,5 +47,5 @@ class BrokerTestCase(unittest.TestCase):
             thread=self._kgw_thread,
         ).start()
         self.addCleanup(self.kgw_broker.close)
-        # Called first: what is called later is what was added earlier.
+        # Added last, so called first: cleanups run in reverse order.
         self.addCleanup(self.kgw_broker.faults.check)
