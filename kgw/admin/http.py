@@ -131,7 +131,7 @@ class OnlyWithToken:
 
     async def _is_told(self, headers: list[bytes]) -> bool:
         try:
-            # In a thread: the file may be on a disk that takes its time.
+            # In a thread: the file may be on a slow disk.
             return is_told(headers, await asyncio.to_thread(self._token.token))
         except ConfigError as error:
             self._warn("no token is accepted", {"reason": str(error)})
@@ -145,7 +145,7 @@ class OnlyWithToken:
         return _json(
             {"error": "the token of kgw.admin.token.file is needed"},
             401,
-            # Each further guess takes a connection of its own.
+            # Each further attempt to guess the token needs a new connection.
             {"www-authenticate": challenge, "connection": "close"},
         )
 
@@ -169,7 +169,7 @@ def _for_everybody(answer: Answer, endpoint: Endpoint) -> Answer:
     status, value = answer if isinstance(answer, Status) else (200, answer)
     if isinstance(value, Text):
         value = {}
-    # What is wrong about a query is the asker's own.
+    # The error of a query only contains the client's own text.
     names = ("error",) if status == 400 else endpoint.for_everybody
     return Status(status, {name: value[name] for name in names if name in value})
 

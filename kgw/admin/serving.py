@@ -104,7 +104,7 @@ class _LimitedProtocol(H11Protocol):
         others = cast("set[_LimitedProtocol]", self.connections) - {self}
         waiting = (one for one in others if not one.is_answering)
         closed = min(waiting, key=attrgetter("waits_until_s"), default=self)
-        # At once: the next one to connect may come before this one is reported lost.
+        # Removed now: a further client may connect before the loss of this connection is reported.
         self.connections.discard(closed)
         closed.transport.abort()
 

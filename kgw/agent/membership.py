@@ -147,7 +147,7 @@ class Membership:
     async def commit(self, offsets: OffsetChanges) -> bool:
         """Commit offsets as this member; return whether they are durable. Raises KafkaError."""
         if not self._member_id:
-            return False  # from outside it would count where nobody is inside
+            return False  # outside of the group, the commit would count if the group is empty
         code = await self._coordinator().commit(
             self._group_id,
             CommitRequest(self._member_id, self._instance_id, self._generation, offsets),
@@ -155,7 +155,7 @@ class Membership:
         if code is NO_ERROR:
             return True
         if code in _AGAIN or code in _NO_MEMBER:
-            return False  # the next heartbeat hears of it
+            return False  # the next heartbeat gets the error, too
         raise self._refused(code)
 
     async def leave(self) -> None:
@@ -213,7 +213,7 @@ def _topics(member: JoinedMember) -> frozenset[str]:
     try:
         return frozenset(decode_subscribed_topics(member.metadata))
     except DecodeError:
-        return frozenset()  # it has said nothing that a leader could go by
+        return frozenset()  # its subscription cannot be read, so it gets no partitions
 
 
 def _encoded(places: Iterable[tuple[str, int]]) -> bytes:

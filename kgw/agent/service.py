@@ -467,8 +467,8 @@ class AgentService(SeaweedMessagingAgentServicer):
                     grpc.StatusCode.NOT_FOUND, "the session has ended"
                 )
             first = reading.result()
-            # By default gRPC sends the metadata with the first answer, and notes that only once
-            # that write is over. After a cancelled write it sends them again with the status, its
+            # By default gRPC sends the metadata with the first answer, and records that only after
+            # the write. If the write is cancelled, it sends the metadata again with the status, its
             # core refuses both, and the client waits for a status for ever.
             await context.send_initial_metadata(())
             return None if first is grpc.aio.EOF else first
@@ -499,8 +499,8 @@ async def _first_of(*futures: asyncio.Future[Any]) -> None:
 async def _to_its_end(work: Coroutine[Any, Any, object]) -> None:
     """Finish the work before a cancellation is raised; only a second cancellation cuts it short.
 
-    gRPC cancels the call of a client that has gone, also while the call cleans up after a write
-    that failed. Its consumer group would then keep the member until the session times out.
+    When a client is gone, gRPC cancels its call, even while the call cleans up after a failed
+    write. Its consumer group would then keep the member until the session times out.
     """
     task = asyncio.ensure_future(work)
     try:

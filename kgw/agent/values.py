@@ -1,4 +1,4 @@
-"""Values of records as SMQ's clients know them: a RecordValue, in its bytes on the wire. Pure."""
+"""Recognises SMQ's RecordValues by their bytes, and wraps other values in one. Pure."""
 
 from __future__ import annotations
 

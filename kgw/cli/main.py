@@ -1,6 +1,6 @@
 """The root of the command line. A command's module is imported when the command is used.
 
-`kgw serve` must answer its first request within 300 ms: it does not wait for the client's modules.
+`kgw serve` must answer its first request within 300 ms: so it does not import the client.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ EXTRAS = {
     **dict.fromkeys(("numpy", "pyarrow", "pyspark"), "spark"),
     **dict.fromkeys(("grpc", "google", "aiohttp", "cryptography"), "seaweedmq"),
 }
-"""The extra that brings a module which commands import, by the module."""
+"""The extra for each missing module that commands import, by the module."""
 
 _NAMING = frozenset({"--bootstrap", "--group", "--ledger-topic", "--protect-group", "--topic"})
 """Options whose value names a server, a topic or a group; the values of all arguments do, too."""
@@ -70,7 +70,7 @@ class LazyGroup(click.Group):
         from importlib import import_module
 
         module_name, _, attribute = place.partition(":")
-        # No module of a command needs an extra: its help says what it does without one.
+        # No command's module needs an extra when it is imported, so that its help always works.
         with EndedByInterrupts():
             command: click.Command = getattr(import_module(module_name), attribute)
         _refuse_empty_names(command)
@@ -105,13 +105,13 @@ class RootGroup(LazyGroup):
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         if "_KGW_COMPLETE" in environ:
-            # A shell asks what could come next; click answers it, from there.
+            # A shell asks for suggestions; click answers with these classes.
             from kgw.cli.completion.shells import register
 
             register()
         arguments = list(sys.argv[1:] if args is None else args)
         is_json = "--json" in arguments
-        # Otherwise click looks whether there is a terminal.
+        # Otherwise click checks for a terminal itself.
         color = None if has_colours() else False
         try:
             result = super().main(
@@ -230,7 +230,7 @@ def _exit_code(error: KgwError) -> ExitCode:
         return ExitCode.DATA_DIRECTORY
     if isinstance(error, ListenError):
         return ExitCode.CANNOT_LISTEN
-    # Only commands that imported the client can have failed in it.
+    # Errors of the client can only come from commands that have imported it.
     client_errors = sys.modules.get("kgw.client.errors")
     if client_errors is not None and isinstance(
         error, (client_errors.CannotConnectError, client_errors.NotKafkaError)
@@ -264,14 +264,14 @@ def _report(error: click.ClickException, *, is_json: bool, color: bool | None) -
         if meant is not None:
             said = f"No such option {error.option_name!r}. Did you mean {meant!r}?"
             error = click.NoSuchOption(error.option_name, said, ctx=error.ctx)
-    # A server's words may be in it, and a terminal obeys control characters.
+    # It may contain text from a server, and a terminal obeys control characters.
     message = printable(" ".join(error.format_message().split()))
     code = error.code if isinstance(error, CommandError) else error.exit_code
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)
         return ExitCode.USAGE
     if isinstance(error, click.UsageError) and error.ctx is not None:
-        # click's hints are in brackets, and this is the next one.
+        # click's hints are in brackets, and this becomes one more hint.
         said, hint, suggested = message.rstrip(".").partition(". (Did you mean")
         if hint:
             message = f"{said}. Did you mean{suggested.removesuffix(')')}"

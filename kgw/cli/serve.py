@@ -103,7 +103,7 @@ def _flags(
     backend: str | None,
     smq_agent: str | None,
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield the settings that flags of their own stand for."""
+    """Yield the settings of flags."""
     if listen:
         yield "listeners", _name_listeners(listen, "--listen"), "--listen"
     if data_dir is not None:

@@ -1,12 +1,13 @@
-"""A journal of acknowledged records: what `kgw pipeline audit --level 4` looks for later.
+"""A journal of acknowledged records, which `kgw pipeline audit --level 4` reads later.
 
 One JSON object a line, for each record that a server has acknowledged:
 
     {"topic": "orders", "partition": 0, "offset": 41, "crc": 2774921563, "topic_id": "…",
      "acknowledged_ms": 1757628000123}
 
-`topic`, `partition` and `offset` are needed. `crc` is the CRC-32C of the key's bytes and then the
-value's, null counting as none; `topic_id` is in Kafka's text form. Any client can write that.
+`topic`, `partition` and `offset` are required. `crc` is the CRC-32C of the key's bytes and then the
+value's; null counts as no bytes. `topic_id` is in Kafka's text form. Any client can write such a
+file.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class AckJournal:
     """The file of a journal; `add` returns once the system has the lines."""
 
     def __init__(self, path: Path) -> None:
-        """Open a file to append to.
+        """Open a file for appending.
 
         Raises OSError, and ValueError for a file that does not end with a whole line.
         """

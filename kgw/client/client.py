@@ -108,7 +108,7 @@ class AsyncClient:
         await self.aclose()
 
     async def open(self) -> None:
-        """Connect to the first address that answers. Raises the last failure, without retrying."""
+        """Connect to the first address that answers. Raises the last error, without a retry."""
         self._is_closed = False
         await self.any_connection()
 
@@ -120,7 +120,8 @@ class AsyncClient:
             for connection in connections.values():
                 await connection.aclose()
         finally:
-            # Whoever is cancelled here leaves none open: nobody knows of them any more.
+            # After a cancellation the connections must not stay open, as `aclose` no longer finds
+            # them.
             for connection in connections.values():
                 connection.abort()
 
@@ -172,7 +173,7 @@ class AsyncClient:
             if is_first:
                 connection = await self.any_connection()
             else:
-                # The node that has refused may have been replaced, and knows by whom.
+                # The node that has refused may have been replaced, and knows the new controller.
                 await self._load_metadata([])
                 connection = await self.controller_connection()
             is_first = False
@@ -337,7 +338,7 @@ class AsyncClient:
         raise failure or CannotConnectError("no server address is known")
 
     async def connection_to(self, host: str, port: int) -> Connection:
-        """Return an open connection to an address that was given or that a server has named."""
+        """Return an open connection to a given address, or one that a server has named."""
         address = (host, port)
         async with self._opening.setdefault(address, asyncio.Lock()):
             self._check_open()

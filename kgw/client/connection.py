@@ -44,7 +44,7 @@ class _Waiting(NamedTuple):
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A connection to one server, its versions negotiated."""
+    """A connection to one server, with negotiated versions."""
 
     def __init__(self, host: str, port: int, client_id: str, delays: Delays | None = None) -> None:
         """Take the peer's address for messages; `open` makes the connection."""
@@ -224,7 +224,7 @@ class Connection(asyncio.BufferedProtocol):
         timeout_s: float = REQUEST_TIMEOUT_S,
         wait_s: float = 0.0,
     ) -> Response:
-        """Return the answer to a request that was sent, by the name of its API. Raises as `ask`."""
+        """Return the answer to a sent request, by the name of its API. Raises as `ask`."""
         limit_s = timeout_s + wait_s
         reason = f"{self.address} has not answered {name} yet"
         try:
@@ -308,8 +308,8 @@ class Connection(asyncio.BufferedProtocol):
             )
             return
         version = waiting.version
-        # An answer in version 0 whatever was asked is how a server says that it does not know the
-        # version (KIP-511).
+        # A server that does not know the version answers in version 0, whatever was asked
+        # (KIP-511).
         if waiting.api_key == ApiKey.API_VERSIONS and version and bytes(frame[4:6]) == b"\x00\x23":
             version = 0
         try:
@@ -330,7 +330,7 @@ class Connection(asyncio.BufferedProtocol):
         for one in waiting.values():
             if not one.future.done():
                 one.future.set_exception(self._lost)
-                # Whoever pipelined may have stopped waiting; that is no second error.
+                # A caller with several requests may have stopped waiting; that is no second error.
                 one.future.exception()
         if self._transport is not None:
             self._transport.abort()
@@ -350,7 +350,7 @@ class Connection(asyncio.BufferedProtocol):
                 f"{self.address} accepts connections and says nothing; is it a Kafka listener?"
             ) from None
         except ConnectionLostError as error:
-            # Servers that speak something else tend to hang up on the first frame.
+            # Servers of other protocols often close the connection after the first frame.
             raise CannotConnectError(
                 f"{error} at the first request; is it a Kafka listener without TLS and SASL?"
             ) from None

@@ -18,7 +18,7 @@ _CRC_BYTES: Final = 4
 
 
 class CursorError(KgwError, ValueError):
-    """Text that is no cursor, or one of another topic."""
+    """Text that is no cursor, or a cursor of another topic."""
 
 
 class RecordFilter(NamedTuple):

@@ -17,7 +17,7 @@ _AGAIN_S = 5.0
 
 
 class Delay(NamedTuple):
-    """A client has not failed yet: it tries again, or goes on waiting."""
+    """A client has not failed yet: it tries again, or still waits."""
 
     reason: str
     """The failure, or the peer that does not answer."""

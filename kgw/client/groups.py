@@ -144,7 +144,7 @@ class GroupClient:
             return found
 
         found = await self._at_coordinator(group_id, describe)
-        if found.group_state == "Dead":  # how versions before 6 say that there is none
+        if found.group_state == "Dead":  # versions before 6 report a missing group like this
             raise ServerRefusedError(ErrorCode.GROUP_ID_NOT_FOUND, what)
         is_consumer = found.protocol_type == "consumer"
         return GroupDetails(
@@ -256,7 +256,8 @@ class GroupClient:
             for one in answer.results:
                 if one.error_code == ErrorCode.GROUP_ID_NOT_FOUND and may_be_gone:
                     continue
-                # A coordinator that could not store it says this, and may have stored it.
+                # A coordinator that could not store the deletion answers this, and may have stored
+                # it.
                 may_be_gone |= one.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
                 refuse(one.error_code, f"cannot delete group {group_id}")
 
@@ -316,7 +317,7 @@ class GroupClient:
         try:
             told = await self._told(group_id, GROUP_MEMBERS, "cannot tell the members of")
         except (ServerRefusedError, UnsupportedApiError):
-            return details  # a Kafka, perhaps an old one, or a kgw that knows no states
+            return details  # a Kafka, perhaps an old one, or an older kgw
         states = {one["member_id"]: one for one in told}
         known = {one.member_id for one in details.members}
         members = [

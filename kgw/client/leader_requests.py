@@ -165,7 +165,7 @@ async def fetch_from(
             partition,
             result.high_watermark,
             result.log_start_offset,
-            # Decoded records are one view of the answer, or nothing.
+            # Decoded records are one view of the answer, or None.
             records if isinstance(records, memoryview) else memoryview(b""),
             result.error_code,
             result.last_stable_offset,
@@ -224,7 +224,7 @@ async def find_epochs(
     answer = await connection.ask(
         message,
         OffsetForLeaderEpochResponse,
-        # Version 0 does not say which epoch it has found.
+        # Version 0 does not return the epoch that it has found.
         version=connection.spoken_version(OffsetForLeaderEpochRequest, 1),
     )
     found = {}

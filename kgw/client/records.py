@@ -69,7 +69,7 @@ class WireReader(RecordReader):
 
     async def find_by_time(self, times_ns: Mapping[int, int]) -> Answers[FoundRecord | None]:
         return await self._find(
-            # Times below 0 have meanings of their own.
+            # Times below 0 have special meanings.
             {partition: max(0, timestamp_ms_at(ts_ns)) for partition, ts_ns in times_ns.items()}
         )
 

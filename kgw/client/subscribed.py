@@ -135,7 +135,7 @@ class SubscribedPartition:
             records = [
                 ReadRecord(partition, record, has_append_time)
                 for record in read_records(batch, limits)
-                # A read in the middle of a batch answers with all of it.
+                # A read in the middle of a batch returns the whole batch.
                 if begin <= record.offset < end_offset
             ]
         except KafkaError as error:

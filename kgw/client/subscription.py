@@ -138,9 +138,9 @@ class OffsetSubscription:
         self._in_flight: dict[tuple[int, int], tuple[ReadRecord, int]] = {}
         self._in_flight_bytes = 0
         self._moved = asyncio.Event()
-        """Set when reads under way are no longer wanted."""
+        """Set when running reads are no longer needed."""
         self._freed = asyncio.Event()
-        """Set when there may be room in flight."""
+        """Set when the limits in flight may have room."""
         self._is_waited_for = False
         self._is_closed = False
 

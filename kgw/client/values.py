@@ -76,7 +76,7 @@ class Produced(NamedTuple):
 
 
 class FetchedPartition(NamedTuple):
-    """Stored batches of one partition, opaque; the last one may be cut short."""
+    """Stored batches of one partition, as bytes; the last one may be cut."""
 
     partition: int
     high_watermark: int

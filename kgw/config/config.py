@@ -149,7 +149,7 @@ class Config:
         dynamic: Mapping[str, Value] | None = None,
         warnings: tuple[str, ...] = (),
     ) -> None:
-        """Take the settings that were given; the rest have their defaults.
+        """Take the given settings; the others have their defaults.
 
         Raises ConfigError when two settings contradict each other. The values themselves have been
         checked by `Setting.parse` or `Setting.convert`.
@@ -243,7 +243,7 @@ class Config:
         return Config(self._static, dynamic=dynamic, warnings=self.warnings)
 
     def with_kept(self, name: str, value: Value) -> Config:
-        """Return this configuration with a setting that an earlier start was given."""
+        """Return this configuration with the value that a setting had at an earlier start."""
         return Config(
             {**self._static, name: Given(value, KEPT_ORIGIN)},
             dynamic=self.dynamic,
@@ -356,7 +356,7 @@ class Config:
 
 
 def server_setting(name: str) -> Setting:
-    """Return the server setting of that name, or of the older name for it.
+    """Return the server setting of that name, or of an older name for it.
 
     Raises ConfigError for names that Kafka knows and kgw refuses, and for unknown ones.
     """

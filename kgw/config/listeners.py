@@ -71,7 +71,7 @@ def parse_address(text: str, *, default_port: int | None = None) -> tuple[str, i
         raise ValueError(f"{host!r} is not a host name in {text!r}")
     if not colon:
         if host.isascii() and host.isdigit():
-            # A resolver would take it for the number of an address, as 0.0.35.132 for 9092.
+            # A resolver would take it for a number as an address, such as 0.0.35.132 for 9092.
             raise ValueError(f"{text!r} has no host; expected HOST:PORT, as '127.0.0.1:{host}'")
         if default_port is None:
             raise ValueError(f"{text!r} has no port; expected HOST:PORT")

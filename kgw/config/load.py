@@ -1,4 +1,4 @@
-"""Reading the configuration: file, then environment, then flags; the last one wins."""
+"""Reads the configuration: file, then environment, then flags; the last one wins."""
 
 from __future__ import annotations
 

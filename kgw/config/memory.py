@@ -37,7 +37,7 @@ def available_memory_bytes(
         paths.append(f"{cgroup}{group}/memory.max")
         group = group.rpartition("/")[0]
     for path in (*paths, f"{cgroup}/memory.max"):
-        # By `open`: pathlib costs start-up time.
+        # With `open`, because pathlib would cost start-up time.
         with contextlib.suppress(OSError, ValueError), open(path, encoding="ascii") as file:  # noqa: PTH123
             limits.append(int(file.read()))
     return min(limits)

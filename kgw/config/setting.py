@@ -1,4 +1,4 @@
-"""One setting: its type, default, limits and meaning, and how text becomes its value."""
+"""One setting: its type, default, limits and meaning, and the conversion of texts to values."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class Setting:
     def validate(self, value: Value) -> Value:
         """Return the value when it lies within the setting's limits, else raise ConfigError."""
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            # Not asked of integers: one too large for a float raises OverflowError.
+            # Not checked for integers: an integer too large for a float raises OverflowError.
             if isinstance(value, float) and not isfinite(value):
                 raise ConfigError(f"{self.name}: {value} is not a number to calculate with")
             if self.minimum is not None and value < self.minimum:
@@ -208,7 +208,7 @@ class Setting:
 
     def _parse_integer(self, text: str, *, suffixes: bool) -> int:
         digits = text.removeprefix("-")
-        # str.isdigit alone would let other scripts' digits and superscripts through.
+        # str.isdigit alone would accept digits of other scripts and superscripts.
         if digits.isascii() and digits.isdigit():
             if len(digits) > 20:
                 raise ConfigError(f"{self.name}: {text[:24]}... is out of range")

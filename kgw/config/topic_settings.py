@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def _check_base64(value: Value) -> None:
     from base64 import b64decode
 
-    # ValueError says what is wrong.
+    # Raises ValueError with the fault.
     b64decode(str(value), validate=True)
 
 

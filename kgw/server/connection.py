@@ -437,7 +437,7 @@ class KafkaConnection(BufferedProtocol):
 
     def _expect_frame(self) -> None:
         server = self._server
-        # `now_s` may be a sweep old; a client gets the difference as a present.
+        # `now_s` may be as old as a sweep interval, so that is added to the time limit.
         self._frame_deadline_s = (
             server.now_s + server.sweep_interval_s + server.limits.frame_timeout_s
         )
@@ -453,7 +453,7 @@ class KafkaConnection(BufferedProtocol):
         self.deadline_s = NEVER
         unsent_since_s = self._sender.unsent_since(now_s)
         if unsent_since_s is not None:
-            # Whether there is progress shows only to whoever looks again.
+            # Only the next check can show whether the client has read any bytes.
             self.deadline_s = LOOK_AT_NEXT_SWEEP
             if now_s >= unsent_since_s + limits.unsent_timeout_s:
                 unsent_bytes = self._sender.unsent_bytes
@@ -568,7 +568,7 @@ class KafkaConnection(BufferedProtocol):
         try:
             self._server.dispatcher.encode(answer)
         except (ProtocolError, CancelledError):
-            # It would have ended the connection, which has ended.
+            # The connection, which this error would have ended, has ended already.
             return
         except Exception as error:  # noqa: BLE001 - a bug
             self._server.report_bug(error)

@@ -68,7 +68,7 @@ def limits_from(config: Config) -> Limits:
         request_memory_bytes=request_memory_bytes(config),
         inflight_requests=config.inflight_requests_max,
         inflight_bytes=config.inflight_bytes_max,
-        # An event loop in C takes no more, and no connection would be opened.
+        # An event loop in C accepts no larger number, and no connection could be opened.
         unsent_bytes=min(config.unsent_bytes_max, INT_MAX),
         unsent_timeout_s=config.unsent_timeout_ms / 1000,
         frame_timeout_s=config.frame_timeout_ms / 1000,

@@ -59,7 +59,7 @@ class LoopLag:
         metrics.loop_lag.observe(lag_s)
         metrics.loop_lag_max_s = max(metrics.loop_lag_max_s, lag_s)
         if lag_s >= WARN_S:
-            # Processor time tells work of ours from a machine that gave the process no turn.
+            # Processor time distinguishes our own work from a machine that did not run the process.
             fields = {
                 "lag_ms": round(lag_s * 1000),
                 "cpu_ms": round((self._clock.cpu_s() - self._cpu_s) * 1000),

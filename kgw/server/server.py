@@ -280,7 +280,7 @@ class Server:
             if not waiting:
                 break
             connection = next(iter(waiting))
-            # Taken out first: it may ask again at once, for its next request.
+            # Removed first: it may queue itself again at once, for its next request.
             del waiting[connection]
             self._guard(connection, connection.take_turn)
             if self._clock.monotonic_s() >= enough_s:
@@ -411,6 +411,6 @@ class Server:
         cut = len(self.connections)
         for connection in list(self.connections):
             connection.cut()
-        # Each transport tells its connection in the next turn of the loop.
+        # Each transport reports the end to its connection in the next iteration of the loop.
         await self._empty.wait()
         return cut

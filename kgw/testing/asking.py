@@ -68,7 +68,7 @@ async def produce(
         except ServerRefusedError as error:
             if error.code is not ErrorCode.MESSAGE_TOO_LARGE or len(some) == 1:
                 raise
-            # The topic takes smaller batches: as Java's producer does it.
+            # The topic allows only smaller batches: split this one, as Java's producer does.
             half = len(some) // 2
             return [*await append(some[:half]), *await append(some[half:])]
         return [stored.base_offset + number for number in range(len(some))]

@@ -101,7 +101,7 @@ class UncleanStopSuite(BackendHarness):
             assert 30 == (await log.append([make_batch([b"30"])])).base_offset
 
     async def test_offsets_that_were_left_out_are_not_given_again(self, tmp_path: Path) -> None:
-        """Batches over offsets without records are whole batches after an unclean stop."""
+        """Batches whose offsets have no records are whole batches after an unclean stop."""
         backend = self.make_backend(tmp_path)
         await backend.open()
         log = await backend.create_partition(KEY, TOPIC, SMALL_SEGMENTS)
@@ -113,7 +113,7 @@ class UncleanStopSuite(BackendHarness):
             assert end == (await log.append([make_batch([b"next"])])).base_offset
 
     async def test_the_leader_epoch_rises(self, tmp_path: Path) -> None:
-        """Each unclean start begins an epoch, and the history tells where each one ended."""
+        """Each unclean start begins an epoch, and the history has the end of each one."""
         async with self.created(tmp_path) as log:
             first = log.leader_epoch
             await log.append([make_batch([b"a", b"b"])])

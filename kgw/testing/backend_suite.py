@@ -188,7 +188,7 @@ class BackendSuite(BackendHarness):
             assert ([], 0, 2) == (list(result.buffers), result.size_bytes, result.next_offset)
 
     async def test_a_read_of_an_empty_log_is_empty(self, tmp_path: Path) -> None:
-        """A log without records answers offset 0 with nothing."""
+        """A read at offset 0 of a log without records is empty."""
         async with self.created(tmp_path) as log:
             result = await log.read(0, UNBOUNDED_BYTES, log.high_watermark)
             assert (0, 0) == (result.size_bytes, result.next_offset)
@@ -330,7 +330,7 @@ class BackendSuite(BackendHarness):
             assert list(range(21, 40)) == [offset for offset, _ in await contents(log)]
 
     async def test_a_log_that_was_emptied_goes_on_where_it_ended(self, tmp_path: Path) -> None:
-        """Dropping everything reuses no offset, now or after the next start."""
+        """After everything was dropped, no offset is reused, now or after the next start."""
         async with self.created(tmp_path, SMALL_SEGMENTS, batches=[[b"a"], [b"b"], [b"c"]]) as log:
             await log.drop_before(3)
             assert (3, 3) == (log.log_start_offset, log.high_watermark)
@@ -502,7 +502,7 @@ class BackendSuite(BackendHarness):
             assert [(n, b"%d" % n) for n in range(20)] == await contents(log)
 
     async def test_the_size_is_that_of_the_batches(self, tmp_path: Path) -> None:
-        """size_bytes counts record batches and nothing beside them."""
+        """size_bytes counts record batches and nothing else."""
         async with self.created(tmp_path, SMALL_SEGMENTS) as log:
             batches = [make_batch([b"x" * n]) for n in (1, 10, 100, 1000)]
             total = sum(batch.size_bytes for batch in batches)

@@ -69,7 +69,7 @@ class BrokerClock:
 class Broker:
     """A broker that listens on a free port of 127.0.0.1; a context manager.
 
-    Every method may be called by any thread, and waits until it is done.
+    Every method may be called in any thread, and returns when its work is done.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class Broker:
         self._end(ServedBroker.kill)
 
     def restart(self, *, kill: bool = False) -> None:
-        """Stop it, or kill it, and start it again at the same port, with the records it had."""
+        """Stop it, or kill it, and start it again at the same port, with the same records."""
         if kill:
             self.kill()
         else:
@@ -340,7 +340,7 @@ def _costume(release: str | None) -> Costume | None:
     if release is None:
         return None
     release = arguments.text("costume", release)
-    # Not at the top: few brokers wear one.
+    # Not at the top: few brokers have a costume.
     from kgw.testing.costumes import Costume
 
     return Costume(release)

@@ -340,4 +340,4 @@ SERVED_SINCE: dict[ApiKey, tuple[tuple[str, int, int], ...]] = {
     ApiKey.LIST_CONFIG_RESOURCES: (("3.7", 0, 0), ("4.1", 0, 1)),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: (("3.8", 0, 0),),
 }
-"""The releases in which the versions of an API changed, and the first and last since."""
+"""The releases in which the versions of an API changed, with its first and last version since."""

@@ -208,7 +208,7 @@ class InProcessGateway:
 
     @property
     def answer_room(self) -> AnswerRoom:
-        """The memory that answers of Fetch take."""
+        """The memory for answers to Fetch."""
         return self.gateway.answer_room
 
     @answer_room.setter

@@ -140,7 +140,7 @@ class MovingClock(Clock):
     def _fire_due(self) -> None:
         known = asyncio.all_tasks()
         for timer in self._due():
-            # One may have been cancelled by another.
+            # A timer may have cancelled a later one.
             if timer in self._timers:
                 timer.fire()
         self._at_work |= asyncio.all_tasks() - known

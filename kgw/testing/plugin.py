@@ -1,6 +1,6 @@
 """The pytest plugin: fixtures and markers. It comes with kgw (docs/pytest.md).
 
-pytest imports this file at its start, and nothing else of kgw until a test asks for a fixture.
+pytest imports this file at its start, and other modules of kgw only when a test uses a fixture.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def kgw_broker(
     node = request.node
     topics: dict[str, Any] = {}
     settings = _dict("kgw_settings", kgw_settings)
-    # From the farthest to the closest one, which wins.
+    # From the farthest marker to the closest one, which wins.
     for marker in reversed(list(node.iter_markers())):
         if marker.name == "kgw_topics":
             topics.update(_topics(node, marker))

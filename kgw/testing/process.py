@@ -109,7 +109,7 @@ class GatewayProcess:
         return self._running_process().pid
 
     def start(self, timeout_s: float = 60.0) -> Self:
-        """Starts it and returns once it has said `ready`; `start_s` is how long that took.
+        """Start it and return after its ready line; `start_s` is how long that took.
 
         Raises:
             RuntimeError: it ended or was not ready within the time; the message holds its log.
@@ -134,7 +134,7 @@ class GatewayProcess:
             )
 
     def stop(self, timeout_s: float = 60.0) -> int:
-        """Ends it as an operator does, with SIGTERM; returns its exit status."""
+        """End it as an operator does, with SIGTERM; return its exit status."""
         return self._end(signal.SIGTERM, timeout_s)
 
     def kill(self) -> None:
@@ -142,7 +142,7 @@ class GatewayProcess:
         self._end(signal.SIGKILL, 60.0)
 
     def log(self) -> str:
-        """Everything that it has logged, over all its starts."""
+        """The log of all its starts."""
         return self.log_path.read_text(errors="replace")
 
     def usage(self) -> Usage:

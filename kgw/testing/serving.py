@@ -138,7 +138,7 @@ class ServedBroker:
                 (bound,) = await self.server.open([Listener(_NAME, HOST, port)])
                 if port or bound.port not in ports_used:
                     break
-                # A client of an earlier broker may still try to get back to it.
+                # A client of an earlier broker with this port may still try to reconnect.
                 await self.server.aclose()
             else:
                 raise ListenError(f"no port of {HOST} is free that no broker before has just had")

@@ -21,7 +21,7 @@ class BrokerTestCase(unittest.TestCase):
             def test_an_order_is_stored(self) -> None:
                 self.kgw_broker.produce("orders", ["one"])
 
-    A `setUp` or `setUpClass` of a subclass calls that of this class first.
+    In a subclass, `setUp` or `setUpClass` must first call the method of this class.
     """
 
     kgw_topics: ClassVar[Mapping[str, int | Mapping[str, object]]] = {}

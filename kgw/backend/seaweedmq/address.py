@@ -53,7 +53,7 @@ class SeaweedMqAddress(NamedTuple):
 
 
 def parse_address(text: str) -> SeaweedMqAddress:
-    """Read an address. Raises ConfigError that says what is wrong with it."""
+    """Parse an address. Raises ConfigError with the fault of the text."""
 
     def refuse(why: str, cause: Exception | None = None) -> NoReturn:
         raise ConfigError(f"kgw.backend={text}: {why}") from cause

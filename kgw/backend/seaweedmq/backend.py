@@ -106,7 +106,7 @@ def directories_of(namespace: str) -> tuple[str, str]:
 class SeaweedMqBackend(Backend):
     """Records and state in a SeaweedFS; nothing is kept on the gateway's own disk."""
 
-    # A start, or a take-over, of a thousand partitions takes five calls or more for each.
+    # The start, or the take-over, of a thousand partitions takes five calls or more for each.
     start_waits_s = 1.0
 
     def __init__(
@@ -161,7 +161,7 @@ class SeaweedMqBackend(Backend):
 
     @property
     def location(self) -> str:
-        """The directory of a filer."""
+        """The namespace's directory on the filer."""
         return f"/topics/{self._namespace}"
 
     # --- opening and closing ---------------------------------------------------------------------
@@ -188,7 +188,7 @@ class SeaweedMqBackend(Backend):
             if self._lease is not None:
                 opened.push_async_callback(self._lease.aclose)
                 await self._lease.acquire()
-                # A stand-by may have waited for long.
+                # A stand-by may have waited long, and other filers may have joined meanwhile.
                 await check_filers(self._filer, self._clock.monotonic_s())
             self._watch.start()
             opened.push_async_callback(self._watch.aclose)
@@ -210,7 +210,8 @@ class SeaweedMqBackend(Backend):
             opened.callback(self._open_of.clear)
             opened.callback(self._partitions.clear)
             if self.mirror is not None:
-                # While the partitions are known: it writes its last positions beside them.
+                # Closed before the partitions are cleared: its last positions go into their
+                # directories.
                 opened.push_async_callback(self.mirror.aclose)
             if self._make_native is not None:
                 self._native = self._make_native(self._shell, self._foreign_topics_changed)
@@ -245,7 +246,7 @@ class SeaweedMqBackend(Backend):
             for log in self._partitions.values():
                 log.retire("the backend is closed")
             if self._saving is not None:
-                # Whoever stops in order has saved all of them.
+                # At an orderly stop, all snapshots have been saved before.
                 self._saving.cancel()
                 await wait([self._saving])
                 self._saving = None
@@ -257,7 +258,7 @@ class SeaweedMqBackend(Backend):
                     try:
                         await log.aclose(deadline_s, is_orderly=is_orderly)
                     except StorageError as error:
-                        # It is no loss: the next start begins another leader epoch.
+                        # No data is lost: the next start begins another leader epoch.
                         _log.warning(
                             "a partition was not left in order", partition=str(log.key), error=error
                         )
@@ -543,13 +544,13 @@ class SeaweedMqBackend(Backend):
         try:
             found = decode_detail(chain.detail)
             if lost := found.lost_end(chain.end_offset, self._known_ends.of(key)):
-                # To go on would be to give offsets twice, that readers have read and committed.
+                # Otherwise offsets would be assigned twice that consumers have read and committed.
                 raise CorruptionError(f"{directory}/{LEADER}: {lost}; {_WAY_OUT}")
             files = LogFiles(key, chain, found, settings, self._shell)
             log = SeaweedMqPartitionLog(files)
             if found.clean_end != chain.end_offset and chain.end_offset:
                 await log.verify_end()
-            # Before anything is stamped with it.
+            # Stored before a batch gets the new epoch.
             await files.save(lambda detail: detail.opened(chain.end_offset))
         except BaseException:
             await chain.aclose()
@@ -569,7 +570,7 @@ class SeaweedMqBackend(Backend):
         if log is not None:
             self._open_of[key.topic_id] -= 1
         if not self._open_of[key.topic_id]:
-            # Else a topic takes back partitions that it could not be given.
+            # Otherwise the topic stays: only partitions of a failed enlargement are deleted.
             del self._open_of[key.topic_id]
             self._described.pop(key.topic_id, None)
         self._known_ends.forget(key)

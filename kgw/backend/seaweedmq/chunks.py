@@ -89,7 +89,7 @@ class ChunkReader:
             # Dictionaries keep their order of insertion: the last one in was used last.
             self._kept[file_id] = kept
             return kept
-        # Whoever goes away must not take it from the others.
+        # A caller that is cancelled must not cancel the fetch for the others.
         return await shield(self._load(source, place))
 
     def want(self, source: ChunkSource, place: ChunkPlace) -> bool:
@@ -142,7 +142,7 @@ class ChunkReader:
             self._watch(places)
             try:
                 file_id = place.chunk.file_id
-                # Its list of chunks may have been forgotten while this waited.
+                # Its list of chunks may have been dropped during the wait.
                 await source.load(place.file)
                 data = await source.read(place.file, place.number)
             finally:

@@ -54,7 +54,7 @@ class Chunk(NamedTuple):
     """The position in the file of its first byte."""
     size_bytes: int
     modified_ns: int = 0
-    """When it was uploaded."""
+    """The time of the upload."""
     cipher_key: bytes = b""
     """The key it is encrypted with on its volume server; b"" for a chunk in the clear."""
     is_compressed: bool = False

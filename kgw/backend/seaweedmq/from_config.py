@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def seaweedmq_backend(config: Config, clock: Clock, metrics: Metrics) -> SeaweedMqBackend:
-    """Return the backend that a configuration names; it is not open yet. Raises ConfigError."""
+    """Return the configured backend; it is not open yet. Raises ConfigError."""
     address = parse_address(config.backend)
     filer = filer_channel(config, clock, metrics)
     chain = ChainStateStore(filer, clock, f"{private_directory(address.namespace)}/state")
@@ -101,7 +101,7 @@ def _native(config: Config, filer: FilerChannel) -> MakeNative:
 
 
 def filer_channel(config: Config, clock: Clock, metrics: Metrics) -> FilerChannel:
-    """Return the filer that a configuration names; it is not open yet. Raises ConfigError."""
+    """Return the configured filer; it is not open yet. Raises ConfigError."""
     address = parse_address(config.backend)
     options = ChannelOptions(
         address.filer,

@@ -134,7 +134,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
 
     @property
     def stuck_s(self) -> float:
-        """For how long the oldest append has waited for SeaweedFS, or appends have been refused."""
+        """For how many seconds the oldest append has waited, or appends have been refused."""
         since_s = self._chain.waiting_since_s
         waited_s = 0.0 if since_s is None else self._shell.clock.monotonic_s() - since_s
         return max(waited_s, self._chain.troubled_s)
@@ -448,7 +448,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         except NotWriterError:
             raise
         except StorageError as unknown:
-            # Nobody knows whether it is another's doing: it is damage as far as it is known.
+            # It is unknown whether another writer removed the file, so this counts as damage.
             _log.debug("the writer is not known", error=unknown)
         end_offset = error.end_offset
         if end_offset is None:

@@ -57,17 +57,17 @@ class Shell:
         self.on_lost = on_lost
         self._on_much_to_replay = on_much_to_replay
         self.to_replay_bytes = 0
-        """Appended or replayed, over all partitions, since snapshots were last asked for."""
+        """Bytes appended or replayed, over all partitions, since snapshots were last requested."""
         self.filer = filer
         self.clock = clock
         self.options = options
         self.cache = HotCache(options.cache_bytes)
         self.chunks = ChunkReader(options, self.run, clock)
         self.joining = Lock()
-        """One partition's files are joined at a time: they are in memory meanwhile."""
+        """One partition joins files at a time, because the files are in memory meanwhile."""
         self.answer_memory = FreshMemory()
         self.append_room = Room(options.waiting_bytes)
-        """For appends that SeaweedFS has not taken yet."""
+        """The memory budget of appends that SeaweedFS has not stored yet."""
         self.troubled_chains = TroubledChains()
         self._reports = Reports()
         self.refusals = Refusals(clock.monotonic_s)

@@ -69,7 +69,7 @@ class Bash(_Taught):
         self._kept = ""
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        # The point counts bytes.
+        # COMP_POINT counts bytes.
         line = os.environb[b"COMP_LINE"][: int(os.environ["COMP_POINT"])]
         words = split_arg_string(os.fsdecode(line) + _CURSOR)
         incomplete = words.pop().removesuffix(_CURSOR)

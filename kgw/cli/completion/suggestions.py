@@ -30,7 +30,7 @@ BEGINNING = "beginning"
 
 
 class Suggested(click.ParamType[str]):
-    """A string for which a function knows values."""
+    """A string parameter with a function that suggests values."""
 
     name = "text"
 
@@ -86,7 +86,7 @@ def _names_of(settings: Mapping[str, Setting]) -> Iterable[CompletionItem[str]]:
 
 
 def _assignments(settings: Mapping[str, Setting]) -> Iterable[CompletionItem[str]]:
-    """Yield `name=` of each setting, and `name=value` where there are few values."""
+    """Yield `name=` of each setting, or `name=value` if there are few values."""
     for one in settings.values():
         yield CompletionItem(f"{one.name}=", type=BEGINNING, help=one.doc)
         values = one.allowed or ((True, False) if one.type is SettingType.BOOLEAN else ())

@@ -1,4 +1,4 @@
-"""`kgw doctor`: connect as a client would, and say what is wrong."""
+"""`kgw doctor`: connects as a client would, and reports problems."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _READ = {
 _TOPICS_NAMED = 10
 _PAGE_RECORDS = 500
 _HARMLESS = frozenset(reason.name for reason in REASONS if not reason.refuses)
-# Without these no client can do anything.
+# Without these APIs no client can work.
 _ESSENTIAL = ("Produce", "Fetch", "ListOffsets", "Metadata")
 
 
@@ -88,7 +88,7 @@ class Examination(NamedTuple):
     metavar="[HOST:PORT]",
     envvar="KGW_BOOTSTRAP",
     default=f"127.0.0.1:{DEFAULT_PORT}",
-    # The first, where the environment names several.
+    # If the environment names several servers, the first one.
     callback=with_variables_checked(parsed(lambda text: parse_bootstrap(text)[0])),
 )
 @click.option(
@@ -179,7 +179,7 @@ async def _examine(
         validation = await _validation(client, cluster, [one.name for one in topics])
         told = await _told(client, cluster)
         reaches = await asyncio.gather(*(_reach(broker) for broker in cluster.brokers))
-        # Brokers that cannot be reached cannot be read from either, and that is said already.
+        # Brokers that cannot be reached cannot be read from either, and they are reported already.
         is_reached = not any(failure for _, failure in reaches)
         read = [await _read(client, name) for name in read_topics if is_reached]
     return Examination(

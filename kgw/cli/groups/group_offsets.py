@@ -138,7 +138,7 @@ def clamp(one: Standing, offset: int) -> int:
 
 
 def parse_duration_ms(text: str) -> int:
-    """Return the milliseconds of an ISO 8601 duration, as PT15M or P1DT2H. Raises ValueError."""
+    """Return the milliseconds of an ISO 8601 duration, like PT15M or P1DT2H. Raises ValueError."""
     match = _DURATION.fullmatch(text)
     if match is None or not any(match.groups()):
         raise ValueError(f"not a duration like PT15M or P1DT2H: {text}")
@@ -324,7 +324,7 @@ async def _moves(
         elif target.offset is not None:
             asked = target.offset
         elif target.time_ms is not None:
-            # No record is that young: behind the last one.
+            # No record is that young: go to the end.
             after = one.high_watermark if times[place] < 0 else times[place]
         elif target.shift is not None:
             if one.offset is None:

@@ -272,7 +272,7 @@ def explain(group: str, assignor: str | None, bootstrap: Bootstrap, is_json: boo
         f"{printable(group)}  {explained['state']}  generation {explained['generation']}  "
         f"{explained['members']} members"
     )
-    for one in explained.get("transactions", ()):  # a server of before them says nothing
+    for one in explained.get("transactions", ()):  # older servers do not report them
         click.echo(
             f"{one['partitions']} partitions are unstable: the transaction of producer "
             f"{one['producer_id']}, epoch {one['producer_epoch']}, has not ended"
@@ -330,7 +330,7 @@ async def _standings_of_existing(client: AsyncClient, group_id: str) -> list[Sta
     """Return a group's position in each partition. KafkaError when there is no such group."""
     rows = await standings(client, group_id)
     if not rows:
-        # OffsetFetch answers the same for a group that does not exist; this one raises.
+        # OffsetFetch returns the same for a group that does not exist; this call raises.
         await GroupClient(client).describe(group_id)
     return rows
 

@@ -56,12 +56,12 @@ _OPTIONS = (
 
 
 def old_scheme_options(command: FunctionT) -> FunctionT:
-    """Add the options that say where the old scheme is read from."""
+    """Add the options for the sources of the old scheme."""
     return reduce(lambda decorated, option: option(decorated), reversed(_OPTIONS), command)
 
 
 def check_planning(path: Path, ledgers: tuple[Path, ...], ledger_topic: str | None) -> None:
-    """Refuse a plan that has no ledger, or that cannot be kept, before the work.
+    """Refuse a plan without a ledger, or with a file that cannot be written, before the work.
 
     Raises UsageError, CommandError.
     """

@@ -200,7 +200,7 @@ def lag(
 
 
 def _refuse_unknown(rows: list[Row], groups: tuple[str, ...], topics: tuple[str, ...]) -> None:
-    """Raise CommandError for names without offsets: a mistyped one is not a lag of 0."""
+    """Raise CommandError for names without offsets: a mistyped name must not show a lag of 0."""
     unknown = [f"group {one}" for one in groups if all(one != row.group for row in rows)]
     unknown += [f"topic {one}" for one in topics if all(one != row.topic for row in rows)]
     if unknown:

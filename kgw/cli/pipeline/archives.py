@@ -31,7 +31,7 @@ def archive_option(
         name,
         required=is_required,
         type=click.Path(exists=True, file_okay=False, path_type=Path),
-        # Tasks of a cluster have working directories of their own.
+        # Tasks of a cluster have working directories of their own, so the path must be absolute.
         callback=parsed(Path.absolute),
         metavar="DIR",
         help=what,
@@ -146,7 +146,7 @@ def swept_files(life: Life, grace_ms: int, *, dry_run: bool) -> list[str]:
 
 
 def note_swept(swept: list[str], *, dry_run: bool) -> None:
-    """Tell people how many files were removed, or which ones would be."""
+    """Print how many files were removed, or which ones would be."""
     for path in swept if dry_run else ():
         note(f"Would be removed: {path}")
     if swept and not dry_run:

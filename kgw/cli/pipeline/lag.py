@@ -1,4 +1,4 @@
-"""`kgw pipeline lag`: how far groups are behind, and archives."""
+"""`kgw pipeline lag`: the lag of groups and of archives."""
 
 from __future__ import annotations
 

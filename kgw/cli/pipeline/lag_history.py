@@ -58,7 +58,7 @@ def history(address: str, asked: HistoryOptions, master: Master, *, is_json: boo
         counted = run(address, planned, runner, on_counted=advance)
     shown = _shown(counted, is_by_partition=asked.is_by_partition)
     bucket_ms = planned.window.bucket_ms
-    # Before they are made: one record with a time that is far off makes billions.
+    # Checked before rows are made: one record with a wrong time would make billions.
     if sum(length_filled(one, bucket_ms) for one in shown.values()) > _MAX_ROWS:
         raise click.UsageError(
             f"that makes more than {_MAX_ROWS} rows; say a longer --bucket, or --since and --until"

@@ -1,4 +1,4 @@
-"""`kgw pipeline`: a data pipeline's chores. Each command is in a file of its own."""
+"""`kgw pipeline`: commands for data pipelines. Each command has a file of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asking a server's admin listener."""
+"""Requests to a server's admin listener."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _telling(where: str) -> Iterator[None]:
 def get_all(
     address: Address | tuple[str, int], path: str, name: str, **parameters: object
 ) -> list[dict[str, Any]]:
-    """Return every entry of a list that comes in pages. Raises as `get`."""
+    """Return every entry of a paged list. Raises as `get`."""
     entries: list[dict[str, Any]] = []
     after = None
     while True:

@@ -107,7 +107,7 @@ def progress_bar(length: int, label: str) -> Iterator[Callable[[int], None]]:
     if not length or not is_terminal() or is_dumb():
         yield lambda _: None
         return
-    # It has no colours, but moves the cursor, which click takes for the same.
+    # This terminal has no colours, but moves the cursor; click takes one for the other.
     with click.progressbar(length=length, label=label, file=sys.stderr, color=True) as bar:
         yield bar.update
 

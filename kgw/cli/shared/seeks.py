@@ -26,7 +26,7 @@ class PartitionSeek(NamedTuple):
 
 
 def parse_partitions(texts: Iterable[str]) -> tuple[PartitionSeek, ...]:
-    """Return the partitions of N and N:WHERE. Raises ValueError, also for one named twice."""
+    """Return the partitions of N and N:WHERE. Raises ValueError, also for a repeated one."""
     named: dict[int, PartitionSeek] = {}
     for text in texts:
         number, separator, where = text.partition(":")

@@ -34,7 +34,7 @@ assignments_option = click.option(
 
 
 class NumberRange(click.FloatRange):
-    """Numbers in a range. click finds NaN in every range, and infinity in one without an end."""
+    """Numbers in a range. click accepts NaN in every range, and infinity in one without an end."""
 
     name = "number"
 

@@ -317,7 +317,7 @@ def _give_way(*, is_urgent: bool) -> None:
         return
     with suppress(OSError):
         os.nice(19)
-    with suppress(AttributeError, OSError):  # not on every system
+    with suppress(AttributeError, OSError):  # the system may lack it
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 

@@ -74,7 +74,7 @@ class Screen(NamedTuple):
         return (UNSORTED if pane == "alarms" else TABLES[pane][1].field), False
 
 
-# --- numbers for people --------------------------------------------------------------------------
+# --- formatting numbers --------------------------------------------------------------------------
 
 
 def show_number(number: float | None) -> str:

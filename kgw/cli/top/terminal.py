@@ -92,7 +92,7 @@ class Poller:
 
 
 def show(asker: Asker, first: Sample, screen: Screen) -> None:
-    """Show a server until somebody quits. Raises CommandError when the terminal cannot do it."""
+    """Show a server until the user quits. Raises CommandError when the terminal cannot do it."""
     with suppress(locale.Error):  # the locale is not installed: names are drawn as ASCII
         locale.setlocale(locale.LC_ALL, "")
     for name in ("SIGTERM", "SIGHUP"):
@@ -133,7 +133,7 @@ class _Terminal:
                 continue
             drawn = -1
             if code == curses.KEY_RESIZE:
-                # Nobody knows what the terminal has kept: all of it is drawn anew.
+                # The terminal may have lost its content: draw everything anew.
                 window.clear()
             else:
                 key = _KEYS.get(code, chr(code) if 32 <= code < 127 else "")
@@ -143,7 +143,7 @@ class _Terminal:
     def _draw(self, window: curses.window) -> None:
         height, width = window.getmaxyx()
         poller = self._poller
-        # The last column stays free: curses fails after writing into the last corner.
+        # The last column stays free: curses fails after a write into the last corner.
         lines = lines_of(self._screen, poller.figures, width - 1, height, poller.lost)
         window.erase()
         for row, line in enumerate(lines):
@@ -153,9 +153,9 @@ class _Terminal:
 
     def _draw_line(self, window: curses.window, row: int, line: Line, width: int) -> None:
         text = line.text.ljust(width - 1) if line.style == HEADING else line.text
-        # A name may have characters that this terminal does not.
+        # A name may have characters that this terminal cannot show.
         shown = text.encode(window.encoding, "replace").decode(window.encoding)
-        with suppress(curses.error):  # the terminal became smaller meanwhile: it is drawn again
+        with suppress(curses.error):  # the terminal became smaller: the next draw fits
             window.addstr(row, 0, shown, self._styles[line.style])
 
 

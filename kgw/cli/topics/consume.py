@@ -1,4 +1,4 @@
-"""`kgw consume`: a subscription over the wire, whose records become lines."""
+"""`kgw consume`: a subscription over the wire, printed as lines."""
 
 from __future__ import annotations
 

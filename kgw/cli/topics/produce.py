@@ -1,4 +1,4 @@
-"""`kgw produce`: lines become records."""
+"""`kgw produce`: stores lines as records."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ class _Run:
         self.stored: dict[int, _Stored] = {}
 
     async def take(self, lines: InputLines) -> None:
-        """Store everything that the input holds. Raises CommandError."""
+        """Store all records of the input. Raises CommandError."""
         try:
             bad_line = None
             try:
@@ -347,7 +347,7 @@ class _Run:
         Return the error of the journal, if there was one.
         """
         failure = None
-        # Answers may come while the journal is written.
+        # Answers may arrive while the journal is written.
         while acknowledged := [one for one in self._sent if _is_acknowledged(one[3])]:
             self._sent = [one for one in self._sent if not _is_acknowledged(one[3])]
             for partition, record_count, crcs, future in acknowledged:
@@ -361,7 +361,7 @@ class _Run:
         self, partition: int, record_count: int, crcs: list[int], result: Produced
     ) -> None:
         self.stored.setdefault(partition, _Stored()).add(result, record_count)
-        # The offset of a batch that was stored twice long ago is not known.
+        # The server has forgotten the offset of a batch that was stored long before this retry.
         if self._journal is not None and result.base_offset >= 0:
             now_ms = self._clock.wall_ms()
             lines = journal_lines(self._topic, partition, result.base_offset, crcs, now_ms)

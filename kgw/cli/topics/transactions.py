@@ -109,7 +109,7 @@ def list_transactions(
     found = with_client(
         bootstrap,
         lambda client: TransactionClient(client).transactions(
-            # A server's filter of ages passes those that have ended, too.
+            # A server's filter by age returns finished transactions, too.
             states=states or (_UNDER_WAY if longer_than_ms is not None else ()),
             producer_ids=producer_ids,
             longer_than_ms=ALL if longer_than_ms is None else longer_than_ms,
@@ -286,7 +286,7 @@ def find_hanging(
         found = []
         for topic, partition, producer in candidates:
             owner = owners.get(producer.producer_id)
-            # It names the partitions that still wait for a marker: those it will end.
+            # The coordinator will write markers to the partitions that it lists.
             if owner is None or (topic, partition) not in owner.partitions:
                 transactional_id = None if owner is None else owner.transactional_id
                 found.append(OpenTransaction(topic, partition, producer, transactional_id))

@@ -29,7 +29,7 @@ _log = EventLogger(__name__)
 
 
 class _Waiting(NamedTuple):
-    """An append, or a roll, that is not done."""
+    """A payload or a roll that is neither done nor refused."""
 
     what: Payload | int
     """A payload, or the base offset of the file to begin."""
@@ -83,7 +83,7 @@ class Appender:
         return None if oldest is None else oldest.since_s
 
     def append(self, payload: Payload) -> Completion[None]:
-        """Queue a payload. The completion is done already when it is refused at once."""
+        """Queue a payload. If it is refused at once, the completion is done on return."""
         if payload.end_offset < payload.base_offset or payload.base_offset < self._end_offset:
             message = (
                 f"offsets {payload.base_offset} to {payload.end_offset} do not follow"

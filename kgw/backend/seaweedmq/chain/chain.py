@@ -1,4 +1,4 @@
-"""A chain: its files, how they grow, and how they are read."""
+"""A chain: its files, appends to them, and reads."""
 
 from __future__ import annotations
 
@@ -240,7 +240,8 @@ class Chain:
             is_sent = True
             await self._change(self._ledger.write_file(file, self._refuse_at_s))
         except BaseException as error:
-            # The file is unwanted, and goes with the next ones; chunks that it cannot name, now.
+            # The file is unwanted, and a later removal deletes it; chunks that no entry names are
+            # deleted now.
             self._ledger.end_work([file])
             if not is_sent or isinstance(error, NotStoredError):
                 self._changes_add(self._delete_chunks(uploaded))
@@ -275,8 +276,8 @@ class Chain:
     async def load(self, file: ChainFile) -> None:
         """Fetch the chunks and notes of a sealed file, unless they are known.
 
-        Raises CorruptionError when the file is gone, another's, or not as the leader entry has it;
-        StorageError when it was dropped meanwhile; FilerError.
+        Raises CorruptionError when the file is gone, belongs to another chain or contradicts the
+        leader entry; StorageError when it was dropped meanwhile; FilerError.
         """
         if file.is_loaded:
             return

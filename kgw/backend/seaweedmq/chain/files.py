@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class NotWriterError(StorageError):
     """Another writer has taken the chain over. None of the waiting payloads was stored."""
 
-    # Clients look for the new leader and send it again.
+    # Clients look for the new leader and send the batch again.
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
@@ -36,7 +36,7 @@ class ChainOptions(NamedTuple):
 
 
 class ChunkNote(NamedTuple):
-    """What a file's attributes say of each chunk, so that a reader need not open it."""
+    """A chunk's description in its file's attributes, so that readers need not fetch the chunk."""
 
     base_offset: int
     """The offset of the chunk's first entry, as the owner counts."""
@@ -47,7 +47,7 @@ class ChunkNote(NamedTuple):
 
 @dataclass(slots=True)
 class ChainFile:
-    """One file of a chain, as the leader entry and its own attributes have it."""
+    """One file of a chain, from the leader entry and its own attributes."""
 
     name: str
     base_offset: int
@@ -64,7 +64,7 @@ class ChainFile:
     is_loaded: bool = False
 
     def add(self, chunk: Chunk, note: ChunkNote, end_offset: int) -> None:
-        """Count a chunk that has been entered behind the others."""
+        """Add a chunk that has been entered after the others."""
         self.chunks.append(chunk)
         self.notes.append(note)
         self.size_bytes += chunk.size_bytes

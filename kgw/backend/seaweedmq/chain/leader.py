@@ -55,7 +55,7 @@ class Leader(NamedTuple):
     """The content of a leader entry."""
 
     rows: tuple[FileRow, ...] = ()
-    """In order; the last one is active."""
+    """The files in order; the last one is active."""
     is_active_there: bool = False
     """Whether the active file has been made. If so and the file is gone, data is lost; if not, its
     writer was killed between naming the file and making it."""

@@ -48,7 +48,7 @@ class _Sealed(NamedTuple):
     entry: Entry
     marks: Marks
     until_s: float
-    """When it is forgotten, by the monotonic clock."""
+    """The monotonic time at which it is dropped."""
 
 
 class Ledger:
@@ -73,9 +73,9 @@ class Ledger:
         self._active_marks: Marks | None = None
         """None while the active file is named and not made."""
         self._sealed: deque[_Sealed] = deque()
-        """In the order in which they are forgotten."""
+        """In the order in which they are dropped."""
         self._lock = Lock()
-        """The leader entry has one change at a time."""
+        """Only one change of the leader entry is made at a time."""
         self._gone: set[str] = set()
         """Unwanted files that have been removed since the leader entry was written."""
         self._in_work: set[str] = set()
@@ -142,7 +142,7 @@ class Ledger:
         took over, and may name a file that the ended writer takes for unwanted.
         """
         for name in self.leader.unwanted:
-            # All this may have changed since the last one was removed.
+            # The state may have changed while the last file was removed.
             if self.failure is not None or self.settler.filer.write_stop is not None:
                 return
             if name in self._gone | self._in_work | self._being_named:
@@ -163,7 +163,7 @@ class Ledger:
     # --- the active file ---
 
     async def roll(self, base_offset: int, refuse_at_s: float) -> None:
-        """Begin another file, unless there is none or it is empty."""
+        """Begin another file, unless there is none or the active one is empty."""
         if self.files and self.files[-1].chunks:
             await self._name_file(base_offset, refuse_at_s)
             await self._make_active(refuse_at_s)
@@ -218,7 +218,8 @@ class Ledger:
         for file in self.files[-2:-1]:
             if self._active_marks is not None:
                 self._seal(file, self._active_marks)
-            # Most are never read: kept, they would be the gateway's memory in the end.
+            # Most files are never read: their lists of chunks would fill the gateway's memory in
+            # the end.
             file.forget()
         self.files[-1].is_loaded = True
         self._active_marks = None
@@ -332,7 +333,7 @@ class Ledger:
             file.forget()
         self.end_work(written)
 
-    # --- a filer that went back ---
+    # --- a filer with older states ---
 
     async def restore(self) -> None:
         """Put the last changes of this writer back where the filer has an older state of them.
@@ -382,8 +383,8 @@ class Ledger:
             try:
                 await filer.update(directory, entry, before.expected)
             except (ConditionFailedError, EntryMissingError, OutcomeUnknownError):
-                # It has changed meanwhile, or may have; or another filer was asked in this one's
-                # place, and has something else.
+                # The entry may have changed meanwhile; or the call reached another filer with
+                # another state.
                 attempt += 1
                 await self.settler.pause(attempt)
                 continue

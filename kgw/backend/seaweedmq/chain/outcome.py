@@ -29,7 +29,7 @@ class Verdict(Enum):
     filer takes no request of ours any more. Only the content shows whether this change was made
     before."""
     GONE = auto()
-    """There is no such entry any more."""
+    """The entry does not exist any more."""
     DAMAGED = auto()
     """The marks were made by no writer that keeps to the rules, or are older than those before the
     change."""

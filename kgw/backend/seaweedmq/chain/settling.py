@@ -48,7 +48,7 @@ class Change(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of a change."""
+    """The fate of a change."""
 
     verdict: Verdict
     """Never OPEN."""
@@ -95,7 +95,7 @@ class TroubledChains:
 
 
 class Settler:
-    """Asks a filer about the entries of one directory, again and again where it must."""
+    """Sends requests about the entries of one directory to a filer, and repeats failed ones."""
 
     def __init__(
         self, filer: Filer, clock: Clock, directory: str, troubled: TroubledChains | None = None

@@ -75,7 +75,7 @@ class Calls:
         self._metrics = metrics
         self._timeout_s = timeout_s
         self.is_open = False
-        """Whether there is anything to make calls on. Set by the channel."""
+        """Whether calls can be made. Set by the channel."""
         self._changes: set[asyncio.Task[None]] = set()
 
     async def once(
@@ -108,7 +108,7 @@ class Calls:
             try:
                 await attempt(deadline)
             except asyncio.CancelledError as error:
-                # gRPC cancels whoever waits for a call when its connection is closed.
+                # If the connection is closed, gRPC cancels the tasks that wait for its calls.
                 if self.is_open:
                     raise
                 raise OutcomeUnknownError(f"{call}: the connection was closed") from error

@@ -202,7 +202,7 @@ class FilerChannel(Filer):
             raise CorruptionError(
                 f"{MOUNTS_DIRECTORY}/{MOUNTS_NAME} cannot be understood: {error}"
             ) from error
-        # The directory itself, and all below it.
+        # A mount holds for the directory itself, and for everything below it.
         mounts = (PathRule(f"{one.rstrip('/')}/", is_remote=True) for one in mapping.mappings)
         return (*rules, *mounts)
 
@@ -233,8 +233,8 @@ class FilerChannel(Filer):
         async def ask(master: master_pb2_grpc.SeaweedStub, deadline: Deadline) -> list[str]:
             answer = await master.ListClusterNodes(filers, timeout=deadline.one_try_s())
             if not answer.cluster_nodes:
-                # Each answers from its own list, and all servers, this filer among them, are
-                # connected to the master that leads.
+                # Each master answers from its own list, and all servers, this filer among them, are
+                # connected to the leading master.
                 raise PassingError("a master knows of no filers: it does not lead the others")
             if kind != "filer":
                 answer = await master.ListClusterNodes(wanted, timeout=deadline.one_try_s())
@@ -336,7 +336,7 @@ class FilerChannel(Filer):
                 )
                 return [entry_of(directory, answer.entry) async for answer in answers]
 
-        # A filer may give fewer than it is asked for: only an empty page is the end.
+        # A filer may return fewer entries than requested: only an empty page is the end.
         while page := await self._calls.until_done("list", attempt, None):
             for entry in page:
                 yield entry

@@ -76,7 +76,7 @@ def _without_chunks(entry: Entry, wall_s: int) -> filer_pb2.Entry:
         is_directory=entry.is_directory,
         attributes=filer_pb2.FuseAttributes(
             file_size=entry.size_bytes,
-            # An update gives no time of creation: the filer keeps the one that it has.
+            # An update has no time of creation: the filer keeps the old one.
             mtime=entry.modified_s or wall_s,
             file_mode=_DIRECTORY_MODE if entry.is_directory else _FILE_MODE,
         ),
@@ -131,7 +131,7 @@ def entry_of(directory: str, message: filer_pb2.Entry) -> Entry:
         content=message.content,
         extended=dict(message.extended),
         is_directory=message.is_directory,
-        # Go's zero time, of entries that were written without one, lies before 1970.
+        # Entries that were written without a time have Go's zero time, which lies before 1970.
         modified_s=max(0, message.attributes.mtime),
         expires_s=ttl_s and max(0, message.attributes.crtime) + ttl_s,
     )

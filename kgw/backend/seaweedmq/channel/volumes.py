@@ -262,7 +262,7 @@ class Volumes:
     def _assigned(self, task: Task[None]) -> None:
         self._assigning = None
         if not task.cancelled():
-            # With ids left, nobody else looks.
+            # While there are ids left, no caller retrieves the error.
             task.exception()
 
     def forget_ids(self) -> None:
@@ -341,7 +341,7 @@ class Volumes:
             self._servers.pop(volume, None)
             if all(isinstance(error, ChunkMissingError) for error in errors):
                 missing += 1
-                # A volume that has just moved takes a moment to be known where it is now.
+                # After a volume has moved, the masters need a moment to report its new server.
                 if missing == MISSING_TIMES:
                     raise errors[0]
             raise PassingError("; ".join(str(error) for error in errors))
@@ -411,7 +411,7 @@ class Volumes:
         self, server: Server, chunk: Chunk, start: int, size_bytes: int, deadline: Deadline
     ) -> bytes:
         if chunk.cipher_key:
-            # Only whole can it be decrypted.
+            # An encrypted chunk can only be decrypted whole.
             whole = await self._decrypted_at(server, chunk, deadline)
             data = whole[start : start + size_bytes]
         else:

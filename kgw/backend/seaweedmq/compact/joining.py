@@ -123,9 +123,9 @@ class Joiner:
             try:
                 payloads += await self._payloads(file)
             except StorageError as error:
-                # Another writer may have removed it, and then this one joins no more.
+                # Another writer may have removed it; then this writer stops joining.
                 await self._files.chain.check_is_writer()
-                # It stays; those on both sides of it are joined without it.
+                # The file stays; the files before and after it are joined without it.
                 is_damaged = isinstance(error, CorruptionError)
                 until_s = self._files.shell.clock.monotonic_s()
                 until_s += _DAMAGED_S if is_damaged else _RETRY_S

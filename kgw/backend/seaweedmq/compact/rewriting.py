@@ -78,7 +78,7 @@ class _Run:
         """Sleep as long as the limit of bytes per second demands."""
         if self._bytes_per_s:
             clock = self._files.shell.clock
-            # Time that was not used is not made up for.
+            # Unused time of the past must not allow a burst.
             self._due_s = max(self._due_s, clock.monotonic_s()) + size_bytes / self._bytes_per_s
             await clock.sleep_until(self._due_s)
 
@@ -212,7 +212,7 @@ class CompactionRun(_Run):
         )
         if all(is_same for _, is_same in found):
             return _Output(file, batches, is_changed=False)
-        # Whatever becomes of batches begins where one of them began.
+        # Each new batch has the base offset of an old one.
         compacted = [_Timed(times[batch.base_offset], batch) for batch, _ in found]
         return _Output(file, compacted, is_changed=True)
 

@@ -60,7 +60,7 @@ class LogEntry(NamedTuple):
 
 
 def append_number(output: bytearray, number: int) -> None:
-    """Append an integer as protobuf's varint; a negative one in ten bytes, as int64 has it."""
+    """Append an integer as protobuf's varint; a negative int64 takes ten bytes."""
     rest = number & _MASK
     while rest > 0x7F:
         output.append(rest & 0x7F | 0x80)

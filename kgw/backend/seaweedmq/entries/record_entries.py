@@ -122,7 +122,7 @@ def append_entries(
             header = bytes(built.buffer[:HEADER_BYTES])
             append_bytes_field(extension, _BATCH, header + _CRC.pack(crc32c(header)))
         elif not extension:
-            # It marks the entry as ours.
+            # This marks the entry as one of ours.
             extension += bytes((_FLAGS, 0))
         key, value = record.key or b"", record.value or b""
         tail = bytearray()
@@ -225,7 +225,7 @@ def _records(batch: RecordBatch, payload: bytes | bytearray) -> list[_Record]:
     base_timestamp_ms = batch.base_timestamp_ms
     records: list[_Record] = []
     for one in walk(payload, batch):
-        # Not what `walk` says: under log append time that is the batch's.
+        # Read here, because with log append time `walk` returns the batch's time.
         delta_ms, _ = read_varint(payload, one.time_start, 64)
         records.append(
             _Record(

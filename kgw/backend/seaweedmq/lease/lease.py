@@ -94,7 +94,7 @@ class Lease:
         """The reasons why stand-bys are missing from `standbys`."""
         self.on_change: Callable[[], None] | None = None
         """Called when `leadership`, `leader` or `standbys` has changed, when a leader has renewed,
-        and once when this gateway has to stand by."""
+        and once when this gateway must stand by."""
 
     def __repr__(self) -> str:
         return f"<Lease {self._directory} {self.leadership.value} {self._rules.entry}>"
@@ -128,7 +128,7 @@ class Lease:
         self._takes_over = False
         self.leader = None
         while clock.monotonic_s() < rules.begins_s:
-            # The one who has offered its lease may not have seen yet that it is taken.
+            # The gateway that offered its lease may not have seen yet that it is taken.
             await self._pause(rules.begins_s)
         if ended is not None and self._run_files is not None:
             _log.info("the gateway that led has ended: its lease is not waited for")
@@ -284,7 +284,7 @@ class Lease:
 
     def _note_problems(self, problems: Sequence[str]) -> None:
         for problem in problems:
-            # The problems of a gateway that leads are looked for, and logged, all the time.
+            # A gateway that leads logs its problems elsewhere, whenever they change.
             if self.leadership is Leadership.STANDBY and problem not in self.problems:
                 _log.warning(problem)
         self.problems = problems

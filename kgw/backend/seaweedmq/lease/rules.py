@@ -141,7 +141,7 @@ class LeaseRules:
         self.is_offering = False
         """Whether another gateway may take the lease at any time."""
         self.seen_s = float("-inf")
-        """When another gateway's change was seen last."""
+        """The time at which a change of another gateway was last seen."""
         self._ended: bytes | None = None
         self._pending: Write | None = None
         self._sent_s = 0.0
@@ -212,14 +212,14 @@ class LeaseRules:
         return self._pending or Write(before, wanted)
 
     def renew(self, *, is_missing: bool = False) -> Write:
-        """Return the holder's next change. `is_missing`: somebody has removed the entry."""
+        """Return the holder's next change. `is_missing`: the entry has been removed."""
         before = self.entry
         assert before is not None  # noqa: S101 - the holder has seen its own
         wanted = before._replace(change=before.change + 1, node=self.node, lease_ms=self.lease_ms)
         return self._pending or Write(None if is_missing else before, wanted)
 
     def offer(self) -> Write:
-        """Return the change by which the holder offers its lease to whoever takes it first.
+        """Return the change by which the holder offers its lease to any other gateway.
 
         A renewal that is on its way is given up: it takes effect before this one, or never.
         """
@@ -238,7 +238,7 @@ class LeaseRules:
             self._pending = write
             self._sent_s = now_s
             if write.wanted.is_offered:
-                # Whether it arrives or not: another gateway may have the lease at any time.
+                # Even if the change never arrives: another gateway may have the lease from now on.
                 self.is_offering = True
                 self.ends_s = min(self.ends_s, now_s + OFFER_S)
 

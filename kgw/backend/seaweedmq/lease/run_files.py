@@ -70,7 +70,7 @@ class RunFiles:
         try:
             self._path(holder).unlink(missing_ok=True)
         except OSError:
-            # It is empty, and another user's.
+            # The file is empty, and belongs to another user.
             return
 
     def unlock(self) -> None:

@@ -94,7 +94,7 @@ class LogReader:
             for number in range(decoded.place_of(next_offset), len(batches)):
                 batch = batches[number]
                 if batch.base_offset > next_offset >= place.base_offset:
-                    break  # damage lies before it
+                    break  # the offsets before it are damaged
                 if batch.next_offset > upper_bound:
                     is_full = True
                     break

@@ -49,7 +49,7 @@ class Following:
     def __init__(self, end_offset: int, last_ts_ns: int, hole_s: float) -> None:
         """Begin at the end of the known records; readers wait `hole_s` for a hole to be filled."""
         self.end_offset = end_offset
-        """Behind the greatest offset that is known."""
+        """The offset after the greatest known one."""
         self.last_ts_ns = last_ts_ns
         self._hole_s = hole_s
         self._holes: deque[_Hole] = deque(maxlen=_HOLES_KNOWN)

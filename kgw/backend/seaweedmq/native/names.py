@@ -59,7 +59,7 @@ class NativeTopic(NamedTuple):
         for number in range(256):
             seed = f"{self.namespace}\0{self.name}\0{self.generation_ns}\0{number}"
             topic_id = sha256(b"kgw native topic\0" + seed.encode()).digest()[:16]
-            # As of new topics: tools take a dash for an option.
+            # As in ids of new topics: tools take a leading dash for an option.
             if not format_uuid(topic_id).startswith("-"):
                 return TopicId(topic_id)
         raise AssertionError("256 hashes begin with the same six bits")

@@ -146,7 +146,7 @@ class NativePartitionLog(PartitionLog):
     # --- following -------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Find out where the log begins and ends, and follow it from then on.
+        """Find out the first and the last offset of the log, and follow it from then on.
 
         Raises CorruptionError when its last file cannot be read, FilerError.
         """
@@ -418,7 +418,7 @@ class NativePartitionLog(PartitionLog):
                 size_bytes += batch.size_bytes
                 next_offset = batch.next_offset
         except CorruptionError as error:
-            # Those before the damage are returned by themselves.
+            # The batches before the damage are returned without an error.
             if not buffers:
                 await self._explain(error, offset)
         return ReadResult(buffers, size_bytes, next_offset, len(buffers), is_cut)
@@ -474,7 +474,7 @@ class NativePartitionLog(PartitionLog):
             decoded = await self._chunk(await self._files.file(second), 0)
             if decoded.batches and decoded.base_offsets[0] <= offset:
                 return second
-            # Attributes may be one off, and say less of a file that holds offset 0.
+            # The attribute may be one too high for the file that has offset 0.
             second = before
         return None
 

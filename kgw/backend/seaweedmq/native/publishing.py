@@ -50,7 +50,7 @@ class Publication(Append):
         self.size_bytes = sum(batch.size_bytes for batch in batches)
         self.messages: list[Message] = []
         self.left = 0
-        """How many of its records have not been read yet."""
+        """The number of its records that have not been read from a log file yet."""
         self.deadline_s = 0.0
 
     def fail(self, error: Exception) -> None:
@@ -94,7 +94,7 @@ class Publisher:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether records are to be looked for in the log files."""
+        """Whether the log files must be searched for records of this publisher."""
         return bool(self._unconfirmed)
 
     def append(self, batches: Sequence[RecordBatch]) -> Append:

@@ -37,7 +37,7 @@ async def look_at_partition(
         found.add(entry.name)
         if is_log_file_name(entry.name) and IDENTITY not in entry.extended:
             theirs.append(entry.name)
-    # What retention has dropped meanwhile is no loss.
+    # Files that retention has dropped meanwhile are not lost.
     gone = sorted((before & sealed_names()) - found)
     problems = []
     if LEADER not in found:

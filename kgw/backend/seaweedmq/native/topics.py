@@ -115,7 +115,7 @@ class NativeTopics:
 
     @property
     def topics(self) -> list[ForeignTopic]:
-        """All of them, as the catalogue serves them."""
+        """All topics, as the catalogue serves them."""
         return [self._foreign(topic) for topic in self._topics.values()]
 
     def _foreign(self, topic: NativeTopic) -> ForeignTopic:

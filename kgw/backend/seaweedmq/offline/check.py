@@ -276,7 +276,7 @@ async def known_topics(state: StateStore) -> tuple[list[KnownTopic], list[str]]:
 async def _unnamed(filer: Filer, directory: str, view: LogView) -> AsyncIterator[Problem]:
     """Yield files that no list names: another program wrote them, and readers of SMQ see them."""
     async for entry in filer.list_entries(directory, chunks=False):
-        # Positions of groups and snapshots have an ending that is no log file's.
+        # Files of positions and snapshots have endings that no log file has.
         if entry.is_directory or entry.name.endswith(".offset") or entry.name in view.names:
             continue
         yield Problem(

@@ -216,7 +216,7 @@ class _Stored:
         self.files: dict[str, StoredFiles] = {}
         """By directory."""
         self.encrypted = self.clear = 0
-        """How many chunks are encrypted, and how many are not."""
+        """The numbers of encrypted and of clear chunks."""
 
     @property
     def volumes(self) -> set[int]:

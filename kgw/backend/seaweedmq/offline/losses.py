@@ -110,7 +110,7 @@ async def _loss(
     if end_offset >= lost_end:
         return None
     log_start_offset = lost_end if detail is None or not end_offset else detail.log_start_offset
-    # Readers may have seen other records under the epochs before.
+    # Consumers may have read other records under the earlier epochs.
     epochs = (EpochStart(0, 0),) if detail is None else detail.epochs
     begun = EpochStart(epochs[-1].leader_epoch + 1, end_offset)
     kept = tuple(one for one in epochs if one.start_offset < end_offset)

@@ -76,7 +76,7 @@ async def examine_state(filer: Filer, namespace: str) -> FoundState:
 async def examine_mirror(
     filer: Filer, places: Mapping[TopicId, list[TopicPlace]], table: RowTable
 ) -> Finding:
-    """Compare positions with the committed offsets that were read before. Raises FilerError."""
+    """Compare the mirror with the committed offsets in `table`. Raises FilerError."""
     expected = await expected_positions(table)
     count = behind = 0
     for key, files in sorted(expected.items()):

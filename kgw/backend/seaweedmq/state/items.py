@@ -28,7 +28,7 @@ _HEAD: Final = struct.Struct(">BBqII")
 """Format, sort, offset, part, checksum of the head before it and of the items."""
 _CHECKED: Final = _HEAD.size - 4
 _ITEM: Final = struct.Struct(">BBIIq")
-"""Tag, bytes of the kind, of the key and of the value, number; then the three."""
+"""Tag; lengths of kind, key and value; number. The kind, the key and the value follow."""
 _NO_VALUE: Final = (1 << 32) - 1
 
 
@@ -70,7 +70,7 @@ class Item(NamedTuple):
 
 
 class ItemError(KgwError):
-    """Bytes that are not the payload that belongs here."""
+    """The bytes are not the expected payload."""
 
 
 def item_bytes(kind: str, key: str, value: bytes | None) -> int:
@@ -137,7 +137,7 @@ def encode_entry(
 
 
 def decode_entry(data: Buffer, sort: Sort, offset: int, part: int = 0) -> memoryview:
-    """Return the items of the only log entry in these bytes, which must belong here.
+    """Return the items of the only log entry in these bytes, which must be the expected one.
 
     Raises EntryError, ItemError.
     """
@@ -148,7 +148,7 @@ def decode_entry(data: Buffer, sort: Sort, offset: int, part: int = 0) -> memory
 
 
 def open_payload(data: Buffer, sort: Sort, offset: int, part: int = 0) -> memoryview:
-    """Return the items of a payload that belongs here. Raises ItemError."""
+    """Return the items of a payload, if it is the expected one. Raises ItemError."""
     view = memoryview(data)
     if len(view) < _HEAD.size:
         raise ItemError(f"{len(view)} bytes are too few for a payload")

@@ -48,7 +48,7 @@ MIRRORED: Final = frozenset({GROUP_OFFSETS, OFFSET_BLOCK})
 _ROWS_A_TURN: Final = 500
 _PUTS_AT_ONCE: Final = 4
 _CLOSING_S: Final = 5.0
-"""How long closing waits for the last positions."""
+"""How long a close waits for the last positions."""
 
 _log = EventLogger(__name__)
 

@@ -188,7 +188,7 @@ class PlacedStateStore(StateStore):
         self, changes: Sequence[Change], on_commit: Callable[[WrittenRows, RowTable], None]
     ) -> None:
         await self._store.apply(changes)
-        # The store commits in the order of the calls, and answers in it.
+        # The store commits and answers in the order of the calls.
         written: dict[RowKey, Row | None] = {
             (one.kind, one.key): None if one.value is None else Row(one.value, 0)
             for one in changes

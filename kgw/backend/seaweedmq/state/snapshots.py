@@ -122,7 +122,7 @@ class SnapshotFiles:
                 if await self._filer.read_chunk(chunk, 0, len(data)) != data:
                     raise DamagedStateError(f"chunk {chunk.file_id} was not stored as it was sent")
                 size_bytes += len(data)
-            # The number tells attempts of one writer apart, the epoch writers.
+            # The number distinguishes attempts of one writer, the epoch distinguishes writers.
             note = SnapshotNote(
                 offset, f"{epoch}-{self._written}-{offset}", len(chunks), size_bytes
             )
@@ -133,7 +133,7 @@ class SnapshotFiles:
                 if await self._filer.look_up(self.directory, note.name) is None:
                     raise DamagedStateError(f"{self.directory}/{note.name} was not stored")
         except OutcomeUnknownError:
-            raise  # The entry may be there, or come: `remove_others` finds it.
+            raise  # The entry may exist now or later: `remove_others` finds it.
         except Exception:
             await self._give_up(chunks)
             raise

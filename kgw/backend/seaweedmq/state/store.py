@@ -183,7 +183,7 @@ class ChainStateStore(StateStore):
                     self._filer, self._clock, self._directory, _IDENTITY, detail
                 )
             except EntryExistsError:
-                continue  # Another gateway was faster: it is taken over.
+                continue  # Another gateway was faster: take it over.
         raise StorageError(f"{self._directory} is made and removed by others")
 
     async def _read_snapshot(self) -> tuple[StateContents, SnapshotNote, tuple[str, ...]]:
@@ -209,7 +209,7 @@ class ChainStateStore(StateStore):
                 await chain.load(file)
             except CorruptionError as error:
                 raise DamagedStateError(f"{self._directory}/{file.name}: {error}") from error
-            # The chunk that holds the offset, or the first one behind it.
+            # The chunk that holds the offset, or the first one after it.
             first = max(0, bisect(file.notes, offset, key=attrgetter("base_offset")) - 1)
             calls = (chain.read(file, number) for number in range(first, len(file.chunks)))
             number = first
@@ -349,7 +349,7 @@ class ChainStateStore(StateStore):
         for index, write in enumerate(batch[:count]):
             refusal = outcome or conflicts.get(index)
             if write.done.done():
-                continue  # its caller has gone
+                continue  # the caller was cancelled
             if refusal is None:
                 write.done.set_result(None)
             else:

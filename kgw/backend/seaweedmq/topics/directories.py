@@ -156,7 +156,7 @@ class TopicDirectories:
 
     async def _create(self, topic: TopicName, topic_id: TopicId, now_s: int) -> TopicPlace:
         parent = f"{self.root}/{topic}"
-        # SMQ names the directory by the second: a later one when that is taken.
+        # SMQ names the directory by the second: if it is taken, use a later one.
         first_s = max(now_s, self._latest_s.get(topic, 0) + 1)
         for created_s in range(first_s, first_s + _ATTEMPTS):
             place = TopicPlace(topic, parent, version_name(created_s), created_s)

@@ -26,7 +26,7 @@ KIND: Final = "log-end"
 
 
 class KnownEnds:
-    """The ends of the logs that a gateway serves. In the event loop."""
+    """The known ends of the logs of one gateway. In the event loop."""
 
     def __init__(self, state: StateStore) -> None:
         """Use an open store."""

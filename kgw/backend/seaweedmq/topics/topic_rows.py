@@ -82,7 +82,7 @@ class TopicRows:
                 try:
                     await self._topics.write_row(topic_id, row)
                 except BaseException:
-                    # Behind the others, unless a newer one has come meanwhile.
+                    # At the end of the queue, unless a newer row has arrived meanwhile.
                     self._waiting.setdefault(topic_id, row)
                     raise
         except KgwError as error:

@@ -43,9 +43,9 @@ class StoredFiles:
     def __init__(self) -> None:
         self.chunks = 0
         self._oldest_ns: dict[int, tuple[int, int]] = {}
-        """How many chunks each volume has, and when the oldest of them was stored."""
+        """The number of chunks in each volume, and the upload time of the oldest."""
         self._files: list[tuple[int, str]] = []
-        """When each entry expires that does."""
+        """The expiry time and the name of each entry that expires."""
 
     @property
     def volumes(self) -> Iterable[int]:
@@ -102,7 +102,7 @@ class ExpiryLook:
         self._filer = filer
         self._clock = clock
         self._next_s = float("-inf")
-        """When to look next, by the monotonic clock."""
+        """The monotonic time of the next search."""
         self._found: dict[str, str] = {}
         """By directory."""
 
@@ -136,7 +136,7 @@ class ExpiryLook:
                 stored = StoredFiles()
                 async for entry in self._filer.list_entries(directory, chunks=chunks):
                     stored.add(entry)
-                    # A page has a hundred files of up to hundreds of chunks.
+                    # One page has a hundred files, with up to hundreds of chunks each.
                     await sleep(0)
                 is_all_known = is_all_known and expiries.keys() >= set(stored.volumes)
                 if (text := stored.judge(directory, expiries)) is not None:

@@ -98,7 +98,8 @@ async def wait_for_fence(filer: Filer, directory: str, clock: Clock) -> None:
     end_s = clock.monotonic_s() + _PATIENCE_S
     while True:
         try:
-            # As long as a rule must allow: filer.toml's max_file_name_length is seen in time.
+            # The longest name that a rule must allow: so a limit in filer.toml's
+            # max_file_name_length shows here.
             await check_fence(filer, directory, f"fence-{uuid4().hex}".ljust(LEAST_NAME, "-"))
         except _UnknownError as error:
             next_s = clock.monotonic_s() + _PAUSE_S
