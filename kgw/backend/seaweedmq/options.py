@@ -52,8 +52,7 @@ class SeaweedMqOptions(NamedTuple):
     """Larger chunks are verified in a thread."""
     checkpoint_bytes: int = 128 << 20
     """After this many bytes were written, over all partitions, snapshots are saved early: a start
-    after a kill reads
-    about as much again, and more with many partitions."""
+    after a kill reads about as much again, and more with many partitions."""
     close_s: float = 10.0
     """For how long a stop waits for the filer."""
     chain: ChainOptions = ChainOptions()

@@ -310,8 +310,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
     async def restore(self) -> None:
         """Put the last changes back if the filer has lost them. Raises FilerError.
 
-        If the filer has another writer's state instead, that is reported, and other partitions go
-        on.
+        If the filer has a state that cannot be this writer's, that is reported and not raised.
         """
         try:
             await self._chain.restore()
