@@ -235,7 +235,10 @@ class _Layout:
 
     def topic_answer(self, named: Any) -> Any:
         """Return the answer for a topic, without partitions so far."""
-        return self.topic_type(**{ours: getattr(named, theirs) for ours, theirs in self._names})
+        answer = self.topic_type()
+        for ours, theirs in self._names:
+            setattr(answer, ours, getattr(named, theirs))
+        return answer
 
     def asked_topic(self, named: Any, partitions: list[Any]) -> Any:
         """Return what a request would say of a topic with other partitions."""
@@ -252,7 +255,7 @@ class AnswerByPartition(Api):
     parts: ClassVar[Mapping[str, str]] = {"topics": "topics", "partitions": "partitions"}
     per_turn: ClassVar[int]
     """So many partitions are answered for in one turn of the event loop (docs/decisions/0068)."""
-    repeated: ClassVar[Repeated] = Repeated.ANSWERED
+    repeated: Repeated = Repeated.ANSWERED
     waits: ClassVar[bool] = False
     """Whether partitions are waited for."""
     turn_by_turn: ClassVar[bool] = False
@@ -266,7 +269,8 @@ class AnswerByPartition(Api):
         self._repeated: set[tuple[Any, int]] = set()
 
     def __init_subclass__(cls) -> None:
-        cls._layout = _Layout(cls.response_type, cls.parts)
+        if hasattr(cls, "response_type"):
+            cls._layout = _Layout(cls.response_type, cls.parts)
 
     _layout: ClassVar[_Layout]
 
@@ -286,7 +290,8 @@ class AnswerByPartition(Api):
 
     def missing(self, topic: Topic | None, named: Any, index: int) -> KafkaError:
         """Return the error for a partition that this node does not lead."""
-        return KafkaError(why_missing(topic, index))
+        by_id = self.version >= self.topic_ids_since
+        return KafkaError(why_missing(topic, index, by_id=by_id))
 
     def find_topic(self, named: Any) -> Topic | None:
         """Return the topic that a request names; None where there is none."""
