@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from kgw.turns import Share, Turns
     from kgw.types import Buffer
 
-Item: TypeAlias = "Struct | Inner | int | Any"
-"""A structure, one with a long array of its own, or a number for work that made none."""
+Item: TypeAlias = "Struct | Inner | Encoded | int | Any"
+"""A structure, one with a long array of its own, the bytes of one, or a number for work that made
+none."""
 
 MAX_ANSWER_BYTES: Final = 100_000_000
 """What librdkafka takes in one answer (its `receive.message.max.bytes`), unless told otherwise."""
@@ -31,18 +32,26 @@ class Inner(NamedTuple):
     items: Iterable[Item]
 
 
+class Encoded(NamedTuple):
+    """An item that was encoded before, in the same form."""
+
+    piece: bytes
+    error_codes: Sequence[int] = ()
+    """Those in the piece, without NONE."""
+
+
 class AnswerSize:
     """How long an answer has become: a short request can name what is long many times over."""
 
-    __slots__ = ("_size_bytes",)
+    __slots__ = ("size_bytes",)
 
     def __init__(self) -> None:
-        self._size_bytes = 0
+        self.size_bytes = 0
 
     def add(self, pieces: Iterable[Buffer]) -> None:
         """Count encoded parts. Raises ProtocolError when the answer would be too large to send."""
-        self._size_bytes += sum(map(len, pieces))
-        if self._size_bytes > MAX_ANSWER_BYTES:
+        self.size_bytes += sum(map(len, pieces))
+        if self.size_bytes > MAX_ANSWER_BYTES:
             message = f"the answer would be larger than {MAX_ANSWER_BYTES:,} bytes"
             raise ProtocolError(message)
 
@@ -87,18 +96,37 @@ def encode_in_turns(
     count = 0
     pieces: list[Buffer] = []
     codes: list[int] = []
-    some: list[Struct] = []
+    some: list[Any] = []
+    size_bytes = 0 if size is None else size.size_bytes
 
     def encode() -> None:
-        encoded = encode_items(response, type(some[0]), version)(some)
+        nonlocal count, size_bytes
+        if not some:
+            return
+        item_type: type[Struct] = type(some[0])
+        encoded = encode_items(response, item_type, version)(some)
         if size is not None:
+            # Their own arrays have been counted, and are in these pieces.
+            size.size_bytes = size_bytes
             size.add(encoded)
+            size_bytes = size.size_bytes
         pieces.extend(encoded)
-        codes.extend(error_codes_finder(type(some[0]), version)(some))
+        codes.extend(error_codes_finder(item_type, version)(some))
+        count += len(some)
+        some.clear()
 
     for item in items:
         if item.__class__ is int:
             weight = item
+        elif item.__class__ is Encoded:
+            encode()
+            pieces.append(item.piece)
+            codes.extend(item.error_codes)
+            count += 1
+            if size is not None:
+                size.add((item.piece,))
+                size_bytes = size.size_bytes
+            weight = weigh(item)
         else:
             if item.__class__ is Inner:
                 item, array, inner = item  # noqa: PLW2901 - what it stands for
@@ -107,11 +135,7 @@ def encode_in_turns(
             some.append(item)
             weight = weigh(item)
         if share.spend(weight):
-            if some:
-                encode()
-            count += len(some)
-            some.clear()
+            encode()
             yield
-    if some:
-        encode()
-    return EncodedItems(count + len(some), pieces, codes)
+    encode()
+    return EncodedItems(count, pieces, codes)

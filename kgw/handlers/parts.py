@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from kgw.handlers.encoding_turns import Item
     from kgw.partitions.partition import Partition
     from kgw.partitions.topic import Topic
-    from kgw.protocol.schema import Response
+    from kgw.protocol.schema import Response, Struct
     from kgw.transactions.coordinator import TransactionCoordinator
     from kgw.turns import Turns
 
@@ -121,7 +121,7 @@ class AnswerByItem(Api):
     `item` answers one part. It may be a coroutine function where `waits` is set.
     """
 
-    array: ClassVar[str]
+    array: str
     """The array of the response; that of `parts`, where there are any."""
     per_turn: ClassVar[int]
     """So many items are made and encoded in one turn of the event loop (docs/decisions/0068)."""
@@ -172,7 +172,7 @@ class AnswerByItem(Api):
         encoded = yield from encode_in_turns(
             self.response_type, items, self.version, Share(self.per_turn), self.weigh, AnswerSize()
         )
-        response = self.response_type(**{self.array: encoded})
+        response: Response = self.response_type(**{self.array: encoded})
         self.fill(response)
         return response
 
@@ -217,9 +217,11 @@ class _Pending(NamedTuple):
 class _Layout:
     """Where the requests and responses of an API have topics and partitions."""
 
-    def __init__(self, response_type: type[Response], parts: Mapping[str, str]) -> None:
+    def __init__(
+        self, response_type: type[Struct], request_type: type[Struct], parts: Mapping[str, str]
+    ) -> None:
         (self.topics, self.asked_topics), (self.partitions, self.asked_partitions) = parts.items()
-        asked_topic = request_class(response_type.api_key).field_table[self.asked_topics].item
+        asked_topic = request_type.field_table[self.asked_topics].item
         self.topic_type = response_type.field_table[self.topics].item
         self.partition_type = self.topic_type.field_table[self.partitions].item
         self._asked_topic_type = asked_topic
@@ -252,6 +254,8 @@ class AnswerByPartition(Api):
     `part` answers for a partition that this node leads, at once or with something to wait for.
     """
 
+    request_type: ClassVar[type[Struct] | None] = None
+    """Set by what answers for one part of a request. The API encodes the answer."""
     parts: ClassVar[Mapping[str, str]] = {"topics": "topics", "partitions": "partitions"}
     per_turn: ClassVar[int]
     """So many partitions are answered for in one turn of the event loop (docs/decisions/0068)."""
@@ -270,7 +274,8 @@ class AnswerByPartition(Api):
 
     def __init_subclass__(cls) -> None:
         if hasattr(cls, "response_type"):
-            cls._layout = _Layout(cls.response_type, cls.parts)
+            request_type = cls.request_type or request_class(cls.response_type.api_key)
+            cls._layout = _Layout(cls.response_type, request_type, cls.parts)
 
     _layout: ClassVar[_Layout]
 
@@ -426,6 +431,8 @@ class AnswerByPartition(Api):
 
     def _encode(self, response: Response) -> Turns[None]:
         layout = self._layout
+        if self.request_type is not None:
+            return
         encoded = yield from encode_topics(
             self.response_type,
             getattr(response, layout.topics),
