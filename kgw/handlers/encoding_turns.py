@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from kgw.turns import Share, Turns
     from kgw.types import Buffer
 
-Item: TypeAlias = "Struct | Inner | Encoded | int | Any"
-"""A structure, one with a long array of its own, the bytes of one, or a number for work that made
+Item: TypeAlias = "Struct | Inner | EncodedItems | int | Any"
+"""A structure, one with a long array of its own, the bytes of some, or a number for work that made
 none."""
 
 MAX_ANSWER_BYTES: Final = 100_000_000
@@ -30,14 +30,6 @@ class Inner(NamedTuple):
     item: Any
     array: str
     items: Iterable[Item]
-
-
-class Encoded(NamedTuple):
-    """An item that was encoded before, in the same form."""
-
-    piece: bytes
-    error_codes: Sequence[int] = ()
-    """Those in the piece, without NONE."""
 
 
 class AnswerSize:
@@ -118,14 +110,14 @@ def encode_in_turns(
     for item in items:
         if item.__class__ is int:
             weight = item
-        elif item.__class__ is Encoded:
+        elif item.__class__ is EncodedItems:
             encode()
-            pieces.append(item.piece)
-            codes.extend(item.error_codes)
-            count += 1
             if size is not None:
-                size.add((item.piece,))
+                size.add(item.pieces)
                 size_bytes = size.size_bytes
+            pieces.extend(item.pieces)
+            codes.extend(item.error_codes)
+            count += len(item)
             weight = weigh(item)
         else:
             if item.__class__ is Inner:

@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any, cast
 from kgw.errors import ErrorCode, KafkaError, StorageError
 from kgw.handlers.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from kgw.handlers.context import advertised_address, made
-from kgw.handlers.encoding_turns import Encoded
 from kgw.handlers.leaders import error_and_replicas, leader
 from kgw.handlers.parts import AnswerByItem
 from kgw.partitions.topic import UNCREATED_TOPICS, Topic, why_unknown
@@ -47,7 +46,7 @@ from kgw.state.base import StateTakenOverError
 from kgw.types import ZERO_TOPIC_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Generator, Hashable, Iterator, Sequence
     from typing import TypeAlias
 
     from kgw.handlers.context import Answer, RequestContext
@@ -148,31 +147,29 @@ class Metadata(AnswerByItem):
         return catalog.get(name) or MetadataResponseTopic(error_code=code, name=name)
 
     def items(self) -> Iterator[Item]:
-        """Yield the pieces that are kept of topics, and make those that are missing."""
-        encoded = self.gateway.catalog.encoded
+        """Yield the bytes of topics, kept or made now, and why others are missing."""
         with_operations = self.request.include_topic_authorized_operations
         placed = self.gateway.placement.version
         form = (ApiKey.METADATA, LAYOUTS[self.version], with_operations, placed)
-        kept = encoded.form(form)
+        kept = self.gateway.catalog.encoded.form(form)
+        ready: list[Buffer] = []
         for one in self._found:
-            if not isinstance(one, Topic):
+            if ready and (not isinstance(one, Topic) or len(ready) == self.per_turn):
+                yield EncodedItems(len(ready), ready)
+                ready = []
+            if isinstance(one, Topic):
+                ready.append(kept.get(one.topic_id) or (yield from self._encode(one, form)))
+            else:
                 if with_operations:
                     one.topic_authorized_operations = TOPIC_OPERATIONS
                 yield one
-                continue
-            piece = kept.get(one.topic_id)
-            if piece is None:
-                partition_count = one.partition_count
-                piece = yield from self._encode(one)
-                if one.partition_count == partition_count:
-                    encoded.keep(form, one, piece)
-            yield Encoded(piece)
+        yield EncodedItems(len(ready), ready)
 
     def weigh(self, item: Any) -> int:
-        return 1 if item.__class__ is Encoded else _PARTITION_UNITS
+        return len(item) if isinstance(item, EncodedItems) else _PARTITION_UNITS
 
-    def _encode(self, topic: Topic) -> Generator[int, None, bytes]:
-        """Return what the answer says of a topic. Yields how long each piece of it has taken."""
+    def _encode(self, topic: Topic, form: Hashable) -> Generator[int, None, bytes]:
+        """Encode the description of a topic, and keep it. Yields the weight of each step."""
         encode = encode_items(MetadataResponse, MetadataResponsePartition, self.version)
         count = topic.partition_count
         pieces: list[Buffer] = []
@@ -192,6 +189,8 @@ class Metadata(AnswerByItem):
         piece = b"".join(
             encode_items(MetadataResponse, MetadataResponseTopic, self.version)([answer])
         )
+        if topic.partition_count == count:
+            self.gateway.catalog.encoded.keep(form, topic, piece)
         yield _PARTITION_UNITS
         return piece
 

@@ -37,7 +37,7 @@ from kgw.protocol.messages.write_txn_markers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
     from kgw.backend.append import Append
     from kgw.partitions.topic import Topic
@@ -110,12 +110,18 @@ class _Markers(AnswerByPartition):
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH if is_fenced else ErrorCode.INVALID_REQUEST
             )
-        return _written(partition.append_marker(marker), index)
+        return _Written(partition.append_marker(marker), index)
 
 
-async def _written(append: Append, index: int) -> WritableTxnMarkerPartitionResult:
-    await append
-    return WritableTxnMarkerPartitionResult(partition_index=index)
+class _Written(NamedTuple):
+    """A marker on its way to the disk; awaited, it becomes the answer. A task would cost more."""
+
+    append: Append
+    partition_index: int
+
+    def __await__(self) -> Generator[object, None, WritableTxnMarkerPartitionResult]:
+        yield from self.append.__await__()
+        return WritableTxnMarkerPartitionResult(partition_index=self.partition_index)
 
 
 def _topics_of(markers: Sequence[WritableTxnMarker]) -> Iterator[_MarkedTopic]:
