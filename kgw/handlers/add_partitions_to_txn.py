@@ -27,7 +27,7 @@ from kgw.handlers.context import made
 from kgw.handlers.joint_answer import AnswerJointly, completed
 from kgw.handlers.parts import AnswerByItem, Repeated
 from kgw.handlers.transactions import for_version
-from kgw.partitions.topic import INTERNAL_TOPICS
+from kgw.partitions.topics.topic import INTERNAL_TOPICS
 from kgw.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from kgw.completion import Completion
     from kgw.handlers.context import Answer
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
     from kgw.transactions.coordinator import TransactionCoordinator
 
 _PRODUCER_FENCED = 2

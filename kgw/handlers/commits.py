@@ -9,7 +9,7 @@ from kgw.handlers.joint_answer import AnswerJointly
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
 
 if TYPE_CHECKING:
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
     from kgw.types import TopicId
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from kgw.handlers.context import Answer
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
     from kgw.protocol.schema import EncodedItems, Response
     from kgw.turns import Turns
 

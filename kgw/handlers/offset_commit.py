@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kgw.handlers.joint_answer import Whole
     from kgw.handlers.packed_commit import PackedTopics
     from kgw.offsets.topic_offsets import OffsetChanges
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
     from kgw.protocol.packed import PackedItems
 
 _STATIC_MEMBERS = 7

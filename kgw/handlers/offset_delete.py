@@ -18,7 +18,7 @@ from kgw.protocol.messages.offset_delete import OffsetDeleteResponse
 if TYPE_CHECKING:
     from kgw.completion import Completion
     from kgw.offsets.committed import Place
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
 
 
 class OffsetDelete(AnswerJointly):

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from kgw.offsets.committed import CommittedOffset
     from kgw.offsets.pending import PendingTable
     from kgw.offsets.table import OffsetTable
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
     from kgw.protocol.messages.offset_fetch import (
         OffsetFetchRequest,
         OffsetFetchRequestGroup,

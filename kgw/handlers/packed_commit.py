@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kgw.errors import ErrorCode
     from kgw.handlers.commits import CommitsOffsets
     from kgw.offsets.topic_offsets import OffsetChanges, TopicChange
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
     from kgw.protocol.packed import PackedItems
     from kgw.types import TopicId
 

@@ -38,7 +38,7 @@ from kgw.offsets.pending import PendingCommit
 from kgw.protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
 
 if TYPE_CHECKING:
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
 
 _LOAD_IN_PROGRESS_IS_KNOWN = 2
 _TRANSACTION_ABORTABLE = 4

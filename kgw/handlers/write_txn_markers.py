@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.context import made
 from kgw.handlers.parts import AnswerByPartition, Api
-from kgw.partitions.transactions import TransactionMarker
+from kgw.partitions.append.transactions import TransactionMarker
 from kgw.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
     from kgw.backend.append import Append
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
 
 
 class WriteTxnMarkers(Api):
