@@ -80,7 +80,7 @@ class Handler:
         """The module that answers, imported at first use."""
         return cast("HandlerModule", import_module(f"kgw.handlers.{self.module_name}"))
 
-    @property
+    @cached_property
     def api(self) -> type[Api] | None:
         """The class whose instances answer requests."""
         name = "".join(word.capitalize() for word in self.module_name.split("_"))

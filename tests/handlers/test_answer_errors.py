@@ -78,12 +78,12 @@ def codes_in(struct: Any) -> Iterator[int]:
 async def answered(gateway: InProcessGateway, handler: Any, version: int, answer: Response) -> None:
     """Have a request of an API answered so, through the whole pipeline."""
     request = random_message(request_class(handler.api_key), version, Random(1))
-    stub = SimpleNamespace(handle=lambda _request, _context: answer)
-    own, handler.module = handler.module, stub
+    api = SimpleNamespace(answer=lambda: answer)
+    own, handler.api = handler.api, lambda _request, _context: api
     try:
         await gateway.request(request, version)
     finally:
-        handler.module = own
+        handler.api = own
 
 
 @pytest.mark.parametrize("handler", SERVED)
