@@ -87,14 +87,15 @@ def encode_in_turns(
     count = 0
     pieces: list[Buffer] = []
     codes: list[int] = []
-    some: list[Struct] = []
+    some: list[Any] = []
 
     def encode() -> None:
-        encoded = encode_items(response, type(some[0]), version)(some)
+        item_type: Any = type(some[0])
+        encoded = encode_items(response, item_type, version)(some)
         if size is not None:
             size.add(encoded)
         pieces.extend(encoded)
-        codes.extend(error_codes_finder(type(some[0]), version)(some))
+        codes.extend(error_codes_finder(item_type, version)(some))
 
     for item in items:
         if item.__class__ is int:

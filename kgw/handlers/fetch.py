@@ -54,6 +54,7 @@ from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.context import EncodedBody, Later
 from kgw.handlers.encoding_turns import encode_topics
 from kgw.handlers.leaders import name_leader
+from kgw.handlers.parts import Api
 from kgw.metrics import count
 from kgw.partitions.answer_room import AnswerBudget
 from kgw.partitions.fetch_parts import PartitionRead, SessionParts
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
     from kgw.partitions.reading import FetchTimes
     from kgw.partitions.view import PartitionView
     from kgw.protocol.messages.fetch import FetchPartition, FetchRequest
+    from kgw.protocol.schema import Response
     from kgw.turns import Turns
 
 # To look up an enum's attribute is slow.
@@ -92,6 +94,7 @@ _UNCONFIRMED = Leadership.UNCONFIRMED
 _FORMAT_1 = 2
 _BATCHES = 4
 _STORAGE_ERRORS = 6
+_SESSIONS = 7
 _ZSTD = 10
 _BY_TOPIC_ID = 13
 _NEW_LEADERS = 16
@@ -125,50 +128,39 @@ class _Poll:
         self.stop = read.stop
 
 
-def handle(request: FetchRequest, context: RequestContext) -> Answer:
-    if context.api_version < _BATCHES:
-        return _as_messages(request, context)
-    check_isolation(request.isolation_level)
-    is_confirmed = context.gateway.leadership is not _UNCONFIRMED
-    if request.session_epoch not in {FINAL_EPOCH, INITIAL_EPOCH}:
-        if not is_confirmed:
-            # Its answers leave out what stands where it stood: that there is no more of it.
-            context.gateway.fetch_sessions.close(request.session_id)
-            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        return _incremental(request, context)
-    if request.session_id:
-        context.gateway.fetch_sessions.close(request.session_id)
-    makes_session = (
-        request.session_epoch == INITIAL_EPOCH and context.api_version >= 7 and is_confirmed
-    )
-    return _complete(request, context, makes_session=makes_session)
+class Fetch(Api):
+    response_type = FetchResponse
+    parts = {"responses": "topics", "partitions": "partitions"}
+    refused_values = {"high_watermark": NO_OFFSET, "records": b""}
+    refuses_every_part = True
 
+    @classmethod
+    def refuse(
+        cls, request: FetchRequest, code: ErrorCode, message: str | None, context: RequestContext
+    ) -> Response | None:
+        if code in _SESSION_ERRORS:
+            # Nobody knows which partitions the request was about.
+            return FetchResponse(error_code=code)
+        return super().refuse(request, code, message, context)
 
-def error_response(
-    request: FetchRequest, code: ErrorCode, message: str | None, context: RequestContext
-) -> FetchResponse:
-    if code in _SESSION_ERRORS:
-        # Nobody knows which partitions the request was about.
-        return FetchResponse(error_code=code)
-    return FetchResponse(
-        error_code=code,
-        responses=[
-            FetchableTopicResponse(
-                topic=topic.topic,
-                topic_id=topic.topic_id,
-                partitions=[
-                    PartitionData(
-                        partition_index=partition.partition,
-                        error_code=code,
-                        high_watermark=NO_OFFSET,
-                        records=b"",
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ],
-    )
+    def answer(self) -> Answer:
+        request, context = self.request, self.context
+        if self.version < _BATCHES:
+            return _as_messages(request, context)
+        check_isolation(request.isolation_level)
+        is_confirmed = self.gateway.leadership is not _UNCONFIRMED
+        if request.session_epoch not in {FINAL_EPOCH, INITIAL_EPOCH}:
+            if not is_confirmed:
+                # Its answers leave out what stands where it stood: that there is no more of it.
+                self.gateway.fetch_sessions.close(request.session_id)
+                raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            return _incremental(request, context)
+        if request.session_id:
+            self.gateway.fetch_sessions.close(request.session_id)
+        makes_session = (
+            request.session_epoch == INITIAL_EPOCH and self.version >= _SESSIONS and is_confirmed
+        )
+        return _complete(request, context, makes_session=makes_session)
 
 
 def _limits(request: FetchRequest, context: RequestContext) -> tuple[AnswerBudget, FetchTimes]:

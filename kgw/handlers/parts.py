@@ -172,7 +172,7 @@ class AnswerByItem(Api):
         encoded = yield from encode_in_turns(
             self.response_type, items, self.version, Share(self.per_turn), self.weigh, AnswerSize()
         )
-        response = self.response_type(**{self.array: encoded})
+        response: Response = self.response_type(**{self.array: encoded})
         self.fill(response)
         return response
 
@@ -257,22 +257,22 @@ class AnswerByPartition(Api):
     """Whether partitions are waited for."""
     turn_by_turn: ClassVar[bool] = False
     """Whether the partitions of one turn are waited for before those of the next one begin."""
+    merges_topics: ClassVar[bool] = False
+    """Whether a topic that is named more than once is answered once, for all its partitions."""
     topic_ids_since: ClassVar[int] = 1 << 15
     """The first version that names topics by their ids."""
 
-    def __init__(self, request: Any, context: RequestContext) -> None:
-        super().__init__(request, context)
-        self._pending: list[Any] = []
-        self._repeated: set[tuple[Any, int]] = set()
+    _repeated: frozenset[tuple[Any, int]] = frozenset()
 
     def __init_subclass__(cls) -> None:
         cls._layout = _Layout(cls.response_type, cls.parts)
 
     _layout: ClassVar[_Layout]
+    response: Any
 
     # --- what an API says ------------------------------------------------------------------------
 
-    def part(self, partition: Partition, asked: Any) -> Any:
+    def part(self, topic: Topic, partition: Partition, asked: Any) -> Any:
         """Answer for a partition that this node leads. Raises KafkaError, StorageError."""
         raise NotImplementedError
 
@@ -280,9 +280,9 @@ class AnswerByPartition(Api):
         """Answer for a partition, whether it exists or not. Raises KafkaError, StorageError."""
         index = self._layout.index_of(asked)
         partition = None if topic is None else topic.partition(index)
-        if partition is None:
+        if topic is None or partition is None:
             raise self.missing(topic, named, index)
-        return self.part(partition, asked)
+        return self.part(topic, partition, asked)
 
     def missing(self, topic: Topic | None, named: Any, index: int) -> KafkaError:
         """Return the error for a partition that this node does not lead."""
@@ -300,7 +300,10 @@ class AnswerByPartition(Api):
     def answer(self) -> Answer:
         layout = self._layout
         self.response = response = self.response_type()
+        self.pending: list[Any] = []
         topics = getattr(self.request, layout.asked_topics)
+        if self.merges_topics and len(topics) > 1:
+            topics = self._merge(topics)
         size = 0
         for named in topics:
             size += len(getattr(named, layout.asked_partitions)) or 1
@@ -317,7 +320,7 @@ class AnswerByPartition(Api):
                 self.begin_topic(answers, named, 0, size)
         finally:
             self.all_begun()
-        return self.answer_pending() if self._pending else self.finished()
+        return self.answer_pending() if self.pending else self.finished()
 
     def begin_topic(self, topics: list[Any], named: Any, start: int, end: int) -> None:
         """Answer for some of the partitions of a topic, or begin to."""
@@ -335,7 +338,7 @@ class AnswerByPartition(Api):
                 answer = self._refused(topic, asked, error)
             if answer.__class__ is not layout.partition_type:
                 answer = create_task(answer) if iscoroutine(answer) else answer
-                self._pending.append(_Pending(answers, len(answers), topic, asked, answer))
+                self.pending.append(_Pending(answers, len(answers), topic, asked, answer))
             answers.append(answer)
 
     def _check_repeated(self, named: Any, asked: Any) -> None:
@@ -367,7 +370,7 @@ class AnswerByPartition(Api):
 
     async def settle_all(self) -> None:
         """Wait for all partitions that have been begun."""
-        pending, self._pending = self._pending, []
+        pending, self.pending = self.pending, []
         share = Share(self.per_turn)
         for one in pending:
             await self.settle(one)
@@ -384,7 +387,19 @@ class AnswerByPartition(Api):
 
     def finished(self) -> Response | None:
         """Return the response, in which each partition is answered; None where none is due."""
-        return self.response
+        response: Response = self.response
+        return response
+
+    def _merge(self, topics: Sequence[Any]) -> Sequence[Any]:
+        """Make one of the mentions of each topic."""
+        layout = self._layout
+        merged: dict[Any, Any] = {}
+        for named in topics:
+            first = merged.setdefault(layout.key_of(named), named)
+            if first is not named:
+                partitions = getattr(first, layout.asked_partitions)
+                partitions.extend(getattr(named, layout.asked_partitions))
+        return [*merged.values()]
 
     # --- requests of many partitions -------------------------------------------------------------
 
@@ -406,6 +421,7 @@ class AnswerByPartition(Api):
         The last mention of a partition counts.
         """
         layout, share = self._layout, Share(_SPLIT_PER_TURN)
+        repeated: set[tuple[Any, int]] = set()
         found: dict[Any, tuple[Any, dict[int, Any]]] = {}
         for named in topics:
             key = layout.key_of(named)
@@ -413,13 +429,14 @@ class AnswerByPartition(Api):
                 index = layout.index_of(asked)
                 _, partitions = found.setdefault(key, (named, {}))
                 if index in partitions:
-                    self._repeated.add((key, index))
+                    repeated.add((key, index))
                 partitions[index] = asked
                 if share.spend():
                     yield
             if share.spend():
                 yield
-        if len(found) == len(topics) and not self._repeated:
+        self._repeated = frozenset(repeated)
+        if len(found) == len(topics) and not repeated:
             return topics
         return [
             layout.asked_topic(named, [*partitions.values()])
@@ -431,16 +448,24 @@ class AnswerByPartition(Api):
         yield from self._encode(response)
         return response
 
-    async def answer_many(self, begun: Turns[None]) -> Response | None:
+    def answer_many(self, begun: Turns[None]) -> Answer:
+        """Begin the partitions of the first turn at once, and answer later."""
+        try:
+            is_begun = next(begun, _ALL_BEGUN) is _ALL_BEGUN
+        except BaseException:
+            self.all_begun()
+            raise
+        return self._answer_rest(begun, is_begun=is_begun)
+
+    async def _answer_rest(self, begun: Turns[None], *, is_begun: bool) -> Response | None:
         queue = self.gateway.answer_turns
         try:
-            while True:
-                async with queue:
-                    if next(begun, _ALL_BEGUN) is _ALL_BEGUN:
-                        break
+            while not is_begun:
                 if self.turn_by_turn:
                     await self.settle_all()
                 await sleep(0)
+                async with queue:
+                    is_begun = next(begun, _ALL_BEGUN) is _ALL_BEGUN
         finally:
             self.all_begun()
         await self.settle_all()

@@ -48,7 +48,7 @@ topic ids (KIP-516).
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from kgw.completion import Completion, until_done
 from kgw.errors import ErrorCode, KafkaError, ProtocolError, StorageError
@@ -130,6 +130,10 @@ _TELL_NO_START = frozenset(
 """Beside any other refusal of a batch its partition's log start is told, as in Kafka."""
 
 
+_Adding: TypeAlias = "dict[tuple[int, int], tuple[list[PartitionKey], Completion[ErrorCode]]]"
+"""By producer, the partitions that come into its transaction, and what waits for that."""
+
+
 class _Submitted(NamedTuple):
     """A batch on its way to the disk."""
 
@@ -146,13 +150,12 @@ class Produce(AnswerByPartition):
     refused_values = {"base_offset": NO_OFFSET}
     waits = True
     per_turn = PARTITIONS_PER_TURN
+    merges_topics = True
     topic_ids_since = 13
 
-    def __init__(self, request: ProduceRequest, context: RequestContext) -> None:
-        super().__init__(request, context)
-        self._adding: dict[tuple[int, int], tuple[list[PartitionKey], Completion[ErrorCode]]] = {}
-        """By producer, the partitions that come into its transaction, and what waits for that."""
-        self._late: list[Append] = []
+    _adding: _Adding | None = None
+    _late: list[Append] | None = None
+    """Appends that are not settled when the request is answered."""
 
     @classmethod
     def refuse(
@@ -166,28 +169,10 @@ class Produce(AnswerByPartition):
             raise ProtocolError(f"acks=0, {code.name}: {message}")
         return response
 
-    def answer(self) -> Answer:
-        topics = self.request.topic_data
-        if len(topics) > 1:
-            topics = self.request.topic_data = self._topics_once(topics)
-        if self.version < _BATCHES:
-            count(self.gateway.metrics.converted_requests, "PRODUCE")
-        return super().answer()
-
     def answer_many(self, begun: Turns[None]) -> Answer:
         # The next Produce of the connection is appended behind all of this one.
         self.context.submission = self.context.submission or Completion()
         return super().answer_many(begun)
-
-    def _topics_once(self, topics: Sequence[TopicProduceData]) -> list[TopicProduceData]:
-        """Make one of the mentions of each topic: it is answered once."""
-        by_id = self.version >= self.topic_ids_since
-        once: dict[bytes | str, TopicProduceData] = {}
-        for named in topics:
-            first = once.setdefault(named.topic_id if by_id else named.name, named)
-            if first is not named:
-                first.partition_data.extend(named.partition_data)
-        return [*once.values()]
 
     # --- submitting ------------------------------------------------------------------------------
 
@@ -251,7 +236,7 @@ class Produce(AnswerByPartition):
         if appended.result is None:
             answer.base_offset = appended.base_offset
         else:
-            self._pending.append(
+            self.pending.append(
                 _Submitted(answer, partition, appended.result, appended.is_undecided)
             )
 
@@ -341,6 +326,8 @@ class Produce(AnswerByPartition):
         topics = self.request.topic_data
         if self.version < _ADDS or (len(topics) == 1 and len(topics[0].partition_data) == 1):
             return self._ask(producer, (place,))
+        if self._adding is None:
+            self._adding = {}
         places, waiter = self._adding.setdefault(producer, ([], Completion()))
         places.append(place)
         return waiter
@@ -360,8 +347,8 @@ class Produce(AnswerByPartition):
         return ask(transactional_id, *producer, places)
 
     def end_turn(self) -> None:
-        adding, self._adding = self._adding, {}
-        for producer, (places, waiter) in adding.items():
+        adding, self._adding = self._adding, None
+        for producer, (places, waiter) in (adding or {}).items():
             try:
                 asked = self._ask(producer, places)
             except Exception as error:  # noqa: BLE001 - batches wait, and all of a partition's
@@ -375,6 +362,8 @@ class Produce(AnswerByPartition):
     def all_begun(self) -> None:
         if self._adding:
             self.end_turn()
+        if self.version < _BATCHES:
+            count(self.gateway.metrics.converted_requests, "PRODUCE")
         submission = self.context.submission
         if submission is not None and not submission.is_done:
             submission.finish()
@@ -382,35 +371,39 @@ class Produce(AnswerByPartition):
     def answer_pending(self) -> Answer:
         if self.request.acks == 0:
             self._leave_decided()
-        due = [one.result for one in self._pending if not one.result.is_done]
+        due = []
+        for one in self.pending:
+            if not one.result.is_done:
+                due.append(one.result)  # noqa: PERF401 - a comprehension is one more call
         if not due:
             return self._settled()
         every: Due = due[0] if len(due) == 1 else _all_of(due)
         if self.request.acks != 0:
-            every = Within(every, self.gateway.request_deadlines, self._deadline_s())
+            every = self._in_time(every)
         return Later(every, self._settled)
 
-    def _deadline_s(self) -> float:
-        return self.context.received_s + storage_limit_s(self.request.timeout_ms)
+    def _in_time(self, due: Due) -> Within:
+        """Return what is done with something, or once the request's time is over."""
+        deadline_s = self.context.received_s + storage_limit_s(self.request.timeout_ms)
+        return Within(due, self.gateway.request_deadlines, deadline_s)
 
     def _settled(self) -> Response | None:
         """Fill in what became of all batches, and return the answer."""
-        for one in self._pending:
+        for one in self.pending:
             self._fill_in(one)
         return self.finished()
 
     async def settle_all(self) -> None:
         if self.request.acks == 0:
             self._leave_decided()
-        for one in self._pending:
+        for one in self.pending:
             # Nearly all are done when one is: to be told of each took 4 ms with 10,000.
             if one.result.is_done:
                 continue
             if self.request.acks == 0:
                 await until_done(one.result)
                 continue
-            deadlines = self.gateway.request_deadlines
-            within = Within(one.result, deadlines, self._deadline_s())
+            within = self._in_time(one.result)
             await until_done(within)
             if within.is_late:
                 break
@@ -423,6 +416,8 @@ class Produce(AnswerByPartition):
         """Fill in what became of a submitted batch."""
         answer, partition, result, is_undecided = submitted
         if not result.is_done:
+            if self._late is None:
+                self._late = []
             self._late.append(result)
             _refuse(
                 answer, ErrorCode.REQUEST_TIMED_OUT, "not durable yet: it may be stored, or not"
@@ -447,16 +442,17 @@ class Produce(AnswerByPartition):
             _refuse(answer, ErrorCode.REQUEST_TIMED_OUT, None)
 
     def finished(self) -> Response | None:
-        if self._late:
-            self._count_late()
+        if self._late is not None:
+            self._count_late(self._late)
         if self.request.acks != 0:
-            return self.response
+            response: Response = self.response
+            return response
         self._close_on_refusal()
         return None
 
-    def _count_late(self) -> None:
+    def _count_late(self, late: list[Append]) -> None:
         """Count the bytes of a request that is answered before it is settled, until it is."""
-        late = [one for one in self._late if not one.is_done]
+        late = [one for one in late if not one.is_done]
         if not late:
             return
         gateway = self.gateway
@@ -483,7 +479,7 @@ class Produce(AnswerByPartition):
         Raises ProtocolError if one is refused already.
         """
         self._close_on_refusal()
-        self._pending = [one for one in self._pending if one.is_undecided]
+        self.pending = [one for one in self.pending if one.is_undecided]
 
     def _close_on_refusal(self) -> None:
         """Raise ProtocolError, which closes the connection, when a batch is refused."""
