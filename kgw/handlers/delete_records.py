@@ -27,14 +27,14 @@ from typing import TYPE_CHECKING
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.parts import AnswerByPartition, Repeated
 from kgw.metrics import count
-from kgw.partitions.hold import hold_of
-from kgw.partitions.retention import BY_REQUEST
+from kgw.partitions.rules.retention import BY_REQUEST
+from kgw.partitions.topics.hold import hold_of
 from kgw.protocol.messages.delete_records import DeleteRecordsPartitionResult, DeleteRecordsResponse
 from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
     from kgw.partitions.partition import Partition
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
     from kgw.protocol.messages.delete_records import DeleteRecordsPartition
 
 HIGH_WATERMARK = -1

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from kgw.errors import ErrorCode
 from kgw.handlers.encoding_turns import Inner
 from kgw.handlers.parts import AnswerByItem
-from kgw.partitions.topic import name_problem, why_missing, why_unknown
+from kgw.partitions.topics.topic import name_problem, why_missing, why_unknown
 from kgw.protocol.messages.describe_producers import (
     DescribeProducersResponse,
     PartitionResponse,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kgw.partitions.partition import Partition
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
     from kgw.protocol.messages.describe_producers import TopicRequest
 
 

@@ -28,7 +28,7 @@ from kgw.errors import ErrorCode, KafkaError, KgwError
 from kgw.handlers.parts import AnswerByPartition, Repeated
 from kgw.offsets.reader import ts_ns_at
 from kgw.offsets.seeker import OffsetSeeker, Seek, SeekKind
-from kgw.partitions.reader import Lookups, PartitionReader
+from kgw.partitions.read.reader import Lookups, PartitionReader
 from kgw.partitions.view import check_isolation
 from kgw.partitions.waits import STORAGE_S, storage_limit_s
 from kgw.protocol.messages.list_offsets import ListOffsetsPartitionResponse, ListOffsetsResponse
@@ -36,7 +36,7 @@ from kgw.protocol.messages.list_offsets import ListOffsetsPartitionResponse, Lis
 if TYPE_CHECKING:
     from kgw.handlers.context import RequestContext
     from kgw.partitions.partition import Partition
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
     from kgw.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest
 
 LATEST = -1

@@ -22,7 +22,7 @@ from kgw.protocol.messages.offset_for_leader_epoch import (
 
 if TYPE_CHECKING:
     from kgw.partitions.partition import Partition
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
     from kgw.protocol.messages.offset_for_leader_epoch import OffsetForLeaderPartition
 
 

@@ -25,7 +25,7 @@ from kgw.errors import ErrorCode, KafkaError, StorageError
 from kgw.handlers.context import Later
 from kgw.handlers.encoding_turns import AnswerSize, encode_in_turns, encode_topics
 from kgw.handlers.refused import Refusal, names_of
-from kgw.partitions.topic import why_missing
+from kgw.partitions.topics.topic import why_missing
 from kgw.placement import CoordinatorKey, CoordinatorType
 from kgw.protocol.codec import request_class
 from kgw.turns import Share, at_once, in_turns, shares, take_turns
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from kgw.handlers.context import Answer, RequestContext
     from kgw.handlers.encoding_turns import Item
     from kgw.partitions.partition import Partition
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
     from kgw.protocol.schema import Response
     from kgw.transactions.coordinator import TransactionCoordinator
     from kgw.turns import Turns
