@@ -18,6 +18,7 @@ from __future__ import annotations
 from asyncio import Task, create_task, sleep
 from enum import Enum
 from inspect import iscoroutine
+from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
@@ -31,7 +32,15 @@ from kgw.protocol.codec import request_class
 from kgw.turns import Share, at_once, in_turns, shares, take_turns
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import (
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     from kgw.completion import Completion
     from kgw.groups.coordinator import GroupCoordinator
@@ -43,6 +52,7 @@ if TYPE_CHECKING:
     from kgw.transactions.coordinator import TransactionCoordinator
     from kgw.turns import Turns
 
+    ItemT = TypeVar("ItemT")
     ResultT = TypeVar("ResultT")
 
 _SPLIT_PER_TURN = 1_000
@@ -104,6 +114,28 @@ class Api:
     def owns(self, coordinator_type: CoordinatorType, key: str) -> bool:
         """Whether this node coordinates a group or a transactional id."""
         return self.gateway.placement.owns(CoordinatorKey(coordinator_type, key))
+
+    async def slices(self, items: Iterable[ItemT], size: int) -> AsyncIterator[list[ItemT]]:
+        """Yield so many items at a time, one slice in each turn of the event loop.
+
+        Requests that need many turns take them one after the other. Nothing may be waited for
+        between two slices.
+        """
+        left = iter(items)
+        while True:
+            async with self.gateway.answer_turns:
+                some = [*islice(left, size)]
+                if some:
+                    yield some
+            if len(some) < size:
+                return
+            await sleep(0)
+
+    async def encoded(self, items: Iterable[Item], per_turn: int) -> Any:
+        """Return items as an array of the response, made and encoded in turns of the event loop."""
+        share = Share(per_turn)
+        encoding = encode_in_turns(self.response_type, items, self.version, share)
+        return await take_turns(encoding, self.gateway.answer_turns)
 
 
 def when_answered(
