@@ -1,6 +1,6 @@
-"""The rows that a batch of what groups want stored comes to.
+"""The rows of offsets that a batch of writes changes.
 
-Changes count in the order of the writes, whoever sent them: of a batch, each row is stored once.
+Changes count in the order of the writes, whoever sent them; each row is stored once in a batch.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from kgw.turns import Share
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kgw.groups.group import Group, Write
-    from kgw.groups.machine import Persist, StoredRow
+    from kgw.coordinator.entry import Write
+    from kgw.groups.group import Group
+    from kgw.groups.machine import OffsetWrite
     from kgw.offsets.pending import PendingTable
     from kgw.offsets.rows import RowPlace
     from kgw.offsets.topic_offsets import OffsetChanges, TopicOffsets
-    from kgw.state.base import RowKey
     from kgw.turns import Turns
     from kgw.types import TopicId
 
@@ -48,14 +48,14 @@ class MergedOffsets:
         """None: as it is."""
         self._touched: dict[TopicId, set[RowPlace]] = {}
 
-    def add(self, wanted: Persist) -> int:
+    def add(self, wanted: OffsetWrite) -> int:
         """Add what a write wants, the later one counts; return how many rows it touches."""
         changes = wanted.offsets
         table = self._group.offsets
         pending = self._pending
         if pending is None and (self._group.pending or wanted.pending is not None):
             pending = self._pending = self._group.pending.copy()
-        if wanted.drops_offsets:
+        if wanted.drops_all:
             pending_ids = () if pending is None else pending.topic_ids()
             everything: OffsetChanges = dict.fromkeys(
                 (*table.topic_ids(), *self._topics, *pending_ids)
@@ -82,7 +82,7 @@ class MergedOffsets:
 
     def rows(self) -> Iterator[tuple[Change, int]]:
         """Yield every row that changes, and how many rows it counts for."""
-        group_id = self._group.group_id
+        group_id = self._group.key
         for topic_id, places in self._touched.items():
             for place in sorted(places):
                 if place[0] == PENDING_OFFSETS:
@@ -101,27 +101,20 @@ class MergedOffsets:
         return len(self._topics)
 
 
-def changes_of(batch: list[Write]) -> Turns[tuple[list[Change], list[MergedOffsets]]]:
-    """Return the rows that a batch changes, and the offsets that change with them."""
-    rows: dict[RowKey, tuple[StoredRow | None, int]] = {}
+def offset_changes(batch: list[Write]) -> Turns[tuple[list[Change], list[MergedOffsets]]]:
+    """Return the rows of offsets that a batch changes, and the offsets that change with them."""
     merged: dict[Group, MergedOffsets] = {}
     # The tables stand still between turns: they change when a batch is stored, one at a time.
     share = Share(ROWS_PER_TURN)
     for write in batch:
-        wanted = write.wanted
-        for key, row in wanted.rows.items():
-            rows[key] = (row, write.running_ms)
-        if wanted.offsets or wanted.drops_offsets or wanted.pending is not None:
-            one = merged.get(write.group)
+        wanted = write.more
+        if wanted is not None:
+            one = merged.get(write.entry)
             if one is None:
-                one = merged[write.group] = MergedOffsets(write.group)
+                one = merged[write.entry] = MergedOffsets(write.entry)
             if share.spend(1 + one.add(wanted) // TOUCHED_PER_ROW):
                 yield
     changes = []
-    for (kind, row_id), (row, running_ms) in rows.items():
-        changes.append(Change(kind, row_id, None if row is None else row.encode(running_ms)))
-        if share.spend():
-            yield
     for one in merged.values():
         for change, count in one.rows():
             changes.append(change)

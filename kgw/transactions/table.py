@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
+from kgw.coordinator.write_queue import WriteQueue
 from kgw.errors import ErrorCode, StorageError
 from kgw.logs import EventLogger
 from kgw.metrics import count
 from kgw.state.base import Change, coordinator_code
 from kgw.state.kinds import TRANSACTION
-from kgw.state.write_queue import WriteQueue
 from kgw.transactions.ending import growing_wait_s
 from kgw.transactions.machine import (
     NEVER_S,
@@ -257,7 +257,7 @@ class TransactionTable:
     def _submit_later(self, one: Transaction, row: TransactionRow | None) -> None:
         one.submitted = row
         one.unwritten += 1
-        self._queue.submit_later(Write(one, row))
+        self._queue.waiting.append(Write(one, row))
         if self._flush_timer is None and not self.is_closing:
             at_s = self._clock.monotonic_s() + COMPLETE_WITHIN_S
             self._flush_timer = self._clock.call_at(at_s, self._flush_late)

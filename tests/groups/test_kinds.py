@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from kgw.coordinator.machine import NEVER_S, Answer, Asked, DecodedRow, Event, Kind, Persist
 from kgw.errors import ErrorCode
 from kgw.groups.coordinator import KINDS, GroupCoordinator
 from kgw.groups.group import GroupSettings
-from kgw.groups.machine import (
-    NEVER_S,
-    Answer,
-    Asked,
-    Beginning,
-    DecodedRow,
-    Effect,
-    Event,
-    GroupKind,
-    Persist,
-)
 from kgw.groups.requests import CLASSIC, GroupDescription, JoinRequest, MemberProtocol
 from kgw.metrics import Metrics
 from kgw.testing.clock import ManualClock
 from tests.groups.driver import answer
 from tests.groups.life import FlakyStore
+
+if TYPE_CHECKING:
+    from kgw.groups.machine import Beginning, Effect
 
 TOTAL, STEP = "total", "step"
 """Kinds of rows: one for each group, and one for each time that something was added."""
@@ -59,7 +52,6 @@ class Add(NamedTuple):
 class AddingGroup:
     """A machine whose state is several rows."""
 
-    group_type = "adding"
     protocol_type = ""
     state = State.COUNTING
     generation = member_count = pending_count = 0
@@ -92,12 +84,12 @@ class AddingGroup:
 
 def decode(_kind: str, key: str, value: bytes) -> DecodedRow:
     """Return a row; those of steps have their number behind the group's id."""
-    return DecodedRow(key.partition("/")[0], Number(int(value)), -1)
+    return DecodedRow(key.partition("/")[0], Number(int(value)))
 
 
 async def start(store: FlakyStore) -> GroupCoordinator:
     """Begin, with one kind of group beside those that there are."""
-    kinds = {**KINDS, "adding": GroupKind((TOTAL, STEP), decode, AddingGroup)}
+    kinds = {**KINDS, "adding": Kind((TOTAL, STEP), decode, AddingGroup)}
     groups = GroupCoordinator(
         store, ManualClock(), GroupSettings(), Metrics(), lambda _: None, kinds
     )

@@ -1,4 +1,4 @@
-"""One queue of everything of a kind that is to be stored: what waits together shares a flush."""
+"""A queue of writes to the state store: those that wait at the same time share a flush."""
 
 from __future__ import annotations
 
@@ -11,40 +11,36 @@ if TYPE_CHECKING:
 WriteT = TypeVar("WriteT")
 
 FLUSH_WRITES = 1_000
-"""A flush takes no more writes than this: what they change waits in memory for the disk."""
+"""A flush takes no more writes than this: their changes wait in memory for the disk."""
 
 
 class WriteQueue(Generic[WriteT]):
     """Writes in the order in which they were submitted, stored flush after flush."""
 
     def __init__(self, flush: Callable[[list[WriteT]], Awaitable[None]]) -> None:
-        """Take what stores a batch, answers who waits for it, and raises nothing."""
+        """Take the function that stores a batch and answers its waiters. It raises nothing."""
         self._flush = flush
         self._task: asyncio.Task[None] | None = None
         self._is_due = False
-        """Whether somebody wants what is waiting to be stored."""
+        """Whether a flush of the waiting writes was asked for."""
         self.waiting: list[WriteT] = []
-        """What no flush has taken yet. A flush that fails may take out what follows from it."""
+        """Writes that no flush has taken yet. A flush that fails may remove some of them."""
 
     def submit(self, write: WriteT) -> None:
-        """Queue a write, and have everything stored that is waiting."""
+        """Queue a write, and have all waiting writes stored."""
         self.waiting.append(write)
-        self.flush()
-
-    def submit_later(self, write: WriteT) -> None:
-        """Queue a write that nobody waits for: it is stored with the next one, or by `flush`."""
-        self.waiting.append(write)
-
-    def flush(self) -> None:
-        """Have everything stored that is waiting."""
         self._is_due = True
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
-    async def aclose(self) -> None:
-        """Wait until everything that was submitted is stored, or has failed."""
+    def flush(self) -> None:
+        """Have all waiting writes stored."""
         if self.waiting:
-            self.flush()
+            self.submit(self.waiting.pop())
+
+    async def aclose(self) -> None:
+        """Wait until every submitted write is stored, or has failed."""
+        self.flush()
         while self._task is not None:
             await asyncio.wait([self._task])
 
@@ -55,6 +51,6 @@ class WriteQueue(Generic[WriteT]):
                 self._is_due = bool(self.waiting)
                 await self._flush(batch)
                 if self._is_due:
-                    await asyncio.sleep(0)  # a store in memory gives nobody else a turn
+                    await asyncio.sleep(0)  # a store in memory never suspends
         finally:
             self._task = None
