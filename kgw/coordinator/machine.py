@@ -95,13 +95,14 @@ class Answer(NamedTuple):
     at_once: bool = False
     """Do not wait: the answer reveals nothing that could be lost."""
     weight: int = 0
-    """How much work the answer sets off, in answers. The loop turns after so many."""
+    """How much work the answer sets off, in answers. The loop turns after some."""
 
 
 class Call(NamedTuple):
-    """Begin work outside of the machine: it is told `Returned`, unless it was abandoned before.
+    """Begin work outside of the machine. Its result comes back as `Returned`.
 
-    The runtime has a service for each class of `request`.
+    A machine that was abandoned meanwhile gets no result. The runtime has a service for each class
+    of request.
     """
 
     request: Any
@@ -151,7 +152,7 @@ class DecodedRow(NamedTuple):
     """A row as it was loaded."""
 
     key: str
-    """Of the state that it belongs to."""
+    """The key of its entry."""
     row: StoredRow
 
 

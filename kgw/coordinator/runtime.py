@@ -29,7 +29,7 @@ from kgw.errors import NO_ERROR, ErrorCode, KafkaError, StorageError
 from kgw.logs import EventLogger
 from kgw.metrics import count
 from kgw.state.base import Change, DamagedRowsError, StateTakenOverError
-from kgw.turns import Rest, Share, in_turns
+from kgw.turns import Rest, in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from kgw.state.base import Row, RowKey, StateStore
     from kgw.turns import Turns
 
-    class Merged(Protocol):
-        """Changes beside rows that take effect when a batch is durable."""
+    class Merging(Protocol):
+        """Changes beside rows, which take effect when a batch is durable."""
 
         def apply(self) -> int:
             """Make them visible, and return how many there were."""
@@ -55,7 +55,7 @@ _log = EventLogger(__name__)
 ROWS_PER_TURN = 150
 """To encode a row takes 8 to 20 us."""
 BYTES_PER_ROW = 256
-"""To encode so many more bytes takes as long again."""
+"""To encode this number of bytes takes about as long."""
 LATE_S = 0.1
 """How long a write that is not urgent waits for others to share a flush with."""
 
@@ -66,7 +66,7 @@ _TIME_PASSED = TimePassed()
 class Runtime(Generic[EntryT]):
     """The entries by key, the steps of their machines, their timers and gauges.
 
-    Each key space has a subclass, which says how its machines begin and what it stores beside rows.
+    A key space is a subclass: it begins machines, and may store more than their rows.
     """
 
     entry_type: type[EntryT]
@@ -102,6 +102,10 @@ class Runtime(Generic[EntryT]):
         self._is_sweeping = False
         self._tasks: set[asyncio.Future[None]] = set()
         self.report_bug = report_bug
+        self.now: Callable[[], Any] = clock.monotonic_s
+        """Returns the time as the machines of this key space take it."""
+        self.when_stored: Callable[[Write], None] | None = None
+        """Called with each durable write, before the effects that wait for it."""
         self.entries: dict[str, EntryT] = {}
         self.doubtful: set[RowKey] = set()
         """Rows that a failed flush may have stored: `changes_of` stores them again."""
@@ -116,30 +120,17 @@ class Runtime(Generic[EntryT]):
 
     # --- for the key space -----------------------------------------------------------------------
 
-    def now(self) -> Any:
-        """Return the time as machines are told it."""
-        return self._clock.monotonic_s()
-
     def begin(self, entry: EntryT, _before: Any) -> Machine:
         """Return a machine as the entry's submitted rows say, and the machine before, if any."""
         return self._kinds[entry.kind].begin(entry)
 
     def is_needed(self, entry: EntryT) -> bool:
-        """Whether an entry without rows stays."""
+        """Return whether an entry without rows stays."""
         return not entry.machine.is_vacant
 
     def carry_out(self, entry: EntryT, effect: Any) -> None:
         """Carry out an effect of the kind's own; the changes before it are durable."""
         raise TypeError(f"{entry!r} cannot have {effect!r} carried out")
-
-    def stored(self, write: Write) -> None:
-        """Take over the durable rows of a write, before the effects that wait for it."""
-        durable = write.entry.durable
-        for key, row in write.rows.items():
-            if row is None:
-                durable.pop(key, None)
-            else:
-                durable[key] = row
 
     def doubt(self, changes: Sequence[Change]) -> None:
         """Note which of the changes that have failed must be stored again."""
@@ -151,21 +142,13 @@ class Runtime(Generic[EntryT]):
         """Report a row that cannot be loaded; without an error, its checksum is wrong."""
         _log.error("a stored row is damaged", kind=row_kind, key=key, why=error)
 
-    def changes_of(self, batch: list[Write]) -> Turns[tuple[list[Change], Sequence[Merged]]]:
-        """Return the rows that a batch changes, each once, and the changes beside rows."""
-        rows: dict[RowKey, tuple[StoredRow | None, int]] = {}
-        for write in batch:
-            for key, row in write.rows.items():
-                rows[key] = row, write.running_ms
-        changes: list[Change] = []
-        if rows:
-            share = Share(ROWS_PER_TURN)
-            for (kind, row_id), (stored, running_ms) in rows.items():
-                value = None if stored is None else stored.encode(running_ms)
-                changes.append(Change(kind, row_id, value))
-                if share.spend(1 + len(value or b"") // BYTES_PER_ROW):
-                    yield
-        return changes, ()
+    def more_changes(self, batch: list[Write]) -> Turns[tuple[list[Change], Sequence[Merging]]]:
+        """Return the rows that writes with changes beside rows need, and those changes."""
+        raise TypeError(f"{self!r} cannot store {batch[0].more!r}")
+
+    def rows_again(self) -> list[Change]:
+        """Return the doubtful rows with their durable content."""
+        return []
 
     # --- load and release ------------------------------------------------------------------------
 
@@ -391,12 +374,38 @@ class Runtime(Generic[EntryT]):
 
     # --- storing ---------------------------------------------------------------------------------
 
-    async def _flush(self, batch: list[Write]) -> None:
-        changes: list[Change] = []
+    def _changes_of(self, batch: list[Write]) -> Turns[tuple[list[Change], Sequence[Merging]]]:
+        """Return the rows that a batch changes, each once, and its changes beside rows."""
+        rows: dict[RowKey, tuple[StoredRow | None, int]] = {}
+        others = []
         for write in batch:
             write.entry.joinable = None
+            for key, row in write.rows.items():
+                rows[key] = row, write.running_ms
+            if write.more is not None:
+                others.append(write)
+        changes: list[Change] = []
+        merged: Sequence[Merging] = ()
+        left = ROWS_PER_TURN
+        for (kind, row_id), (stored, running_ms) in rows.items():
+            value = None if stored is None else stored.encode(running_ms)
+            changes.append(Change(kind, row_id, value))
+            left -= 1 + len(value or b"") // BYTES_PER_ROW
+            if left <= 0:
+                yield
+                left = ROWS_PER_TURN
+        if others:
+            more, merged = yield from self.more_changes(others)
+            changes += more
+        if self.doubtful:
+            # Also if nothing else is to be stored: an answer may depend on these rows.
+            changes = [*self.rows_again(), *changes]
+        return changes, merged
+
+    async def _flush(self, batch: list[Write]) -> None:
+        changes: list[Change] = []
         try:
-            prepared = in_turns(self.changes_of(batch))
+            prepared = in_turns(self._changes_of(batch))
             changes, merged = await prepared if isinstance(prepared, Rest) else prepared
             if changes:
                 await self._state.apply(changes)
@@ -405,29 +414,46 @@ class Runtime(Generic[EntryT]):
             self._fail(batch, self._code(error))
             return
         self.doubtful.clear()
-        share = Share(self.finished_per_turn)
+        left = self.finished_per_turn
         for one in merged:
-            if share.spend(one.apply()):
+            left -= one.apply()
+            if left <= 0:
                 await asyncio.sleep(0)
+                left = self.finished_per_turn
         for write in batch:
-            if share.spend():
+            left -= 1
+            if left <= 0:
                 await asyncio.sleep(0)
+                left = self.finished_per_turn
             entry = write.entry
             entry.unwritten -= 1
-            if write.rows:
-                self._try(self.stored, write)
+            for key, row in write.rows.items():
+                if row is None:
+                    entry.durable.pop(key, None)
+                else:
+                    entry.durable[key] = row
+            if self.when_stored is not None:
+                self._try(self.when_stored, write)
             for effect in write.effects:
                 if not isinstance(effect, Answer):
                     self._try(self.carry_out, entry, effect)
                     continue
                 effect.waiter.set_result(effect.result)
-                if effect.weight and share.spend(effect.weight):
+                left -= effect.weight
+                if left <= 0:
                     await asyncio.sleep(0)
+                    left = self.finished_per_turn
             if entry.last_write is write:
                 entry.last_write = None
-                self._try(self.step, entry, _ALL_STORED)
-            elif not (entry.durable or entry.unwritten):
+                self._try(self._tell_all_stored, entry)
+            if not (entry.durable or entry.unwritten):
                 self._drop_unless_needed(entry)
+
+    def _tell_all_stored(self, entry: EntryT) -> None:
+        effects = entry.machine.handle(_ALL_STORED, self.now())
+        if effects:
+            self._deliver(entry, effects)
+        self.refresh(entry)
 
     def _fail(self, batch: list[Write], code: ErrorCode) -> None:
         """Refuse a batch, and the waiting writes that follow from its rows."""

@@ -1,4 +1,4 @@
-"""A queue of writes to the state store: those that wait at the same time share a flush."""
+"""A queue of writes to the state store: writes that wait at the same time share a flush."""
 
 from __future__ import annotations
 

@@ -142,9 +142,9 @@ class GroupCoordinator:
         reply = self.ask(group_id, request)
         if not reply.is_done:
             # It was accepted, and is being stored.
-            self._metrics.offset_commits += sum(
-                len(change) for change in request.offsets.values() if change is not None
-            )
+            for change in request.offsets.values():
+                if change is not None:
+                    self._metrics.offset_commits += len(change)
             group = self._groups.get(group_id)
             if request.generation >= 0 and group is not None:
                 self._tell_of_going_back(group, request.offsets)

@@ -17,14 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from kgw.clock import Clock
-    from kgw.coordinator.entry import Write
     from kgw.coordinator.machine import Kind, Machine
-    from kgw.coordinator.runtime import Merged
     from kgw.groups.group import GroupSettings
     from kgw.groups.machine import GroupMachine, RoundAssigned
     from kgw.metrics import Metrics
     from kgw.state.base import StateStore
-    from kgw.turns import Turns
 
 _log = EventLogger(__name__)
 
@@ -33,6 +30,7 @@ class GroupTable(Runtime[Group]):
     """The groups by id."""
 
     entry_type = Group
+    more_changes = staticmethod(offset_changes)
 
     def __init__(
         self,
@@ -90,24 +88,13 @@ class GroupTable(Runtime[Group]):
 
     # --- offsets ---------------------------------------------------------------------------------
 
-    def changes_of(self, batch: list[Write]) -> Turns[tuple[list[Change], Sequence[Merged]]]:
-        rows, _ = yield from super().changes_of(batch)
-        offsets, merged = yield from offset_changes(batch)
-        # Also if nothing else is to be stored: whoever ends a transaction must not be told that
-        # nothing is left of it while a row of it may be.
-        again = self._rows_again() if self.doubtful else ()
-        return [*again, *rows, *offsets], merged
-
     def doubt(self, changes: Sequence[Change]) -> None:
         self.doubtful.update(
             (change.kind, change.key) for change in changes if change.kind in OFFSET_KINDS
         )
 
-    def _rows_again(self) -> list[Change]:
-        """Return the doubtful rows with their durable content.
-
-        Rows depend on each other: an offset moves from a block to a row of its own, and back.
-        """
+    def rows_again(self) -> list[Change]:
+        # Rows depend on each other: an offset moves from a block to a row of its own, and back.
         again = []
         for kind, key in self.doubtful:
             group_id, topic_id, place = parse_row_key(kind, key)
@@ -120,13 +107,14 @@ class GroupTable(Runtime[Group]):
 
     def refresh(self, group: Group) -> None:
         super().refresh(group)
-        self._count_members(group, group.machine.member_count)
+        members = group.machine.member_count
+        if members != group.counted_members:
+            self._count_members(group, members)
 
     def remove(self, group: Group) -> None:
         super().remove(group)
         self._count_members(group, 0)
 
-    def _count_members(self, group: Group, count: int) -> None:
-        if count != group.counted_members:
-            self._metrics.group_members += count - group.counted_members
-            group.counted_members = count
+    def _count_members(self, group: Group, members: int) -> None:
+        self._metrics.group_members += members - group.counted_members
+        group.counted_members = members

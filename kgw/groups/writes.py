@@ -14,8 +14,6 @@ from kgw.state.kinds import PENDING_OFFSETS
 from kgw.turns import Share
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from kgw.coordinator.entry import Write
     from kgw.groups.group import Group
     from kgw.groups.machine import OffsetWrite
@@ -39,14 +37,15 @@ class MergedOffsets:
     Nobody sees the topics before they are durable, nor what is pending: `apply` puts both in place.
     """
 
-    __slots__ = ("_group", "_pending", "_topics", "_touched")
+    __slots__ = ("_group", "_pending", "_topics", "touched")
 
     def __init__(self, group: Group) -> None:
         self._group = group
         self._topics: dict[TopicId, TopicOffsets] = {}
         self._pending: PendingTable | None = None
         """None: as it is."""
-        self._touched: dict[TopicId, set[RowPlace]] = {}
+        self.touched: dict[TopicId, set[RowPlace]] = {}
+        """The rows that change."""
 
     def add(self, wanted: OffsetWrite) -> int:
         """Add what a write wants, the later one counts; return how many rows it touches."""
@@ -70,27 +69,21 @@ class MergedOffsets:
             else:
                 rows = pending.outdate(changes)
             for topic_id, places in rows.items():
-                self._touched.setdefault(topic_id, set()).update(places)
+                self.touched.setdefault(topic_id, set()).update(places)
                 count += len(places)
         for topic_id, change in changes.items():
             if topic_id not in self._topics:
                 self._topics[topic_id] = table.topic(topic_id).copy()
             touched = self._topics[topic_id].change(change)
-            self._touched.setdefault(topic_id, set()).update(touched)
+            self.touched.setdefault(topic_id, set()).update(touched)
             count += 1 + len(touched)
         return count
 
-    def rows(self) -> Iterator[tuple[Change, int]]:
-        """Yield every row that changes, and how many rows it counts for."""
-        group_id = self._group.key
-        for topic_id, places in self._touched.items():
-            for place in sorted(places):
-                if place[0] == PENDING_OFFSETS:
-                    value = None if self._pending is None else self._pending.row(topic_id, place)
-                else:
-                    value = self._topics[topic_id].row(place)
-                change = Change(place[0], row_key(group_id, topic_id, place), value)
-                yield change, 1 + len(value or b"") // BYTES_PER_ROW
+    def row(self, topic_id: TopicId, place: RowPlace) -> bytes | None:
+        """Return the content of a row that changes; None deletes it."""
+        if place[0] == PENDING_OFFSETS:
+            return None if self._pending is None else self._pending.row(topic_id, place)
+        return self._topics[topic_id].row(place)
 
     def apply(self) -> int:
         """Have the group's table take over what was stored; return how many topics that were."""
@@ -115,9 +108,12 @@ def offset_changes(batch: list[Write]) -> Turns[tuple[list[Change], list[MergedO
             if share.spend(1 + one.add(wanted) // TOUCHED_PER_ROW):
                 yield
     changes = []
-    for one in merged.values():
-        for change, count in one.rows():
-            changes.append(change)
-            if share.spend(count):
-                yield
+    for group, one in merged.items():
+        for topic_id, places in one.touched.items():
+            for place in sorted(places):
+                value = one.row(topic_id, place)
+                key = row_key(group.key, topic_id, place)
+                changes.append(Change(place[0], key, value))
+                if share.spend(1 + len(value or b"") // BYTES_PER_ROW):
+                    yield
     return changes, list(merged.values())

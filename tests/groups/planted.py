@@ -275,5 +275,5 @@ BUGS: dict[str, Bug] = {
     "pending-is-committed": Bug(MergedOffsets, "add", pending_is_committed, "I11"),
     "ends-before-the-store": Bug(GroupCoordinator, "end_transaction", ends_before_the_store, "I12"),
     "expires-under-a-transaction": Bug(OffsetTable, "expired", expires_under_a_transaction, "I12"),
-    "what-failed-is-forgotten": Bug(GroupTable, "_rows_again", what_failed_is_forgotten, "I12"),
+    "what-failed-is-forgotten": Bug(GroupTable, "rows_again", what_failed_is_forgotten, "I12"),
 }
