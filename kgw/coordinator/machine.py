@@ -163,5 +163,5 @@ class Kind(NamedTuple):
     """The kinds of rows that its machines persist. No other kind has them."""
     decode: Callable[[str, str, bytes], DecodedRow]
     """Returns the content of a row, given its kind, key and value. Raises ValueError."""
-    begin: Callable[[Any], Machine]
+    begin: Callable[..., Machine]
     """Returns a machine as its rows say; without rows, a new one."""

@@ -24,11 +24,11 @@ from kgw.coordinator.machine import (
     Returned,
     TimePassed,
 )
-from kgw.coordinator.write_queue import WriteQueue
 from kgw.errors import NO_ERROR, ErrorCode, KafkaError, StorageError
 from kgw.logs import EventLogger
 from kgw.metrics import count
 from kgw.state.base import Change, DamagedRowsError, StateTakenOverError
+from kgw.state.write_queue import WriteQueue
 from kgw.turns import Rest, in_turns
 
 if TYPE_CHECKING:
@@ -283,7 +283,7 @@ class Runtime(Generic[EntryT]):
         if wanted.is_urgent:
             self._queue.submit(write)
         else:
-            self._queue.waiting.append(write)
+            self._queue.submit_later(write)
             if self._late_timer is None and not self.is_closing:
                 at_s = self._clock.monotonic_s() + LATE_S
                 self._late_timer = self._clock.call_at(at_s, self._flush_late)
@@ -291,7 +291,8 @@ class Runtime(Generic[EntryT]):
 
     def _flush_late(self) -> None:
         self._late_timer = None
-        self._queue.flush()
+        if self._queue.waiting:
+            self._queue.flush()
 
     def load_again(self, entry: EntryT, code: ErrorCode) -> None:
         """Restore the machine from rows that are stored, or queued: later changes are lost."""
@@ -340,9 +341,9 @@ class Runtime(Generic[EntryT]):
     def _start(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._task_ended)
 
-    def _ended(self, task: asyncio.Future[None]) -> None:
+    def _task_ended(self, task: asyncio.Future[None]) -> None:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:

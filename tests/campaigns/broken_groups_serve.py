@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from kgw.cli.main import main
 from kgw.coordinator.entry import Reply
-from kgw.coordinator.write_queue import WriteQueue
 from kgw.errors import ErrorCode
 from kgw.groups.classic import ClassicGroup
 from kgw.groups.coordinator import GroupCoordinator
 from kgw.offsets.block import OffsetBlock
+from kgw.state.write_queue import WriteQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable

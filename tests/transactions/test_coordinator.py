@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kgw.coordinator.runtime import LATE_S
 from kgw.errors import ErrorCode, KafkaError
 from kgw.state.base import Change
 from kgw.state.kinds import TRANSACTION
 from kgw.transactions.ending import LONGEST_WAIT_S, TOLD_PER_TURN, growing_wait_s
 from kgw.transactions.requests import Producer
 from kgw.transactions.rows import decode_row
-from kgw.transactions.table import COMPLETE_WITHIN_S, FINISHED_PER_TURN
+from kgw.transactions.table import FINISHED_PER_TURN
 from tests.transactions.driver import ID, Driver, Told, settle
 from tests.transactions.script import place
 from tests.turns import most_in_a_turn
@@ -46,7 +47,7 @@ async def stored_state(driver: Driver) -> str:
 async def completed(driver: Driver) -> None:
     """Let ends be carried out, and what is stored of them by the way."""
     await settle()
-    driver.clock.advance(COMPLETE_WITHIN_S)
+    driver.clock.advance(LATE_S)
     await settle()
 
 
@@ -136,7 +137,7 @@ async def test_completion_is_stored_with_what_comes_next(driver: Driver) -> None
     assert "NONE" == await driver.add((1, 1), 1)
     assert 1 == len(driver.store.written)
     assert "Ongoing" == await stored_state(driver)
-    driver.clock.advance(COMPLETE_WITHIN_S)
+    driver.clock.advance(LATE_S)
     await settle()
     assert "Ongoing" == await stored_state(driver)
 
