@@ -109,7 +109,7 @@ class Runtime(Generic[EntryT]):
         self.entries: dict[str, EntryT] = {}
         self.doubtful: set[RowKey] = set()
         """Rows that a failed flush may have stored: `changes_of` stores them again."""
-        self.is_loaded = False
+        self.is_open = False
         self.is_closing = False
 
     def __iter__(self) -> Iterator[EntryT]:
@@ -153,12 +153,21 @@ class Runtime(Generic[EntryT]):
     # --- load and release ------------------------------------------------------------------------
 
     async def load(self, is_ours: Callable[[str], bool] = lambda _: True) -> None:
-        """Load the entries that this node coordinates. Raises StorageError."""
+        """Load the entries that this node coordinates; `open` follows. Raises StorageError."""
         found = await self.decoded_rows()
         for key, (kind, rows) in found.items():
             if is_ours(key):
                 self.create(key, kind, rows)
-        self.is_loaded = True
+
+    def open(self) -> None:
+        """Begin: requests are answered, and timers set, from now on."""
+        self.is_open = True
+        for entry in self:
+            self.resume(entry)
+
+    def resume(self, entry: EntryT) -> None:
+        """Go on with an entry that was loaded."""
+        self.refresh(entry)
 
     async def decoded_rows(self) -> dict[str, tuple[str, dict[RowKey, StoredRow]]]:
         """Return the kind and rows of each stored entry. Raises StorageError."""
@@ -486,7 +495,7 @@ class Runtime(Generic[EntryT]):
         """Bring the timer and the gauges up to date with the machine."""
         machine = entry.machine
         deadline_s = machine.next_deadline_s
-        if deadline_s < entry.timer_s and not self.is_closing:
+        if deadline_s < entry.timer_s and self.is_open and not self.is_closing:
             _disarm(entry)
             entry.timer_s = deadline_s
             entry.timer = self._clock.call_at(deadline_s, lambda: self._expire(entry))

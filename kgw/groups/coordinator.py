@@ -90,6 +90,7 @@ class GroupCoordinator:
         for group in self._table:
             if not is_ours(group.key):
                 self._table.remove(group)
+        self._table.open()
         for topic_id in gone_topics:
             self.forget_topic(topic_id)
         self._retention.start()
@@ -100,7 +101,7 @@ class GroupCoordinator:
 
     def open_empty(self) -> None:
         """Begin where nothing of any group is stored."""
-        self._table.is_loaded = True
+        self._table.open()
         self._retention.start()
 
     def release(self) -> None:
@@ -121,8 +122,8 @@ class GroupCoordinator:
         """
         reply = Reply(request.refused)
         group = self._groups.get(group_id)
-        if group is None:
-            if not self._table.is_loaded:
+        if group is None or not self._table.is_open:
+            if not self._table.is_open:
                 reply.refuse(self._table.loading)
                 return reply
             if REPLACEMENT in group_id:

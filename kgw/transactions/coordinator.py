@@ -108,14 +108,13 @@ class TransactionCoordinator:
         Partitions and groups must be open. Raises StorageError.
         """
         await self._table.load(is_ours)
-        for one in self._table:
-            self._table.resume(one)
+        self._table.open()
         self._sweep_later()
 
     def open_empty(self) -> None:
         """Begin where nothing of any transactional id is stored."""
         self._table.begin_epoch(-1)
-        self._table.is_loaded = True
+        self._table.open()
         self._sweep_later()
 
     def release(self) -> None:
@@ -208,7 +207,7 @@ class TransactionCoordinator:
         reply = Reply(request.refused)
         table = self._table
         one = table.entries.get(transactional_id)
-        if one is None:
+        if one is None or not table.is_open:
             error = self._new_id_problem(transactional_id, request)
             if error is not None:
                 reply.refuse(error)
@@ -219,7 +218,7 @@ class TransactionCoordinator:
 
     def _new_id_problem(self, transactional_id: str, request: object) -> ErrorCode | None:
         """Return the error of a request for an id that there is not."""
-        if not self._table.is_loaded:
+        if not self._table.is_open:
             return self._table.loading
         if not transactional_id or REPLACEMENT in transactional_id:
             return ErrorCode.INVALID_REQUEST

@@ -120,7 +120,8 @@ class TransactionTable(Runtime[Transaction]):
         )
 
     def resume(self, one: Transaction) -> None:
-        """Carry out a decision that a row has."""
+        """Go on with an id that was loaded: with its decision, or the time of its transaction."""
+        super().resume(one)
         ending = one.machine.ending
         if ending is not None:
             self._begin_end(one, ending)
