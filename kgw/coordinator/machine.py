@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from kgw.errors import ErrorCode
     from kgw.state.base import RowKey
+    from kgw.types import TopicId
 
 NEVER_S = float("inf")
 
@@ -113,6 +114,27 @@ class Compute(NamedTuple):
 
     function: Callable[..., object]
     arguments: tuple[Any, ...] = ()
+
+
+class DescribeTopics(NamedTuple):
+    """The `request` of a `Call` that returns a `TopicMetadata` by name of those that exist."""
+
+    names: tuple[str, ...]
+
+
+class TopicMetadata(NamedTuple):
+    """A topic as a machine assigns its partitions."""
+
+    topic_id: TopicId
+    partition_count: int
+
+
+class CreateTopic(NamedTuple):
+    """The `request` of a `Call` that creates a topic and returns its `TopicMetadata`."""
+
+    name: str
+    partition_count: int
+    configs: Mapping[str, str | None]
 
 
 class Become(NamedTuple):

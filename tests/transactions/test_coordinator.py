@@ -17,11 +17,12 @@ from kgw.transactions.ending import LONGEST_WAIT_S, TOLD_PER_TURN, growing_wait_
 from kgw.transactions.requests import Producer
 from kgw.transactions.rows import decode_row
 from kgw.transactions.table import FINISHED_PER_TURN
-from tests.transactions.driver import ID, Driver, Told, settle
+from tests.transactions.driver import ID, Driver, Told, in_short, settle
 from tests.transactions.script import place
 from tests.turns import most_in_a_turn
 
 if TYPE_CHECKING:
+    from kgw.state.base import Row
     from kgw.transactions.rows import TransactionRow
 
 
@@ -925,3 +926,31 @@ async def test_metrics(driver: Driver) -> None:
     assert {"CompleteCommit": 1, "Empty": 1} == {state: n for state, n in states.items() if n}
     assert {"committed": 1} == driver.metrics.transactions_ended
     assert 0.3 == pytest.approx(driver.metrics.transaction_end_time.sum_s)
+
+
+async def test_nothing_is_answered_before_everything_is_loaded(driver: Driver) -> None:
+    """A request for an id that is loaded already waits no less than others: clients ask again."""
+    producer = await driver.init()
+    asked = []
+    load = driver.store.load
+
+    async def load_and_ask(kind: str) -> dict[str, Row]:
+        asked.append(await driver.init())
+        asked.append(await driver.add(producer, 0))
+        return await load(kind)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver.store, "load", load_and_ask)
+        await driver.crash()
+    assert 2 * ["COORDINATOR_LOAD_IN_PROGRESS"] == asked
+    assert "NONE" == await driver.add(producer, 0)
+
+
+async def test_a_stop_answers_who_waits_for_a_producer_id(driver: Driver) -> None:
+    """No id is stored for it, whenever the fresh one comes."""
+    asked = driver.ask_init()
+    driver.coordinator.release()
+    assert "NOT_COORDINATOR" == in_short(await asked)
+    await driver.coordinator.aclose()
+    assert {} == await driver.store.load(TRANSACTION)
+    assert [] == driver.bugs
