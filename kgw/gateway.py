@@ -395,7 +395,7 @@ class Gateway:
         return groups
 
     async def _describe_topics(self, request: DescribeTopics) -> dict[str, TopicMetadata]:
-        """Return the metadata of the topics that a machine asks for, of those that exist."""
+        """Return the metadata of the existing topics that a machine asks for."""
         found = [topic for name in request.names if (topic := self.catalog.get(name)) is not None]
         return {topic.name: _metadata(topic) for topic in found}
 

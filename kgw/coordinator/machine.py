@@ -117,7 +117,7 @@ class Compute(NamedTuple):
 
 
 class DescribeTopics(NamedTuple):
-    """The `request` of a `Call` that returns a `TopicMetadata` by name of those that exist."""
+    """The `request` of a `Call` that returns a `TopicMetadata` by name for each existing topic."""
 
     names: tuple[str, ...]
 

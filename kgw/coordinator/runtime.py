@@ -505,8 +505,7 @@ class Runtime(Generic[EntryT]):
     def _expire(self, entry: EntryT) -> None:
         entry.timer = None
         entry.timer_s = NEVER_S
-        if self.entries.get(entry.key) is entry and not self.is_closing:
-            self._try(self.step, entry, _TIME_PASSED)
+        self._try(self.step, entry, _TIME_PASSED)
 
     def _try(self, work: Callable[..., object], *arguments: object) -> None:
         """Do work for which nobody waits, and report a bug in it."""

@@ -27,7 +27,7 @@ from kgw.coordinator.machine import (
 )
 from kgw.coordinator.runtime import LATE_S, Runtime
 from kgw.errors import ErrorCode, KafkaError
-from kgw.state.base import StateTakenOverError
+from kgw.state.base import DamagedRowsError, StateTakenOverError
 from kgw.testing.clock import ManualClock
 from tests.groups.life import FlakyStore
 from tests.turns import turns
@@ -35,7 +35,7 @@ from tests.turns import turns
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kgw.state.base import Change
+    from kgw.state.base import Change, Row
 
 ROWS, LOUD_ROWS = "plain-rows", "loud-rows"
 KEY = "key"
@@ -291,6 +291,23 @@ async def test_effects_are_carried_out_in_their_order(driver: Driver) -> None:
     assert ["c", "xa b c", "c", "ya b c"] == heard[8:]
 
 
+async def test_an_answer_waits_for_the_last_of_several_writes(driver: Driver) -> None:
+    """The one that is stored first does not let it pass."""
+    driver.store.hold()
+    driver.ask("add", "a")
+    await turns()
+    driver.ask("add", "b")
+    driver.store.release()
+    driver.store.hold()
+    await turns()
+    read = driver.ask("read")
+    assert not read.is_done
+    driver.store.release()
+    await turns()
+    assert "a b" == read.result
+    assert 1 == driver.machine.events.count("AllStored")
+
+
 async def test_writes_that_wait_share_a_flush_in_which_the_last_counts(driver: Driver) -> None:
     """Each row is stored once, and a restart finds all words."""
     driver.store.hold()
@@ -336,6 +353,7 @@ async def test_a_write_that_may_be_joined_takes_the_next_one_in(driver: Driver) 
     driver.store.release()
     await turns()
     assert ["a", "a b", "a b c", "a b c d", "a b c d e"] == [one.result for one in replies]
+    assert [b"a b", b"a b c d e"] == [one.value for one in driver.store.written]
 
 
 async def test_nobody_waits_for_a_write_that_is_not_urgent(driver: Driver) -> None:
@@ -436,13 +454,17 @@ async def test_rows_that_cannot_be_encoded(driver: Driver) -> None:
 
 async def test_one_timer_an_entry(driver: Driver) -> None:
     """It goes off at the machine's deadline, once."""
+    await driver.answer("add", "a")
     waiting = [driver.ask("wait"), driver.ask("wait")]
     assert 1 == driver.clock.pending
     machine = driver.machine
     driver.clock.advance(WAIT_S)
     assert ["late", "late"] == [one.result for one in waiting]
     driver.clock.advance(WAIT_S)
-    assert ["Asked", "Asked", "TimePassed"] == machine.events
+    assert ["Asked", "Asked", "TimePassed"] == machine.events[2:]
+    later = driver.ask("wait")
+    driver.clock.advance(WAIT_S)
+    assert "late" == later.result
 
 
 async def test_no_timer_goes_off_after_a_release(driver: Driver) -> None:
@@ -452,11 +474,11 @@ async def test_no_timer_goes_off_after_a_release(driver: Driver) -> None:
     driver.lists.release()
     assert "NOT_COORDINATOR" == waiting.result
     assert "NOT_COORDINATOR" == driver.ask("wait").result
+    assert 0 == driver.clock.pending
     before = list(machine.events)
     driver.clock.advance(2 * WAIT_S)
     await turns()
     assert before == machine.events
-    assert 0 == driver.clock.pending
 
 
 async def test_no_timer_of_an_entry_that_was_removed_goes_off(driver: Driver) -> None:
@@ -492,15 +514,23 @@ async def test_timers_of_loaded_entries_begin_when_all_are_loaded(
     assert ["TimePassed"] == driver.machine.events
 
 
-async def test_rows_that_cannot_be_read_are_left_out(driver: Driver) -> None:
+async def test_rows_that_cannot_be_read_are_left_out(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The others are loaded, but for those of other nodes."""
     for key in ("good", "bad", "theirs"):
         await driver.answer("add", "a", key)
     broken = [one._replace(value=b"\xff") for one in driver.store.written if one.key == "bad"]
     await driver.store.apply(broken)
+    load = driver.store.load
+
+    async def damaged(kind: str) -> dict[str, Row]:
+        raise DamagedRowsError(kind, await load(kind), ["torn"])
+
+    monkeypatch.setattr(driver.store, "load", damaged)
     await driver.make().load(lambda key: key != "theirs")
     assert ["good"] == list(driver.lists.entries)
-    assert ["bad"] == driver.lists.unreadable_keys
+    assert ["torn", "bad", "torn"] == driver.lists.unreadable_keys
 
 
 async def test_a_release_answers_once_and_stores_what_was_begun(driver: Driver) -> None:

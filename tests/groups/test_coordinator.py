@@ -188,6 +188,9 @@ async def test_rows_that_a_failure_left_in_doubt_are_stored_again_as_they_are(
     assert ErrorCode.COORDINATOR_NOT_AVAILABLE is await driver.commit(3)
     driver.group = "other"
     assert NONE is await driver.commit(4)
+    written = len(driver.store.written)
+    assert NONE is await driver.commit(4)
+    assert written + 1 == len(driver.store.written)
     await driver.crash()
     assert 4 == driver.committed()
     driver.group = "group"
