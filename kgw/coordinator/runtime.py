@@ -108,7 +108,7 @@ class Runtime(Generic[EntryT]):
         """Called with each durable write, before the effects that wait for it."""
         self.entries: dict[str, EntryT] = {}
         self.doubtful: set[RowKey] = set()
-        """Rows that a failed flush may have stored: `changes_of` stores them again."""
+        """Rows that a failed flush may have stored: the next flush stores them again."""
         self.is_open = False
         self.is_closing = False
 
