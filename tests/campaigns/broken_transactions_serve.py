@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from kgw.cli.main import main
 from kgw.coordinator.machine import Answer
+from kgw.partitions.append.producer_state import ProducerState
 from kgw.partitions.partition import Partition
-from kgw.partitions.producer_state import ProducerState
 from kgw.partitions.view import PartitionView
 from kgw.records.batch import NO_SEQUENCE
 from kgw.transactions.ending import Ender
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from kgw.coordinator.entry import Write
     from kgw.coordinator.machine import Asked
-    from kgw.partitions.producer_entry import LoadedProducer
-    from kgw.partitions.transactions import AbortedIndex
+    from kgw.partitions.append.producer_entry import LoadedProducer
+    from kgw.partitions.append.transactions import AbortedIndex
     from kgw.partitions.view import Bounds
     from kgw.records.batch import RecordBatch
     from kgw.transactions.machine import Effect
