@@ -9,7 +9,7 @@ from kgw.backend.log_copy import LogFacts, LogPlace
 from kgw.backend.seaweedmq.chain import Chain, Payload
 from kgw.backend.seaweedmq.detail import PartitionDetail, decode_detail
 from kgw.backend.seaweedmq.filer import EntryExistsError
-from kgw.backend.seaweedmq.layouts import Layout, encode, largest_timestamp_ms
+from kgw.backend.seaweedmq.layouts import Layout, encode
 from kgw.backend.seaweedmq.offline.opening import held
 from kgw.backend.seaweedmq.offline.views import LogView
 from kgw.backend.seaweedmq.options import SeaweedMqOptions
@@ -173,7 +173,7 @@ class NamespaceLogs(LogPlace):
                 encoded.size_bytes,
                 base_offset,
                 end_offset,
-                largest_timestamp_ms(batches),
+                encoded.largest_timestamp_ms,
                 encoded.batch_bytes,
             )
         )
