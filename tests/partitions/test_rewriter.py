@@ -7,7 +7,7 @@ import pytest
 
 from kgw.config import Config
 from kgw.errors import CorruptionError, DiskFullError, ProcessEndedError, StorageError
-from kgw.partitions.rewriter import RETRY_S, Rewriter, failure_reason
+from kgw.partitions.maintain.rewriter import RETRY_S, Rewriter, failure_reason
 from kgw.testing.gateway import InProcessGateway
 from tests.handlers.support import batch, create_topic, produce
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from kgw.backend.base import Segmented
     from kgw.partitions.partition import Partition
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
 
 
 class Plan(NamedTuple):
