@@ -41,7 +41,10 @@ class WriteQueue(Generic[WriteT]):
     def submit(self, write: WriteT) -> None:
         """Queue a write, and have everything stored that is waiting."""
         self.waiting.append(write)
-        self.flush()
+        # As `flush` does: requests of groups come through here by the ten thousand a second.
+        self._is_due = True
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
 
     def submit_later(self, write: WriteT) -> None:
         """Queue a write that nobody waits for: it is stored with the next one, or by `flush`."""
