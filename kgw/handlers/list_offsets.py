@@ -78,13 +78,13 @@ class ListOffsets(AnswerByPartition):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         return super().begin(topic, named, asked)
 
-    def part(self, partition: Partition, asked: ListOffsetsPartition) -> Any:
+    def part(self, topic: Topic, partition: Partition, asked: ListOffsetsPartition) -> Any:
         view = partition.view(self.request.isolation_level)
         view.check_leader_epoch(asked.current_leader_epoch)
         if asked.timestamp in _REMOTE:
             return ListOffsetsPartitionResponse(partition_index=asked.partition_index)
         if asked.timestamp not in _ENDS:
-            return self._look_up(partition, asked)
+            return self._look_up(topic, asked)
         bounds = view.bounds()
         is_latest = asked.timestamp == LATEST
         offset = bounds.end_offset if is_latest else bounds.log_start_offset
@@ -96,12 +96,12 @@ class ListOffsets(AnswerByPartition):
         return self._found(asked, offset, -1, view.epoch_at(offset))
 
     async def _look_up(
-        self, partition: Partition, asked: ListOffsetsPartition
+        self, topic: Topic, asked: ListOffsetsPartition
     ) -> ListOffsetsPartitionResponse:
         """Find a record by time. Raises KgwError."""
         index = asked.partition_index
         reader = PartitionReader(
-            partition.topic,
+            topic,
             self.gateway.fetch_deadlines,
             self.gateway.cold_reads,
             isolation=self.request.isolation_level,
