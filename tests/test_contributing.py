@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kgw.config import SERVER_SETTINGS, Config, Setting
 from kgw.errors import ErrorCode
-from kgw.handlers.owners import Owner
+from kgw.handlers.answered_by import AnsweredBy
 from kgw.handlers.parts import Api
 from kgw.handlers.table import HANDLERS, Handler
 from kgw.protocol.api_keys import ApiKey
@@ -43,7 +43,7 @@ async def test_an_api_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
     module.UnregisterBroker = UnregisterBroker  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
     key = ApiKey.UNREGISTER_BROKER
-    monkeypatch.setitem(HANDLERS, key, Handler(key, 0, 0, Owner.CONTROLLER))
+    monkeypatch.setitem(HANDLERS, key, Handler(key, 0, 0, AnsweredBy.CONTROLLER))
 
     async with InProcessGateway() as gateway:
         versions = await gateway.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)

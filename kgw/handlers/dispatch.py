@@ -27,8 +27,8 @@ from kgw.backend.base import Leadership
 from kgw.completion import Completion
 from kgw.errors import EncodeError, KafkaError, ProtocolError, StorageError
 from kgw.handlers.answer_errors import count_error_codes
+from kgw.handlers.answered_by import HELD_S
 from kgw.handlers.context import LARGE_REQUEST_BYTES, EncodedBody, Later, RequestContext, made
-from kgw.handlers.owners import HELD_S
 from kgw.handlers.refusal import refuse
 from kgw.handlers.table import HANDLERS
 from kgw.handlers.within import Within
@@ -282,11 +282,10 @@ class Dispatcher:
     ) -> Response | EncodedBody | None:
         try:
             await context.gateway.until_led(HELD_S)
-            answer = self._handle(handler, context, was_held=True)
+            return await made(self._handle(handler, context, was_held=True))
         finally:
             if context.submission is not None and not context.submission.is_done:
                 context.submission.finish()
-        return await made(answer)
 
     async def _answer_large(
         self, decoding: Rest[Request], handler: Handler, context: RequestContext

@@ -74,7 +74,7 @@ from kgw.protocol.messages.fetch import (
 )
 from kgw.records.batch import Compression
 from kgw.records.limits import DecompressionLimits
-from kgw.turns import at_once, take_turns
+from kgw.turns import at_once, finish
 from kgw.types import NO_OFFSET, PartitionKey
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ class Fetch(Api):
             self._note_next(len(self.read.parts))
             self._note(self.read.parts)
         if self.read.is_done:
-            return self._respond()
+            return self._respond(self.read.parts)
         return Later(self.read, self._respond_after_wait, self.read.stop)
 
     def _begin_to_read(
@@ -266,7 +266,7 @@ class Fetch(Api):
     def _respond_after_wait(self) -> Response | EncodedBody:
         """Return the answer of a read that has waited, and keep one that ended empty."""
         kept = self._kept_answer()
-        return self._keep(self._respond()) if kept is None else kept
+        return self._keep(self._respond(self.read.parts)) if kept is None else kept
 
     def _kept_answer(self) -> EncodedBody | None:
         """Return the answer of the poll before, if this one has ended as that did."""
@@ -299,9 +299,8 @@ class Fetch(Api):
         session.poll = _Poll(self.request, read, answer)
         return answer
 
-    def _respond(self) -> FetchResponse:
+    def _respond(self, parts: Sequence[PartitionRead]) -> FetchResponse:
         response = FetchResponse()
-        parts = self.read.parts
         if self._makes_session:
             response.session_id = _id_of(at_once(self._create_session(parts)))
         left = iter(parts)
@@ -358,6 +357,8 @@ class Fetch(Api):
                 ),
             ),
         )
+        if len(parts) <= PARTS_PER_TURN:
+            return self._respond(parts)
         return await self._respond_in_turns(parts)
 
     async def _look_up_in_turns(self) -> list[PartitionRead]:
@@ -377,7 +378,7 @@ class Fetch(Api):
         response = FetchResponse()
         if self._makes_session:
             creating = self._create_session(parts)
-            response.session_id = _id_of(await take_turns(creating, self.gateway.answer_turns))
+            response.session_id = _id_of(await finish(creating, self.gateway.answer_turns))
         left = iter(parts)
 
         def partitions(topic: FetchTopic) -> Iterator[PartitionData]:

@@ -29,7 +29,7 @@ from kgw.handlers.refused import Refusal, names_of
 from kgw.partitions.topics.topic import why_missing
 from kgw.placement import CoordinatorKey, CoordinatorType
 from kgw.protocol.codec import request_class
-from kgw.turns import Share, at_once, in_turns, shares, take_turns
+from kgw.turns import Share, at_once, finish, in_turns, shares, take_turns
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -118,24 +118,26 @@ class Api:
     async def slices(self, items: Iterable[ItemT], size: int) -> AsyncIterator[list[ItemT]]:
         """Yield so many items at a time, one slice in each turn of the event loop.
 
-        Requests that need many turns take them one after the other. Nothing may be waited for
-        between two slices.
+        Requests that need more than one turn take the others one request after the other. Nothing
+        may be waited for between two slices.
         """
         left = iter(items)
-        while True:
-            async with self.gateway.answer_turns:
-                some = [*islice(left, size)]
-                if some:
-                    yield some
-            if len(some) < size:
-                return
+        some = [*islice(left, size)]
+        if some:
+            yield some
+        if len(some) < size:
+            return
+        async with self.gateway.answer_turns:
             await sleep(0)
+            while some := [*islice(left, size)]:
+                yield some
+                await sleep(0)
 
     async def encoded(self, items: Iterable[Item], per_turn: int) -> Any:
         """Return items as an array of the response, made and encoded in turns of the event loop."""
         share = Share(per_turn)
         encoding = encode_in_turns(self.response_type, items, self.version, share)
-        return await take_turns(encoding, self.gateway.answer_turns)
+        return await finish(encoding, self.gateway.answer_turns)
 
 
 def when_answered(
@@ -296,11 +298,15 @@ class AnswerByPartition(Api):
     """Whether partitions are waited for."""
     turn_by_turn: ClassVar[bool] = False
     """Whether the partitions of one turn are waited for before those of the next one begin."""
+    frees_request: ClassVar[bool] = False
+    """Whether the partitions of a large request take long to be freed once they are answered."""
     merges_topics: ClassVar[bool] = False
     """Whether a topic that is named more than once is answered once, for all its partitions."""
     topic_ids_since: ClassVar[int] = 1 << 15
     """The first version that names topics by their ids."""
 
+    pending: list[Any] = []
+    """Partitions that are waited for."""
     _repeated: frozenset[tuple[Any, int]] = frozenset()
 
     def __init_subclass__(cls) -> None:
@@ -342,10 +348,11 @@ class AnswerByPartition(Api):
     def answer(self) -> Answer:
         layout = self._layout
         self.response = response = self.response_type()
-        self.pending: list[Any] = []
+        self.pending = []
         topics = getattr(self.request, layout.asked_topics)
         if self.merges_topics and len(topics) > 1:
             topics = self._merge(topics)
+            setattr(self.request, layout.asked_topics, topics)
         size = 0
         for named in topics:
             size += len(getattr(named, layout.asked_partitions)) or 1
@@ -378,6 +385,8 @@ class AnswerByPartition(Api):
                 answer = self.begin(topic, named, asked)
             except (KafkaError, StorageError) as error:
                 answer = self._refused(topic, asked, error)
+            except Exception as error:  # noqa: BLE001 - the other partitions are answered for
+                answer = self._failed(topic, asked, error)
             if answer.__class__ is not layout.partition_type:
                 answer = create_task(answer) if iscoroutine(answer) else answer
                 self.pending.append(_Pending(answers, len(answers), topic, asked, answer))
@@ -386,8 +395,7 @@ class AnswerByPartition(Api):
     def _check_repeated(self, named: Any, asked: Any) -> None:
         """Raise KafkaError INVALID_REQUEST for a partition that must not be named twice."""
         layout = self._layout
-        is_repeated = (layout.key_of(named), layout.index_of(asked)) in self._repeated
-        if is_repeated and self.repeated is Repeated.REFUSED:
+        if (layout.key_of(named), layout.index_of(asked)) in self._repeated:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
 
     def _refused(self, topic: Topic | None, asked: Any, error: KafkaError | StorageError) -> Any:
@@ -398,6 +406,11 @@ class AnswerByPartition(Api):
         refusal = self.refusal(code, error.message, self.version)
         return refusal.part(self._layout.partition_type, asked)
 
+    def _failed(self, topic: Topic | None, asked: Any, error: Exception) -> Any:
+        """Return the answer for a partition that a bug of kgw kept from one."""
+        self.gateway.report_internal_error(self.context.api_key.name, error)
+        return self._refused(topic, asked, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+
     async def settle(self, pending: Any) -> None:
         """Wait for a partition that has been begun, and put its answer where it stands."""
         answers, position, topic, asked, answer = pending
@@ -406,9 +419,7 @@ class AnswerByPartition(Api):
         except (KafkaError, StorageError) as error:
             answers[position] = self._refused(topic, asked, error)
         except Exception as error:  # noqa: BLE001 - the other partitions are answered for
-            self.gateway.report_internal_error(self.context.api_key.name, error)
-            refused = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
-            answers[position] = self._refused(topic, asked, refused)
+            answers[position] = self._failed(topic, asked, error)
 
     async def settle_all(self) -> None:
         """Wait for all partitions that have been begun."""
@@ -464,6 +475,7 @@ class AnswerByPartition(Api):
         """
         layout, share = self._layout, Share(_SPLIT_PER_TURN)
         repeated: set[tuple[Any, int]] = set()
+        is_repeated = False
         found: dict[Any, tuple[Any, dict[int, Any]]] = {}
         for named in topics:
             key = layout.key_of(named)
@@ -471,14 +483,16 @@ class AnswerByPartition(Api):
                 index = layout.index_of(asked)
                 _, partitions = found.setdefault(key, (named, {}))
                 if index in partitions:
-                    repeated.add((key, index))
+                    is_repeated = True
+                    if self.repeated is Repeated.REFUSED:
+                        repeated.add((key, index))
                 partitions[index] = asked
                 if share.spend():
                     yield
             if share.spend():
                 yield
         self._repeated = frozenset(repeated)
-        if len(found) == len(topics) and not repeated:
+        if len(found) == len(topics) and not is_repeated:
             return topics
         return [
             layout.asked_topic(named, [*partitions.values()])
@@ -502,18 +516,22 @@ class AnswerByPartition(Api):
     async def _answer_rest(self, begun: Turns[None], *, is_begun: bool) -> Response | None:
         queue = self.gateway.answer_turns
         try:
-            while not is_begun:
-                if self.turn_by_turn:
+            if not self.turn_by_turn:
+                if not is_begun:
+                    await finish(begun, queue)
+            else:
+                await self.settle_all()
+                while not is_begun:
+                    async with queue:
+                        await sleep(0)
+                        is_begun = next(begun, _ALL_BEGUN) is _ALL_BEGUN
                     await self.settle_all()
-                await sleep(0)
-                async with queue:
-                    is_begun = next(begun, _ALL_BEGUN) is _ALL_BEGUN
         finally:
             self.all_begun()
         await self.settle_all()
         response = self.finished()
         if response is not None:
-            await take_turns(self._encode(response), queue)
+            await finish(self._encode(response), queue)
         return response
 
     def end_turn(self) -> None:
@@ -522,8 +540,17 @@ class AnswerByPartition(Api):
     def all_begun(self) -> None:
         """Learn that each partition has been begun, or that an error keeps the rest from it."""
 
+    def fill_in(self, pending: Any) -> None:
+        """Put what became of a partition into its answer, where `settle_all` has not done it."""
+        raise NotImplementedError
+
     def _encode(self, response: Response) -> Turns[None]:
         layout = self._layout
+        share = Share(self.per_turn)
+        while self.pending:
+            self.fill_in(self.pending.pop())
+            if share.spend():
+                yield
         if self.request_type is not None:
             return
         encoded = yield from encode_topics(
@@ -535,6 +562,8 @@ class AnswerByPartition(Api):
             AnswerSize(),
         )
         setattr(response, layout.topics, encoded)
+        if not self.frees_request:
+            return
         # Freed all at once, the batches of 10,000 partitions took 8 ms.
         share = Share(8 * self.per_turn)
         for named in getattr(self.request, layout.asked_topics):

@@ -151,11 +151,10 @@ class Produce(AnswerByPartition):
     waits = True
     per_turn = PARTITIONS_PER_TURN
     merges_topics = True
+    frees_request = True
     topic_ids_since = 13
 
     _adding: _Adding | None = None
-    _late: list[Append] | None = None
-    """Appends that are not settled when the request is answered."""
 
     @classmethod
     def refuse(
@@ -362,7 +361,7 @@ class Produce(AnswerByPartition):
     def all_begun(self) -> None:
         if self._adding:
             self.end_turn()
-        if self.version < _BATCHES:
+        if self.version < _BATCHES and self.request.acks in _ACKS:
             count(self.gateway.metrics.converted_requests, "PRODUCE")
         submission = self.context.submission
         if submission is not None and not submission.is_done:
@@ -390,8 +389,16 @@ class Produce(AnswerByPartition):
     def _settled(self) -> Response | None:
         """Fill in what became of all batches, and return the answer."""
         for one in self.pending:
-            self._fill_in(one)
-        return self.finished()
+            if not one.result.is_done:
+                self._count_late()
+                break
+        for one in self.pending:
+            self.fill_in(one)
+        if self.request.acks == 0:
+            self._close_on_refusal()
+            return None
+        response: Response = self.response
+        return response
 
     async def settle_all(self) -> None:
         if self.request.acks == 0:
@@ -407,18 +414,18 @@ class Produce(AnswerByPartition):
             await until_done(within)
             if within.is_late:
                 break
-        await super().settle_all()
 
-    async def settle(self, pending: _Submitted) -> None:
-        self._fill_in(pending)
+    def finished(self) -> Response | None:
+        if self.request.acks == 0:
+            return self._settled()
+        self._count_late()
+        response: Response = self.response
+        return response
 
-    def _fill_in(self, submitted: _Submitted) -> None:
+    def fill_in(self, submitted: _Submitted) -> None:
         """Fill in what became of a submitted batch."""
         answer, partition, result, is_undecided = submitted
         if not result.is_done:
-            if self._late is None:
-                self._late = []
-            self._late.append(result)
             _refuse(
                 answer, ErrorCode.REQUEST_TIMED_OUT, "not durable yet: it may be stored, or not"
             )
@@ -441,18 +448,9 @@ class Produce(AnswerByPartition):
             self.gateway.report_internal_error("PRODUCE", error)
             _refuse(answer, ErrorCode.REQUEST_TIMED_OUT, None)
 
-    def finished(self) -> Response | None:
-        if self._late is not None:
-            self._count_late(self._late)
-        if self.request.acks != 0:
-            response: Response = self.response
-            return response
-        self._close_on_refusal()
-        return None
-
-    def _count_late(self, late: list[Append]) -> None:
+    def _count_late(self) -> None:
         """Count the bytes of a request that is answered before it is settled, until it is."""
-        late = [one for one in late if not one.is_done]
+        late = [one.result for one in self.pending if not one.result.is_done]
         if not late:
             return
         gateway = self.gateway

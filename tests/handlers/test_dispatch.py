@@ -9,8 +9,8 @@ import pytest
 
 from kgw.config import Config
 from kgw.errors import ErrorCode, ProtocolError
+from kgw.handlers.answered_by import AnsweredBy
 from kgw.handlers.context import RequestContext
-from kgw.handlers.owners import Owner
 from kgw.handlers.table import HANDLERS, Handler
 from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey
 from kgw.protocol.codec import codec, request_class, response_class
@@ -113,7 +113,7 @@ async def test_refuses_a_declared_version_that_is_not_served(
     gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Below what is served, an answer says so in the version that was asked for."""
-    monkeypatch.setitem(HANDLERS, ApiKey.PRODUCE, Handler(ApiKey.PRODUCE, 3, 13, Owner.LEADER))
+    monkeypatch.setitem(HANDLERS, ApiKey.PRODUCE, Handler(ApiKey.PRODUCE, 3, 13, AnsweredBy.LEADER))
     for version in range(3):
         request = produce_request(batch())
         response = await gateway.ask(request, version, ProduceResponse)

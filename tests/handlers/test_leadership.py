@@ -10,7 +10,7 @@ from kgw.backend.base import Leadership
 from kgw.backend.memory import MemoryBackend
 from kgw.config import Config, Listener, Node
 from kgw.errors import ErrorCode, ProtocolError
-from kgw.handlers.owners import HELD_S
+from kgw.handlers.answered_by import HELD_S
 from kgw.handlers.table import HANDLERS
 from kgw.protocol.api_keys import ApiKey
 from kgw.testing.gateway import InProcessGateway

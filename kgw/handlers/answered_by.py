@@ -1,59 +1,61 @@
 """Which node answers an API, and with which code a node that does not lead refuses it.
 
-Unconfirmed, a node refuses whatever another one that has begun to lead would answer otherwise, with
-codes that clients retry. Replaced, it sends clients to the other node, mostly by `Placement`; here
-is what that says nothing of. Standing by, it sends them to the leader.
+A node whose leadership is not confirmed refuses every request that a new leader would answer
+otherwise, with codes that clients retry. A node that was replaced mostly sends clients to the new
+leader by `Placement`, which names the owner of a partition or group; the codes here are for
+requests that name neither. A node that stands by sends clients to the leader.
 """
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import Enum, unique
 from typing import Final, NamedTuple
 
 from kgw.backend.base import Leadership
 from kgw.errors import ErrorCode, KafkaError
 
 
-class Refusals(NamedTuple):
-    """The code that a node answers, by what keeps it from leading; None: it answers as ever."""
+class RefusalCodes(NamedTuple):
+    """The code that a node answers, by what keeps it from leading; None: it serves the request."""
 
     unconfirmed: ErrorCode | None = None
     replaced: ErrorCode | None = None
     standby: ErrorCode | None = None
 
 
-class Owner(Enum):
+@unique
+class AnsweredBy(Enum):
     """Which node answers the requests of an API."""
 
-    ANY_NODE = Refusals()
+    ANY_NODE = RefusalCodes()
     """Each node; one that stands by asks the leader where it does not know the answer."""
-    LEADER = Refusals(
+    LEADER = RefusalCodes(
         unconfirmed=ErrorCode.NOT_LEADER_OR_FOLLOWER, standby=ErrorCode.NOT_LEADER_OR_FOLLOWER
     )
     """The leader of each partition that is named."""
-    READER = Refusals(standby=ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    """The leader, for records, which stay true while it is not confirmed. It does not say that
-    there are no more of them then (`kgw.handlers.fetch`)."""
-    COORDINATOR = Refusals(
+    LEADER_FOR_READS = RefusalCodes(standby=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    """The leader, which serves records also while it is not confirmed, as stored records stay true.
+    It does not say then that there are no more records (`kgw.handlers.fetch`)."""
+    COORDINATOR = RefusalCodes(
         # A group that two nodes coordinate would give a partition to two members.
         unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
         standby=ErrorCode.NOT_COORDINATOR,
     )
     """The coordinator of the group or the transactional id that is named."""
-    EVERY_COORDINATOR = Refusals(
+    EVERY_COORDINATOR = RefusalCodes(
         # Lists of what is here would be empty, which is not true of the cluster.
         unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
         replaced=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     )
     """Each node, for what it coordinates: clients ask all of them."""
-    PRODUCER_IDS = Refusals(
+    PRODUCER_IDS = RefusalCodes(
         # Of an idempotent producer: with NOT_COORDINATOR Java looks for the coordinator of no id.
         unconfirmed=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         replaced=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         standby=ErrorCode.NOT_COORDINATOR,
     )
     """The coordinator of the transactional id, or any node where there is none."""
-    CONTROLLER = Refusals(
+    CONTROLLER = RefusalCodes(
         unconfirmed=ErrorCode.NOT_CONTROLLER,
         replaced=ErrorCode.NOT_CONTROLLER,
         standby=ErrorCode.NOT_CONTROLLER,
