@@ -67,7 +67,7 @@ class Refusal:
                 setattr(struct, name, value)
         return True
 
-    def part(self, part_type: type[Any], asked: Any) -> Any:
+    def part(self, part_type: Any, asked: Any) -> Any:
         """Return the refusal of one part of a request: a structure, or the name of one."""
         part = part_type()
         if isinstance(asked, Struct):

@@ -77,11 +77,12 @@ def codes_in(struct: Any) -> Iterator[int]:
 async def answered(gateway: InProcessGateway, handler: Any, version: int, answer: Response) -> None:
     """Have a request of an API answered so, through the whole pipeline."""
     request = random_message(request_class(handler.api_key), version, Random(1))
-    handler.answer = lambda _request, _context: answer
+    api = type("Planted", (handler.api,), {"answer": lambda _: answer})
+    own, handler.api = handler.api, api
     try:
         await gateway.request(request, version)
     finally:
-        del handler.answer
+        handler.api = own
 
 
 @pytest.mark.parametrize("handler", SERVED)
