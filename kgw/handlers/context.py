@@ -10,7 +10,7 @@ from kgw.completion import until_done
 from kgw.errors import ErrorCode, KafkaError
 from kgw.placement import CoordinatorKey, CoordinatorType
 from kgw.protocol.request_decoder import RequestDecoder
-from kgw.protocol.schema import Response
+from kgw.protocol.schema import Response, Struct
 
 if TYPE_CHECKING:
     from kgw.completion import Completion, Due
@@ -163,7 +163,7 @@ class Later:
 
 async def made(answer: Answer) -> Response | EncodedBody | None:
     """Return what an answer comes to."""
-    if answer is None or isinstance(answer, Response):
+    if answer is None or isinstance(answer, Struct):
         return answer
     return await (answer.made() if isinstance(answer, Later) else answer)
 

@@ -27,6 +27,7 @@ from kgw.backend.base import Leadership
 from kgw.completion import Completion
 from kgw.errors import EncodeError, KafkaError, ProtocolError, StorageError
 from kgw.handlers.answer_errors import count_error_codes
+from kgw.handlers.answered_by import HELD_S
 from kgw.handlers.context import LARGE_REQUEST_BYTES, EncodedBody, Later, RequestContext, made
 from kgw.handlers.refusal import refuse
 from kgw.handlers.table import HANDLERS
@@ -206,11 +207,9 @@ class Dispatcher:
                 # Not at the top: it hardly ever happens, and never where there is one server.
                 if leadership is Leadership.STANDBY:
                     return self._stand_by().answer(handler, context)
-                from kgw.handlers.leadership import check_leadership, is_held
-
-                if not was_held and is_held(context):
+                if not was_held and _is_held(context):
                     return self._answer_held(handler, context)
-                check_leadership(context.api_key, leadership)
+                handler.owner.check(leadership)
             code = handler.late_code
             if code is not None and self.late_requests[context.api_key] >= MOST_LATE:
                 text = f"{MOST_LATE} requests before it are not done, and their time is over"
@@ -281,15 +280,12 @@ class Dispatcher:
     async def _held(
         self, handler: Handler, context: RequestContext
     ) -> Response | EncodedBody | None:
-        from kgw.handlers.leadership import HELD_S
-
         try:
             await context.gateway.until_led(HELD_S)
-            answer = self._handle(handler, context, was_held=True)
+            return await made(self._handle(handler, context, was_held=True))
         finally:
             if context.submission is not None and not context.submission.is_done:
                 context.submission.finish()
-        return await made(answer)
 
     async def _answer_large(
         self, decoding: Rest[Request], handler: Handler, context: RequestContext
@@ -367,3 +363,13 @@ class Dispatcher:
         key = (handler.label, code.name)
         errors[key] = errors.get(key, 0) + 1
         return handler.error_response(context.request, code, text, context)
+
+
+def _is_held(context: RequestContext) -> bool:
+    """Whether a request waits until it is known which server leads: another one is about to."""
+    gateway = context.gateway
+    return (
+        gateway.is_handing_over
+        and gateway.leadership is Leadership.UNCONFIRMED
+        and context.api_key is not ApiKey.API_VERSIONS
+    )

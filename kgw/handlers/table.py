@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 
 from kgw.errors import ErrorCode
+from kgw.handlers.answered_by import AnsweredBy
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import codec, request_class, response_class
 
@@ -45,7 +46,9 @@ class HandlerModule(Protocol):
 
 
 class Handler:
-    """One served API. `bug_code` answers a request that failed through a bug of ours.
+    """One served API, which the node called `owner` answers.
+
+    `bug_code` answers a request that failed through a bug of kgw.
 
     `late_code` answers one whose time is over while the storage is waited for: clients send it
     again after that. None where the module sees to it by itself, or other clients are waited for.
@@ -57,6 +60,7 @@ class Handler:
         api_key: ApiKey,
         min_version: int,
         max_version: int,
+        owner: AnsweredBy,
         *,
         bug_code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR,
         late_code: ErrorCode | None = ErrorCode.REQUEST_TIMED_OUT,
@@ -65,6 +69,7 @@ class Handler:
         self.api_key = api_key
         self.min_version = min_version
         self.max_version = max_version
+        self.owner = owner
         self.bug_code = bug_code
         self.late_code = late_code
         self.label = api_key.name
@@ -124,7 +129,7 @@ def plain_error_response(
 
 def _off(api_key: ApiKey, max_version: int) -> Handler:
     """Return what answers an API whose feature is off."""
-    return Handler(api_key, 0, max_version, module=FEATURES_OFF)
+    return Handler(api_key, 0, max_version, AnsweredBy.ANY_NODE, module=FEATURES_OFF)
 
 
 HANDLERS: dict[int, Handler] = {
@@ -134,67 +139,120 @@ HANDLERS: dict[int, Handler] = {
             ApiKey.PRODUCE,
             0,
             13,
+            AnsweredBy.LEADER,
             # A code that means "perhaps stored, send again": after UNKNOWN_SERVER_ERROR some
             # clients begin a new sequence, and a batch that did get stored is stored twice.
             bug_code=ErrorCode.REQUEST_TIMED_OUT,
             late_code=None,
         ),
-        Handler(ApiKey.FETCH, 0, 18, late_code=None),
-        Handler(ApiKey.LIST_OFFSETS, 0, 11, late_code=None),
-        Handler(ApiKey.METADATA, 0, 13),
-        Handler(ApiKey.OFFSET_COMMIT, 0, 10, late_code=ErrorCode.COORDINATOR_NOT_AVAILABLE),
-        Handler(ApiKey.OFFSET_FETCH, 0, 10, late_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
-        Handler(ApiKey.FIND_COORDINATOR, 0, 6),
-        Handler(ApiKey.JOIN_GROUP, 0, 9, late_code=None),
-        Handler(ApiKey.HEARTBEAT, 0, 4, late_code=ErrorCode.COORDINATOR_NOT_AVAILABLE),
-        Handler(ApiKey.LEAVE_GROUP, 0, 5, late_code=ErrorCode.COORDINATOR_NOT_AVAILABLE),
-        Handler(ApiKey.SYNC_GROUP, 0, 5, late_code=None),
-        Handler(ApiKey.DESCRIBE_GROUPS, 0, 6),
-        Handler(ApiKey.LIST_GROUPS, 0, 5),
-        _off(ApiKey.SASL_HANDSHAKE, 1),
-        Handler(ApiKey.API_VERSIONS, 0, 5),
-        Handler(ApiKey.CREATE_TOPICS, 0, 7),
-        Handler(ApiKey.DELETE_TOPICS, 0, 6),
-        Handler(ApiKey.DELETE_RECORDS, 0, 2),
-        Handler(ApiKey.INIT_PRODUCER_ID, 0, 5, late_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
-        Handler(ApiKey.OFFSET_FOR_LEADER_EPOCH, 0, 4),
+        Handler(ApiKey.FETCH, 0, 18, AnsweredBy.LEADER_FOR_READS, late_code=None),
+        Handler(ApiKey.LIST_OFFSETS, 0, 11, AnsweredBy.LEADER, late_code=None),
+        Handler(ApiKey.METADATA, 0, 13, AnsweredBy.ANY_NODE),
         Handler(
-            ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5, late_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            ApiKey.OFFSET_COMMIT,
+            0,
+            10,
+            AnsweredBy.COORDINATOR,
+            late_code=ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ),
-        Handler(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, late_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
-        Handler(ApiKey.END_TXN, 0, 5, late_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
-        Handler(ApiKey.WRITE_TXN_MARKERS, 1, 2),
-        Handler(ApiKey.TXN_OFFSET_COMMIT, 0, 6, late_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        Handler(
+            ApiKey.OFFSET_FETCH,
+            0,
+            10,
+            AnsweredBy.COORDINATOR,
+            late_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ),
+        Handler(ApiKey.FIND_COORDINATOR, 0, 6, AnsweredBy.ANY_NODE),
+        Handler(ApiKey.JOIN_GROUP, 0, 9, AnsweredBy.COORDINATOR, late_code=None),
+        Handler(
+            ApiKey.HEARTBEAT,
+            0,
+            4,
+            AnsweredBy.COORDINATOR,
+            late_code=ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ),
+        Handler(
+            ApiKey.LEAVE_GROUP,
+            0,
+            5,
+            AnsweredBy.COORDINATOR,
+            late_code=ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ),
+        Handler(ApiKey.SYNC_GROUP, 0, 5, AnsweredBy.COORDINATOR, late_code=None),
+        Handler(ApiKey.DESCRIBE_GROUPS, 0, 6, AnsweredBy.COORDINATOR),
+        Handler(ApiKey.LIST_GROUPS, 0, 5, AnsweredBy.EVERY_COORDINATOR),
+        _off(ApiKey.SASL_HANDSHAKE, 1),
+        Handler(ApiKey.API_VERSIONS, 0, 5, AnsweredBy.ANY_NODE),
+        Handler(ApiKey.CREATE_TOPICS, 0, 7, AnsweredBy.CONTROLLER),
+        Handler(ApiKey.DELETE_TOPICS, 0, 6, AnsweredBy.CONTROLLER),
+        Handler(ApiKey.DELETE_RECORDS, 0, 2, AnsweredBy.LEADER),
+        Handler(
+            ApiKey.INIT_PRODUCER_ID,
+            0,
+            5,
+            AnsweredBy.PRODUCER_IDS,
+            late_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ),
+        Handler(ApiKey.OFFSET_FOR_LEADER_EPOCH, 0, 4, AnsweredBy.LEADER),
+        Handler(
+            ApiKey.ADD_PARTITIONS_TO_TXN,
+            0,
+            5,
+            AnsweredBy.COORDINATOR,
+            late_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ),
+        Handler(
+            ApiKey.ADD_OFFSETS_TO_TXN,
+            0,
+            4,
+            AnsweredBy.COORDINATOR,
+            late_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ),
+        Handler(
+            ApiKey.END_TXN,
+            0,
+            5,
+            AnsweredBy.COORDINATOR,
+            late_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ),
+        Handler(ApiKey.WRITE_TXN_MARKERS, 1, 2, AnsweredBy.LEADER),
+        Handler(
+            ApiKey.TXN_OFFSET_COMMIT,
+            0,
+            6,
+            AnsweredBy.COORDINATOR,
+            late_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ),
         _off(ApiKey.DESCRIBE_ACLS, 3),
         _off(ApiKey.CREATE_ACLS, 3),
         _off(ApiKey.DELETE_ACLS, 3),
-        Handler(ApiKey.DESCRIBE_CONFIGS, 0, 4),
-        Handler(ApiKey.ALTER_CONFIGS, 0, 2),
+        Handler(ApiKey.DESCRIBE_CONFIGS, 0, 4, AnsweredBy.ANY_NODE),
+        Handler(ApiKey.ALTER_CONFIGS, 0, 2, AnsweredBy.CONTROLLER),
         _off(ApiKey.ALTER_REPLICA_LOG_DIRS, 2),
-        Handler(ApiKey.DESCRIBE_LOG_DIRS, 0, 5),
+        Handler(ApiKey.DESCRIBE_LOG_DIRS, 0, 5, AnsweredBy.ANY_NODE),
         _off(ApiKey.SASL_AUTHENTICATE, 2),
-        Handler(ApiKey.CREATE_PARTITIONS, 0, 3),
+        Handler(ApiKey.CREATE_PARTITIONS, 0, 3, AnsweredBy.CONTROLLER),
         _off(ApiKey.CREATE_DELEGATION_TOKEN, 3),
         _off(ApiKey.RENEW_DELEGATION_TOKEN, 2),
         _off(ApiKey.EXPIRE_DELEGATION_TOKEN, 2),
         _off(ApiKey.DESCRIBE_DELEGATION_TOKEN, 3),
-        Handler(ApiKey.DELETE_GROUPS, 0, 3),
+        Handler(ApiKey.DELETE_GROUPS, 0, 3, AnsweredBy.COORDINATOR),
         _off(ApiKey.ELECT_LEADERS, 2),
-        Handler(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1),
+        Handler(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, AnsweredBy.CONTROLLER),
         _off(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 1),
         _off(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0),
-        Handler(ApiKey.OFFSET_DELETE, 0, 0),
+        Handler(ApiKey.OFFSET_DELETE, 0, 0, AnsweredBy.COORDINATOR),
         _off(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1),
         _off(ApiKey.ALTER_CLIENT_QUOTAS, 1),
         _off(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0),
         _off(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0),
-        Handler(ApiKey.DESCRIBE_CLUSTER, 0, 2),
-        Handler(ApiKey.DESCRIBE_PRODUCERS, 0, 0),
-        Handler(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0),
-        Handler(ApiKey.LIST_TRANSACTIONS, 0, 2),
+        Handler(ApiKey.DESCRIBE_CLUSTER, 0, 2, AnsweredBy.ANY_NODE),
+        Handler(ApiKey.DESCRIBE_PRODUCERS, 0, 0, AnsweredBy.LEADER),
+        Handler(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, AnsweredBy.COORDINATOR),
+        Handler(ApiKey.LIST_TRANSACTIONS, 0, 2, AnsweredBy.EVERY_COORDINATOR),
         _off(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1),
         _off(ApiKey.CONSUMER_GROUP_DESCRIBE, 1),
-        Handler(ApiKey.LIST_CONFIG_RESOURCES, 0, 1),
-        Handler(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0),
+        Handler(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, AnsweredBy.ANY_NODE),
+        Handler(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, AnsweredBy.ANY_NODE),
     )
 }

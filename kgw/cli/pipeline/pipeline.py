@@ -1,4 +1,4 @@
-"""`kgw pipeline`: a data pipeline's chores. Each command is in a file of its own, `pipeline_*`."""
+"""`kgw pipeline`: a data pipeline's chores. Each command is in a file of its own."""
 
 from __future__ import annotations
 

@@ -12,4 +12,6 @@ in which one builds on the other:
 6. `publishing`: appends, through a publish stream of the broker's.
 7. `partition_log`: one partition.
 8. `topics`: which topics there are, found anew from time to time.
+
+`strangers` looks into the directories of topics that kgw leads, for files of the broker and others.
 """
