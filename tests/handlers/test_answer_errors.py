@@ -10,7 +10,6 @@ import pytest
 
 from kgw.errors import ErrorCode, ProtocolError
 from kgw.handlers.encoding_turns import encode_in_turns
-from kgw.handlers.parts import Api
 from kgw.handlers.table import HANDLERS
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import request_class, response_class
@@ -78,8 +77,18 @@ def codes_in(struct: Any) -> Iterator[int]:
 async def answered(gateway: InProcessGateway, handler: Any, version: int, answer: Response) -> None:
     """Have a request of an API answered so, through the whole pipeline."""
     request = random_message(request_class(handler.api_key), version, Random(1))
-    api = type("Planted", (handler.api,), {"answer": lambda _: answer})
-    own, handler.api = handler.api, api
+    own = handler.api
+
+    class Planted:
+        refuse = own.refuse
+
+        def __init__(self, request: Any, context: Any) -> None:
+            """Answer what the test says, whatever the request."""
+
+        def answer(self) -> Response:
+            return answer
+
+    handler.api = Planted
     try:
         await gateway.request(request, version)
     finally:
