@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from kgw.handlers.encoding_turns import Item
     from kgw.partitions.partition import Partition
     from kgw.partitions.topics.topic import Topic
-    from kgw.protocol.schema import Response, Struct
+    from kgw.protocol.schema import Response
     from kgw.transactions.coordinator import TransactionCoordinator
     from kgw.turns import Turns
 

@@ -75,13 +75,13 @@ class Standby:
         """Answer a request. Raises KafkaError, ProtocolError."""
         api_key = context.api_key
         if api_key in _LOCAL:
-            return handler.answer(context.request, context)
+            return handler.api(context.request, context).answer()
         if api_key in _HAS_NONE or api_key is ApiKey.FIND_COORDINATOR:
             if self._leader is None:
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no server leads")
             if api_key in _HAS_NONE:
                 return response_class(api_key)()
-            return handler.answer(context.request, context)
+            return handler.api(context.request, context).answer()
         code = handler.owner.value.standby
         if code is not None and not _is_passed_on(context):
             return self._send_on(handler, context, code)
@@ -120,7 +120,7 @@ class Standby:
         if context.api_key is ApiKey.FETCH and request.session_id and request.session_epoch > 0:
             # Nobody knows which partitions it is about.
             code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        answer = handler.error_response(request, code, text, context)
+        answer = handler.api.refuse(request, code, text, context)
         if context.api_key is ApiKey.FETCH and code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             # Clients do not ask for Metadata again after an error of the whole answer.
             cast("Any", answer).error_code = ErrorCode.NONE
@@ -157,7 +157,7 @@ class Standby:
             if self._changed is changed:
                 self._changed = asyncio.Event()
         if gateway.leadership is not Leadership.STANDBY:
-            return await made(handler.answer(context.request, context))
+            return await made(handler.api(context.request, context).answer())
         return self._known(context)
 
     def _known(self, context: RequestContext) -> Response:

@@ -8,41 +8,21 @@ from __future__ import annotations
 
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Final
 
 from kgw.errors import ErrorCode
 from kgw.handlers.answered_by import AnsweredBy
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.codec import codec, request_class, response_class
+from kgw.protocol.codec import codec, request_class
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kgw.handlers.context import Answer, RequestContext
     from kgw.handlers.parts import Api
     from kgw.protocol.codec import Codec
-    from kgw.protocol.schema import Request, Response
+    from kgw.protocol.schema import Request
 
 
 FEATURES_OFF: Final = "features_off"
 """The module that answers every API whose feature is off."""
-
-ErrorResponse: TypeAlias = "Callable[[Any, ErrorCode, str | None, RequestContext], Response | None]"
-"""Returns the response that refuses every part of a request; None where none is due."""
-
-
-class HandlerModule(Protocol):
-    """What a module of this package offers."""
-
-    def handle(self, request: Any, context: RequestContext) -> Answer:
-        """Answer a request.
-
-        A plain function answers at once, or with `Later`; a coroutine function gets a task. Raises
-        KafkaError when the request as a whole is refused.
-        """
-
-    error_response: ErrorResponse
-    """Only where `plain_error_response` does not do."""
 
 
 class Handler:
@@ -81,50 +61,20 @@ class Handler:
         return f"Handler({self.api_key.name} {self.min_version}-{self.max_version})"
 
     @cached_property
-    def module(self) -> HandlerModule:
-        """The module that answers, imported at first use."""
-        return cast("HandlerModule", import_module(f"kgw.handlers.{self.module_name}"))
+    def api(self) -> type[Api]:
+        """The class whose instances answer requests, by Kafka's name of the API.
 
-    @cached_property
-    def api(self) -> type[Api] | None:
-        """The class whose instances answer requests, by Kafka's name of the API."""
+        Its module is imported at first use.
+        """
+        module = import_module(f"kgw.handlers.{self.module_name}")
         name = "".join(word.capitalize() for word in self.api_key.name.split("_"))
-        found = getattr(self.module, name, None)
-        return found if hasattr(found, "refuse") else None
-
-    def answer(self, request: Request, context: RequestContext) -> Answer:
-        """Answer a request. Raises KafkaError when it is refused as a whole."""
-        api = self.api
-        if api is None:
-            return self.module.handle(request, context)
-        return api(request, context).answer()
-
-    @property
-    def error_response(self) -> ErrorResponse:
-        """What answers a request that failed as a whole."""
-        if self.api is not None:
-            return self.api.refuse
-        return getattr(self.module, "error_response", plain_error_response)
+        api: type[Api] = getattr(module, name)
+        return api
 
     def codec(self, version: int) -> Codec[Request]:
         """Return what decodes its requests of a version, and keep it in `codecs`."""
         found = self.codecs[version] = codec(request_class(self.api_key), version)
         return found
-
-
-def plain_error_response(
-    request: Any, code: ErrorCode, message: str | None, context: RequestContext
-) -> Response | None:
-    """Return an otherwise empty response where the API has one code for the whole request."""
-    response_type = response_class(context.api_key)
-    fields = response_type.field_table
-    if "error_code" not in fields or not fields["error_code"].present(context.api_version):
-        return None
-    response = response_type()
-    response.error_code = int(code)  # type: ignore[attr-defined]
-    if "error_message" in fields and fields["error_message"].present(context.api_version):
-        response.error_message = message  # type: ignore[attr-defined]
-    return response
 
 
 def _off(api_key: ApiKey, max_version: int) -> Handler:

@@ -80,7 +80,7 @@ async def test_every_api_has_a_response_for_errors(api_key: ApiKey, version: int
             if isinstance(request, ProduceRequest):
                 request.acks = 1
             context = request_context(gateway, api_key, version)
-            response = handler.error_response(
+            response = handler.api.refuse(
                 request, ErrorCode.KAFKA_STORAGE_ERROR, "the disk", context
             )
             assert response is not None
