@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MEMORY_BYTES: Final = 256 << 20
-# How many rows are looked up at once, since each look-up builds a table of all held keys.
+# How many rows are looked up in one call, since each call builds a table of all held keys.
 _ROWS_AT_ONCE: Final = 1 << 20
 
 
