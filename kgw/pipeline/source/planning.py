@@ -287,7 +287,7 @@ class Planner:
     def offsets_of(
         self, place: Place, bounds: Mapping[TopicPartition, OffsetBounds]
     ) -> dict[TopicPartition, int]:
-        """Return the offset of a place in each partition."""
+        """Return the offset in each partition that a start or end of the options means."""
         if place.kind is PlaceKind.EARLIEST:
             return {key: one.earliest for key, one in bounds.items()}
         if place.kind is PlaceKind.LATEST:
