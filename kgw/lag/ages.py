@@ -256,7 +256,7 @@ def _compacted_end(log: PartitionLog) -> int:
 
 
 def _time_of(batch: RecordBatch) -> int:
-    """Return the time of a batch's first record, or of its latest where only that is known."""
+    """Return the time of a batch's first record, or its maximum timestamp if that is all it has."""
     if batch.attributes & _NOT_ITS_FIRST_TIME or batch.base_timestamp_ms == NO_TIMESTAMP_MS:
         return batch.max_timestamp_ms
     return batch.base_timestamp_ms

@@ -16,7 +16,7 @@ OTHER = "other"
 
 
 def sum_of(parts: Iterable[LagSum]) -> LagSum:
-    """Return the lag of all parts together."""
+    """Return the sum of several lags."""
     total = LagSum()
     for one in parts:
         total.merge(one)

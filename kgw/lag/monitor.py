@@ -109,11 +109,11 @@ class LagMonitor:
     # --- start and stop --------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to sample on the schedule, the first time now."""
+        """Sample now, and then on the schedule."""
         self._task = asyncio.ensure_future(self._run())
 
     def stop(self) -> None:
-        """Sample on no schedule any more."""
+        """Stop the schedule. A sample that is under way continues."""
         if self._task is not None:
             self._task.cancel()
 
@@ -135,7 +135,8 @@ class LagMonitor:
             except Exception as error:  # noqa: BLE001 - nobody awaits the schedule
                 self._metrics.lag_failures += 1
                 self._report_bug(error)
-            # From the schedule, not from the end of the last one: series with even steps.
+            # Counted from the last scheduled time rather than the end of the last sample, so that
+            # samples have even distances.
             due_s = max(due_s + self.config.lag_interval_ms / 1000, self._clock.monotonic_s())
             await self._clock.sleep_until(due_s)
 
@@ -183,7 +184,7 @@ class LagMonitor:
         return found
 
     def findings(self) -> list[tuple[Finding, str, int]]:
-        """Return each anomaly that lasts, its topic's name, and since when it has been known."""
+        """Return each lasting anomaly, its topic's name, and when it was first seen (wall ms)."""
         found = []
         for finding, since_ms in self._open.items():
             topic = self._topics.by_id(finding.topic_id)
@@ -192,7 +193,7 @@ class LagMonitor:
 
     @property
     def finding_count(self) -> int:
-        """How many anomalies last now."""
+        """How many lasting anomalies there are."""
         return len(self._open)
 
     @property
@@ -241,7 +242,7 @@ class LagMonitor:
         history_ms = self.config.lag_history_ms
         points = await _apart(sample, lambda: history_points(sample)) if history_ms else []
         if not points:
-            return  # a gateway without groups writes nothing
+            return  # without groups there is nothing to write
         await self._history.append(points)
         await self._history.prune(
             before_ms=sample.taken_ms - history_ms, keep=self.config.lag_history_samples_max
@@ -428,7 +429,7 @@ class LagMonitor:
     # --- reports ----------------------------------------------------------------------------------
 
     def _found(self, finding: Finding, topic: str, **fields: object) -> None:
-        """Count and log an anomaly that lasts, once."""
+        """Count and log a lasting anomaly when it is first seen."""
         if self._open.see(finding, self._clock.wall_ms()):
             if finding.partition is not None:
                 fields = {"partition": finding.partition, **fields}

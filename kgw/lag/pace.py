@@ -39,7 +39,7 @@ class Pace(NamedTuple):
     def moved(self, now_s: float, grown_bytes: int) -> Pace:
         """Return the pace for the next samples."""
         if grown_bytes < self.newer_bytes:
-            return Pace.begin(now_s, grown_bytes)  # the partition was opened anew
+            return Pace.begin(now_s, grown_bytes)  # the partition was reopened
         if now_s - self.newer_s < RECENT_S:
             return self
         return Pace(self.newer_s, self.newer_bytes, now_s, grown_bytes)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 ALL_TOPICS = ""
-"""Stands for the topic in the sum of a whole group; no topic has an empty name."""
+"""The topic name of sums over a whole group; no real topic has an empty name."""
 ALL_PARTITIONS = -1
 
 POINTS_A_SAMPLE = 1_000
@@ -79,7 +79,7 @@ class LagSample(NamedTuple):
 
 
 class Event(NamedTuple):
-    """An anomaly that happened, rather than one that lasts."""
+    """An anomaly that is an event, rather than a state that lasts."""
 
     at_ms: int
     kind: str

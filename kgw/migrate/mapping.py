@@ -152,9 +152,10 @@ class PartitionMapping:
     def __init__(
         self, entries: Entries, records: Records, end_offset: int, *, precision_ns: int = 1
     ) -> None:
-        """Match. Record times are in units of `precision_ns`; entry times are truncated to it.
+        """Match entries with records.
 
-        `end_offset` is the native offset after the last record.
+        Record times are in units of `precision_ns`; entry times are truncated to it. `end_offset`
+        is the native offset after the last record.
         """
         self._entries = entries
         self._records = records
@@ -238,7 +239,7 @@ class PartitionMapping:
     # Positions
 
     def _gap(self, before: int, next_old: int) -> tuple[int, int]:
-        """Return the first record after an anchor, and how many old offsets precede `next_old`."""
+        """Return the first record, and the number of old offsets, after an anchor."""
         if before < 0:
             return 0, next_old
         return self._anchor_indexes[before] + 1, next_old - self._anchor_olds[before] - 1

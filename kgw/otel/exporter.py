@@ -71,12 +71,12 @@ class Exporter:
         self._gateway = gateway
 
     def start(self) -> None:
-        """Begin: the first export now, the next ones on the schedule. Nothing when it has begun."""
+        """Export now, and then on the schedule. Does nothing if it has been started."""
         if self._task is None:
             self._task = asyncio.ensure_future(self._run())
 
     async def aclose(self, flush_s: float = 0.0) -> None:
-        """End the schedule, and export once more if there is time. Nothing when it has ended."""
+        """Stop the schedule, and export once more if there is time. Does nothing if stopped."""
         task, self._task = self._task, None
         if task is None:
             return
@@ -96,7 +96,7 @@ class Exporter:
             await self._clock.sleep_until(due_s)
 
     async def export(self, limit_s: float) -> None:
-        """Export once, in `limit_s` seconds at most. A failure is logged, once until it is over."""
+        """Export once, in at most `limit_s` seconds. Log only the first of repeated failures."""
         try:
             if self._is_sending:
                 raise ExportError("the export before has not ended")
@@ -111,7 +111,7 @@ class Exporter:
             self._succeeded()
 
     async def _send(self, series: list[Series], limit_s: float) -> None:
-        """Send from a thread that the end of the process does not wait for. Raises ExportError."""
+        """Send in a daemon thread, which does not delay the exit. Raises ExportError."""
         loop = asyncio.get_running_loop()
         sending = self._sending = loop.create_future()
         read_ns = self._clock.wall_ms() * 1_000_000
@@ -128,7 +128,7 @@ class Exporter:
                 post(self._url, self.read_headers(), body, limit_s + _LATER_S)
             except Exception as error:  # noqa: BLE001 - told in the loop
                 failure = error
-            # The loop may have ended.
+            # The event loop may have been closed.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(sending.set_result, failure)
 

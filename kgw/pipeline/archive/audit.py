@@ -1,9 +1,10 @@
 """Checks that an archive has the records that its log names. Each level finds and reads more.
 
-0. The log: every version by the rules of coverage, and every checkpoint by the versions.
+0. The log: every version follows the rules of coverage, every checkpoint agrees with the
+   versions.
 1. The footers: each file is there, complete, and of this topic id, partition, offsets, rows and
    times. The tables that the archive publishes: each has these files, and the log's version.
-2. The bytes of each file by their checksum, and its offsets one by one.
+2. The bytes of each file, by their checksum, and its offsets one by one.
 
 Level 3 reads the topic as well: `kgw.pipeline.archive.comparing`.
 """

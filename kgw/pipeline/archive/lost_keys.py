@@ -48,7 +48,7 @@ class LostKeys:
         return list(offsets.filter(pc.invert(has_key)).to_pylist())
 
     def missing(self, kept: Iterable[pa.RecordBatch]) -> list[int]:
-        """Return the offsets of records that the archive must have, in order.
+        """Return the offsets of missing records that the archive must have, in order.
 
         `kept` has the key and offset of the archive's records from the first missing record to its
         end.

@@ -49,8 +49,8 @@ MAX_DATA_BYTES: Final = (1 << 31) - 1
 """Arrow's binary columns have 31-bit offsets, which point into these bytes if nothing is
 compressed."""
 DEFAULT_MAX_BYTES: Final = 128 << 20
-"""About how much memory one call uses for decompressed batches and its own arrays; two or three
-times as much at peaks."""
+"""About how much memory one call uses for decompressed batches and its own arrays; some of them
+exist two or three times at once."""
 LIMITS: Final = DecompressionLimits(max_bytes=256 << 20, max_ratio=MAX_DATA_BYTES)
 """More than a gateway decompresses by default: it stores compressed batches as they are, whatever
 their size, and other clients can read them."""

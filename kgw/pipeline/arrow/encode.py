@@ -41,7 +41,8 @@ _JOINED_BYTES: Final = 256 << 20
 _INT32_OFFSETS: Final = 1 << 31
 """How many offsets one batch can span at most."""
 _FAR: Final = 1 << 30
-"""A batch does not begin or end with a wider gap than this before its first or last record."""
+"""The widest gap before a batch's first record, and the greatest distance from its first record to
+its last."""
 _COLUMNS: Final = frozenset({"key", "value", "headers", "timestamp_ms"})
 
 

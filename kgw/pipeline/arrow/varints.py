@@ -54,7 +54,7 @@ def read_varints(
 
 
 def varint_sizes(numbers: Int64s) -> Int64s:
-    """Return how many bytes each of these signed numbers takes."""
+    """Return the size of each signed number as a varint."""
     unsigned = _zigzag(numbers)
     sizes = np.ones(len(unsigned), np.int64)
     largest = int(unsigned.max(initial=0))

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from kgw.pipeline.wire import WireClient
 
 _SAMPLE_BYTES: Final = 256 << 10
-# A unit ends when it has read this many times the bytes that were estimated for it from a sample:
-# later records may be larger by any factor, and nothing of a unit is committed before its end.
+# A unit ends when it has read this many times a file's bytes, in stored batches: records after the
+# sample may be larger by any factor, and nothing of a unit is committed before its end.
 _LARGE_UNIT: Final = 2
 _PUBLISH_AGAIN_MS: Final = 60_000
 # The faults that another archiver of the same topic can cause. A missing file is not one of them:
@@ -110,7 +110,7 @@ class Summary:
     """Why a table is behind the commit log; empty if none is."""
 
     def add(self, committed: Committed) -> None:
-        """Count a commit."""
+        """Add a commit to the counts."""
         files = [one for one in committed.pieces if isinstance(one, DataFile)]
         lost_offsets = count_lost(committed.pieces)
         self.offsets += committed.end - committed.first - lost_offsets

@@ -93,11 +93,11 @@ def find_truncation(
 
 
 class Cutter:
-    """Cuts ranges into units of about `unit_bytes` stored bytes, one at a time. Pure.
+    """Cuts ranges into units of about `unit_bytes`, one at a time. Pure.
 
-    The bytes per offset are estimated from a few records at first, which may be unlike the others.
-    So each unit is cut by the bytes per offset of the last one of its partition. A range that
-    several tasks can read at once is cut into smaller units.
+    The bytes per offset are first estimated from the stored bytes of a few records, which may be
+    unlike the others. After each unit, its decoded bytes per offset replace the estimate for its
+    partition. A range that several tasks can read at once is cut into smaller units.
     """
 
     def __init__(

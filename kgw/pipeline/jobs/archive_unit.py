@@ -44,7 +44,7 @@ class UnitSettings(NamedTuple):
     allow_gaps: bool = False
     """Whether offsets may have no record, as in a log that was compacted."""
     run: str = ""
-    """The name of the run, which is a part of the names of its files."""
+    """The name of the run, which is in the names of its files."""
 
 
 class Refused(NamedTuple):

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 
 PATIENCE_S: Final = 30.0
-"""How long to wait before the user is told that no executor has started: Spark tells nothing."""
+"""How long to wait before the user is told that no executor has started: Spark itself prints
+nothing."""
 _POLL_S: Final = 0.5
 _STEADY_POLLS: Final = 4
 _MOST_POLLS: Final = 40

@@ -1,8 +1,8 @@
 """The consumer group with an archive's position, and the setting that makes retention wait for it.
 
 A group belongs to one archive: the metadata of each offset names the archive that committed it, and
-no other archive commits over it. Otherwise retention would remove records that the archive which
-holds them does not have yet.
+no other archive commits over it. Otherwise one archive's commits would let retention remove records
+that another archive, for which the topic is held, does not have yet.
 """
 
 from __future__ import annotations

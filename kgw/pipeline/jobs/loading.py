@@ -123,9 +123,10 @@ def hand_over(wire: WireClient, job: LoadingJob, standing: Sequence[Standing]) -
 
 
 def abandon(wire: WireClient, job: LoadingJob) -> bool:
-    """Let other producers write again, even if offsets are missing; return False if they could.
+    """End the loading, even if offsets are missing. Return whether the topic was being loaded.
 
-    Raises ArchiveError if another job loads the topic; ClientError.
+    Other producers can write again then. Raises ArchiveError if another job loads the topic;
+    ClientError.
     """
     if not is_loading(settings_of(wire, job.target), job):
         return False

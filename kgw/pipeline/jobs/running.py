@@ -32,7 +32,7 @@ class JobError(PipelineError):
 class Runner(Protocol):
     """Runs the work of units, in any order and several at once.
 
-    Units are taken from the iterable only when they are about to begin, so that the results of
+    Units are taken from the iterable when they begin or shortly before, so that the results of
     earlier units can decide how later ones are cut. Yields each unit with its result as soon as it
     is done. Raises JobError for the first unit that fails; the others are cancelled then, and also
     when the iteration is closed early.

@@ -108,7 +108,8 @@ def stage(
 ) -> None:
     """Run the query and stage its rows, unless an earlier run has done so.
 
-    `backfill` comes from `staged`. Rows without a timestamp get `now_ms`.
+    `backfill` comes from `staged`. `now_ms` is the time of rows that have neither a timestamp nor
+    the time of a source record.
 
     Raises ArchiveError if the job has written records before and their rows are not in the staging
     directory, or if the query's columns are not those of a record; JobError, ClientError, and the

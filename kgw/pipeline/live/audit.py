@@ -88,8 +88,8 @@ class LiveAudit:
     def look(self) -> list[tuple[str, Finding]]:
         """Return the findings, each with its topic. Each line of a journal is checked once.
 
-        Raises ClientError, and PipelineError for a journal that cannot be read and for a topic that
-        was asked for and never existed.
+        Raises ClientError, and PipelineError for a journal that cannot be read and for a given
+        topic that neither exists nor was seen before.
         """
         journaled = JournaledRecords()
         # Journals are read first, so that acknowledged records are below the ends that are read

@@ -151,9 +151,10 @@ class Planner:
     def latest(self, start: Position) -> tuple[dict[TopicPartition, int], Position]:
         """Return the next offsets of a stream at `start`, and the present end of each partition.
 
-        New partitions begin at offset 0. If the end of a partition has moved back, the lost offsets
-        are reported; unless that raises, the stream continues at the new end. Removed offsets are
-        reported by the task that reads the range.
+        New partitions begin at offset 0, or at their log start offset without failOnDataLoss. If
+        the end of a partition has moved back, the lost offsets are reported; unless that raises,
+        the stream continues at the new end. Removed offsets are reported by the task that reads the
+        range.
         """
         options = self._options
         topic_ids, bounds = self.look(known=start)

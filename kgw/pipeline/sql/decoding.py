@@ -60,9 +60,9 @@ def given_fields(text: str) -> Fields:
 
 
 def inferred_fields(spark: SparkSession, snapshot: Snapshot, bootstrap: str | None) -> Fields:
-    """Return the columns of the objects among the first records of each partition.
+    """Infer the columns from the JSON objects among the first records of each partition.
 
-    Raises PipelineError when there is none; ClientError.
+    Raises PipelineError if there is none; ClientError.
     """
     texts = [
         text

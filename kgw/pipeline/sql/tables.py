@@ -301,7 +301,7 @@ def _depends_on_hidden(frame: DataFrame) -> bool:
 
 
 def _missing_table(error: AnalysisException) -> str | None:
-    """Return the name of a table that a query names and Spark does not know."""
+    """Return the name of the table that Spark did not find; None for another error."""
     if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
         return None
     found = _NAME.fullmatch((error.getMessageParameters() or {}).get("relationName", ""))
