@@ -67,7 +67,7 @@ class ClientPositions:
     def are_given_aborted(
         self, client_ids: Iterable[str], topic_id: TopicId, partition: int
     ) -> bool:
-        """Return whether one of these clients is known to read a partition uncommitted."""
+        """Return whether any of these clients is known to use read_uncommitted on a partition."""
         keys = ((one[:CLIENT_ID_CHARACTERS], topic_id, partition) for one in client_ids)
         found = (self._entries.get(key) for key in keys)
         return any(one is not None and one[2] is False for one in found)

@@ -123,7 +123,7 @@ async def read_committed(
 
 
 async def open_topics(client: AsyncClient, plan: Plan) -> tuple[dict[str, WireReader], list[str]]:
-    """Return readers of a plan's topics, by name, and problems: topics that are gone or new."""
+    """Return readers of a plan's topics, by name, and problems such as a deleted topic."""
     cluster = await client.cluster()
     if cluster.cluster_id != plan["cluster_id"]:
         return {}, [f"the plan is for cluster {plan['cluster_id']}, not {cluster.cluster_id}"]

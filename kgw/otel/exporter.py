@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 SEND_S = 10.0
 """How long an export may take; the export interval is usually longer."""
 FLUSH_S = 5.0
-"""How long the last export may take; the process does not exit before."""
+"""How long the last export may take; the process waits for it before it exits."""
 _LATER_S = 1.0
 """The thread's timeout is longer by this than the wait for it in the event loop, so that timeouts
 are reported by the latter only."""

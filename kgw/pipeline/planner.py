@@ -1,4 +1,4 @@
-"""Quietens the Python workers of Spark's planner, which list data sources and ask each of them.
+"""Quietens the Python workers of Spark's planner, which list data sources and call each of them.
 
 Spark starts these workers by `pyspark.daemon`, whatever spark.python.daemon.module says. It reads
 the result and closes the connection, sometimes before the worker has sent its last bytes. PySpark

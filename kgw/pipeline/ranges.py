@@ -65,7 +65,8 @@ def cut_ranges(
     """Return the ranges cut into about `pieces` ranges of about the same length.
 
     Empty ranges are left out. If there are fewer ranges than `pieces`, they are cut, but not into
-    ranges of less than `least` offsets. No range is longer than `most`, which may make them more.
+    ranges of less than `least` offsets. No range is longer than `most`, so that there may be more
+    than `pieces`.
     """
     whole = [one for one in ranges if one.length]
     total = sum(one.length for one in whole)

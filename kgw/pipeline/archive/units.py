@@ -232,7 +232,8 @@ class DataFileWriter:
     def add_control(self, first: int, last: int) -> None:
         """Declare offsets without records, both ends inclusive; nothing if `last` is lower.
 
-        Call it in the order of offsets. The file lists `MAX_CONTROL_RANGES` of them.
+        Call it in the order of offsets. The file lists at most `MAX_CONTROL_RANGES` ranges, and
+        counts the offsets of the others.
         """
         if first > last:
             return

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Plan(NamedTuple):
-    """The offsets to archive of a topic. Ends are exclusive; a hole includes its last offset."""
+    """A topic's offsets to archive. Ends are exclusive; a hole includes its last offset."""
 
     starts: Mapping[int, int]
     """The first offsets of partitions that the archive does not have yet."""

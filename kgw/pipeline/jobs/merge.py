@@ -71,9 +71,10 @@ def plan(coverage: Coverage, size_of: Callable[[DataFile], int], target_bytes: i
     """Return groups of two or more files, each smaller than half of the target size. Pure.
 
     `size_of` returns the size of a file in the same measure as `target_bytes`. A group is not
-    larger than the target. Its files are all compacted, or none is, as an audit expects every
-    record of files that are not. Holes between the files become offsets without a record in the new
-    file. A hole that says that records were lost, or removed by retention, ends the group.
+    larger than the target. Its files are all compacted, or none is: an audit expects that files
+    which are not compacted have every record. Holes between the files become offsets without a
+    record in the new file. A hole that says that records were lost, or removed by retention, ends
+    the group.
     """
     return [
         group

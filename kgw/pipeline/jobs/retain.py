@@ -71,9 +71,10 @@ class LogCut(NamedTuple):
     partition: int
     log_start_offset: int
     before_offset: int
-    """Records below this offset may be removed; at most the log start offset if none may."""
+    """Records below this offset may be removed; none may if it is not above the log start
+    offset."""
     kept_by: str | None
-    """Which group needs more records than the archive has left, and why."""
+    """Which group keeps records that could be removed otherwise, and why; None if none does."""
 
     @property
     def is_to_do(self) -> bool:
