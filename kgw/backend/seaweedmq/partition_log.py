@@ -19,7 +19,7 @@ from kgw.backend.hot_cache import CachedTail
 from kgw.backend.managed_log import ManagedLog
 from kgw.backend.seaweedmq.chain import NotWriterError, Payload
 from kgw.backend.seaweedmq.compact.joining import Joiner
-from kgw.backend.seaweedmq.entries.layouts import Encoded, Layout, encode, largest_timestamp_ms
+from kgw.backend.seaweedmq.entries.layouts import Encoded, Layout, encode
 from kgw.backend.seaweedmq.log.snapshots import load_snapshot, save_snapshot
 from kgw.completion import until_done
 from kgw.errors import CorruptionError, StorageError
@@ -166,7 +166,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
             )
         if refusal is not None:
             return refused_append(refusal)
-        size_bytes = sum(len(batch.buffer) for batch in batches)
+        size_bytes = sum([len(batch.buffer) for batch in batches])
         if not self._shell.append_room.take(size_bytes):
             self._shell.refusals.note(WAITING, self._shell.too_much_waits)
             return refused_append(StorageError(self._shell.too_much_waits))
@@ -213,10 +213,10 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
                 encoded.size_bytes,
                 submitted.result.base_offset,
                 submitted.result.last_offset + 1,
-                largest_timestamp_ms(encoded.batches),
+                encoded.largest_timestamp_ms,
                 encoded.batch_bytes,
             )
-            self._chain.append(payload).then(partial(self._settled, submitted))
+            self._chain.append(payload).then(partial(self._settled, submitted, encoded))
 
     @property
     def _layout(self) -> Layout:
@@ -245,33 +245,29 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
         age_ms = self._shell.clock.wall_ms() - self._file_begun_ms
         return self._file_bytes + encoded.batch_bytes > limit_bytes or age_ms >= options.file_ms
 
-    def _settled(self, submitted: _Submitted, stored: Completion[None]) -> None:
-        """Finish an append; the chain finishes them in the order of their submission."""
+    def _settled(self, submitted: _Submitted, encoded: Encoded, stored: Completion[None]) -> None:
+        """Tell of an append's end; the chain's come in the order of their submission."""
         self._in_flight.remove(submitted)
         if stored.error is not None:
             self._refused.append(submitted)
             self._refuse(stored.error)
             return
         self._shell.append_room.give_back(submitted.size_bytes)
-        self._show(submitted)
+        self._show(encoded, submitted.result.last_offset + 1)
         submitted.finish()
         self._joiner.look()
         if self._refusal is not None:
             self._give_up()
 
-    def _show(self, submitted: _Submitted) -> None:
-        end_offset = submitted.result.last_offset + 1
+    def _show(self, encoded: Encoded, end_offset: int) -> None:
         self._offsets.advance_durable(end_offset)
-        encoded = submitted.encoded
-        batches = submitted.batches if encoded is None else encoded.batches
-        size_bytes = sum(len(batch.buffer) for batch in batches)
-        self._shell.cache.add([(self.tail, batch) for batch in batches])
+        self._shell.cache.add([(self.tail, batch) for batch in encoded.batches])
         if self.on_advance is not None:
             try:
-                self.on_advance(end_offset, size_bytes)
+                self.on_advance(end_offset, encoded.batch_bytes)
             except Exception as error:  # noqa: BLE001 - whoever waits for the append is told
                 _log.error("told of an advance, it failed", error=error, partition=str(self.key))
-        self._shell.add_to_replay(size_bytes)
+        self._shell.add_to_replay(encoded.batch_bytes)
 
     def _refuse(self, error: Exception) -> None:
         """Refuse all appends that are not stored: none may follow a failed one."""

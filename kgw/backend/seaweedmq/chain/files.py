@@ -93,6 +93,6 @@ def note_of(payloads: Sequence[Payload]) -> ChunkNote:
     """Return the description of a chunk that holds these payloads."""
     return ChunkNote(
         payloads[0].base_offset,
-        max(payload.largest_timestamp_ms for payload in payloads),
-        sum(payload.content_bytes for payload in payloads),
+        max([payload.largest_timestamp_ms for payload in payloads]),
+        sum([payload.content_bytes for payload in payloads]),
     )

@@ -127,7 +127,11 @@ class Settler:
             try:
                 if stop is not None:
                     raise FilerError(stop)
-                await self._send(change)
+                if change.before is None:
+                    await self.filer.create(self.directory, change.entry)
+                else:
+                    expected = change.before.expected
+                    await self.filer.update(self.directory, change.entry, expected)
             except OutcomeUnknownError as error:
                 is_on_its_way = True
                 self.note(error)
@@ -226,9 +230,3 @@ class Settler:
         if self.trouble is not None:
             self.trouble = None
             self._troubled.end(self)
-
-    async def _send(self, change: Change) -> None:
-        if change.before is None:
-            await self.filer.create(self.directory, change.entry)
-        else:
-            await self.filer.update(self.directory, change.entry, change.before.expected)

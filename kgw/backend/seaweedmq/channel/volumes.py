@@ -175,8 +175,8 @@ class Volumes:
     # --- storing ---
 
     async def upload(self, pieces: Sequence[Buffer], deadline_s: float | None) -> Chunk:
-        """Store a chunk; after a failure, under another id and so most likely elsewhere."""
-        content_bytes = size_bytes = sum(len(piece) for piece in pieces)
+        """Store a chunk; under another id, and so most likely elsewhere, when a try fails."""
+        content_bytes = size_bytes = sum(map(len, pieces))
         key = b""
         if self.encrypts:
             key, pieces, size_bytes = await _off_loop(partial(encrypt, pieces), size_bytes)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.base import CompactionReport, RecompressionReport
 from kgw.backend.seaweedmq.chain import Payload
-from kgw.backend.seaweedmq.entries.layouts import Layout, encode, largest_timestamp_ms
+from kgw.backend.seaweedmq.entries.layouts import Layout, encode
 from kgw.backend.seaweedmq.log.reading import FilesChangedError
 from kgw.errors import CorruptionError, StorageError
 from kgw.records.cold import find_difference, to_zstd
@@ -119,7 +119,7 @@ class _Run:
             encoded.size_bytes,
             batches[0].base_offset,
             batches[-1].next_offset,
-            largest_timestamp_ms(batches),
+            encoded.largest_timestamp_ms,
             encoded.batch_bytes,
         )
 

@@ -26,7 +26,7 @@ from kgw.records.errors import RecordError
 from kgw.records.limits import DEFAULT_LIMITS, DecompressionLimits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from kgw.backend.seaweedmq.entries.log_entries import LogEntry
     from kgw.records.batch import RecordBatch
@@ -53,6 +53,8 @@ class Encoded(NamedTuple):
     """The batches that a reader of the entries gets."""
     batch_bytes: int
     """The size of `batches`."""
+    largest_timestamp_ms: int
+    """The greatest `max_timestamp_ms` of their headers."""
     last_ts_ns: int
 
 
@@ -130,7 +132,9 @@ def encode(
         readable.append(batch)
         batch_bytes += len(buffer)
     pieces.append(glue)
-    return Encoded(pieces, size_bytes + len(glue), readable, batch_bytes, ts_ns - 1)
+    size_bytes += len(glue)
+    largest_ms = max([batch.max_timestamp_ms for batch in readable])
+    return Encoded(pieces, size_bytes, readable, batch_bytes, largest_ms, ts_ns - 1)
 
 
 def decode(data: Buffer, base_offset: int, end_offset: int) -> DecodedChunk:
@@ -240,8 +244,3 @@ class _Decoding:
             self._building = None
             self.built_bytes += batch.size_bytes
         return batch
-
-
-def largest_timestamp_ms(batches: Iterable[RecordBatch]) -> int:
-    """Return the greatest `max_timestamp_ms` of the batches' headers."""
-    return max(batch.max_timestamp_ms for batch in batches)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kgw.backend.log_copy import LogFacts, LogPlace
 from kgw.backend.seaweedmq.chain import Chain, Payload
-from kgw.backend.seaweedmq.entries.layouts import Layout, encode, largest_timestamp_ms
+from kgw.backend.seaweedmq.entries.layouts import Layout, encode
 from kgw.backend.seaweedmq.filer import EntryExistsError
 from kgw.backend.seaweedmq.log.detail import PartitionDetail, decode_detail
 from kgw.backend.seaweedmq.log.snapshots import load_snapshot, save_snapshot
@@ -173,7 +173,7 @@ class NamespaceLogs(LogPlace):
                 encoded.size_bytes,
                 base_offset,
                 end_offset,
-                largest_timestamp_ms(batches),
+                encoded.largest_timestamp_ms,
                 encoded.batch_bytes,
             )
         )

@@ -42,7 +42,7 @@ from kgw.state.base import (
     StateTakenOverError,
 )
 from kgw.state.history import EVERY_SAMPLE, LagHistory
-from kgw.state.write_queue import WriteQueue
+from kgw.state.write_queue import CommitQueue
 from kgw.turns import take_turns
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class ChainStateStore(StateStore):
         self._directory = directory
         self._options = options or StateOptions()
         self._snapshots = SnapshotFiles(filer, snapshots_of(directory), self._options.part_bytes)
-        self._queue: WriteQueue[_Write] = WriteQueue(self._flush)
+        self._queue: CommitQueue[_Write] = CommitQueue(self._store, when_stored=self._look_after)
         self._lag_history = _ChainLagHistory(self)
         self._chain: Chain | None = None
         self._contents: StateContents | None = None
@@ -309,22 +309,20 @@ class ChainStateStore(StateStore):
         self._queue.submit(write)
         await write.done
 
-    async def _flush(self, batch: list[_Write]) -> None:
-        """Store one commit of the waiting changes, and answer their callers."""
-        conflicts: dict[int, ConflictError] = {}
-        count = 0
-        outcome: Exception | None = None
+    async def _store(self, writes: list[_Write]) -> dict[int, ConflictError]:
+        """Store one commit, and return the conflicts, as for a `CommitQueue`."""
         try:
             self._check_failure()
             contents = self._opened()
             commit = Commit(contents)
-            for index, write in enumerate(batch):
-                count = index + 1
+            conflicts: dict[int, ConflictError] = {}
+            for index, write in enumerate(writes):
                 try:
                     write.add(commit)
                 except ConflictError as error:
                     conflicts[index] = error
                 if commit.size_bytes >= self._options.commit_bytes:
+                    del writes[index + 1 :]
                     break
             items = commit.encode()
             if items:
@@ -332,33 +330,19 @@ class ChainStateStore(StateStore):
                 if self.on_commit is not None:
                     self.on_commit(commit.rows, contents.table)
                 contents.take(commit)
+        except NotWriterError as error:
+            self._lose(error)
+            raise StateTakenOverError(str(error)) from error
         except StorageError as error:
-            outcome = error
-            count = count or len(batch)
-            if isinstance(error, NotWriterError):
-                self._lose(error)
-                outcome = StateTakenOverError(str(error))
-            elif self._chain is not None and self._chain.failure is not None:
+            if self._chain is not None and self._chain.failure is not None:
                 self._fail(str(error))
-        except Exception as error:  # noqa: BLE001 - the callers raise it
-            # Only the next open shows whether it is stored.
-            outcome = error
-            count = count or len(batch)
+            raise
+        except Exception as error:
+            # Whether it is stored is known after the next open.
             self._fail(f"{_NAME}: {error!r}")
             _log.error("state not committed", error=error)
-        for index, write in enumerate(batch[:count]):
-            refusal = outcome or conflicts.get(index)
-            if write.done.done():
-                continue  # the caller was cancelled
-            if refusal is None:
-                write.done.set_result(None)
-            else:
-                write.done.set_exception(refusal)
-        if count < len(batch):
-            self._queue.waiting[:0] = batch[count:]
-            self._queue.flush()
-        if outcome is None:
-            await self._look_after()
+            raise
+        return conflicts
 
     async def _append(self, items: bytes) -> None:
         """Store the items of one commit. If it raises StorageError, they are never stored."""
