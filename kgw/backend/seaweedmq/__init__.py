@@ -11,7 +11,8 @@ The gateway keeps nothing on its own disk. In the order in which one builds on t
 7. `partition_log`: a partition on a chain. `chunks` fetches and keeps data for readers; `log` reads
    one partition's files and changes them, and `compact` writes them anew.
 8. `native`: topics that SMQ's own broker leads.
-9. `backend`: what the gateway sees. `watch` tests SeaweedFS at every start, and looks at it from
+9. `backend`: the interface to the gateway. `watch` tests SeaweedFS at every start, and checks it
+   from
    then on.
 10. `lease`: which gateway serves a namespace, and until when.
 """

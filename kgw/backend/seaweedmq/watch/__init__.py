@@ -1,1 +1,1 @@
-"""Tests of SeaweedFS: they are made at the start, and from then on."""
+"""Tests of SeaweedFS, at the start and while a gateway runs."""
