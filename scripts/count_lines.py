@@ -67,7 +67,8 @@ def count_parts(sources: Iterable[tuple[str, str]]) -> Counter[str]:
     return counts
 
 
-def _sources_here() -> Iterator[tuple[str, str]]:
+def sources_here() -> Iterator[tuple[str, str]]:
+    """Yield the path and the source of each Python file of this checkout that git knows of."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py"],
         cwd=ROOT,
@@ -80,7 +81,8 @@ def _sources_here() -> Iterator[tuple[str, str]]:
             yield path, (ROOT / path).read_text()
 
 
-def _sources_of(revision: str) -> Iterator[tuple[str, str]]:
+def sources_of(revision: str) -> Iterator[tuple[str, str]]:
+    """Yield the same of another revision. Raises CalledProcessError when there is none."""
     archive = subprocess.run(
         ["git", "archive", revision], cwd=ROOT, check=True, capture_output=True
     ).stdout
@@ -96,9 +98,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("revision", nargs="?", help="to compare with: a commit, branch or tag")
     revision = parser.parse_args().revision
-    here = count_parts(_sources_here())
+    here = count_parts(sources_here())
     try:
-        there = count_parts(_sources_of(revision)) if revision else Counter()
+        there = count_parts(sources_of(revision)) if revision else Counter()
     except subprocess.CalledProcessError as error:
         print(error.stderr.decode().strip(), file=sys.stderr)
         return 1

@@ -1,13 +1,20 @@
 """How many Python functions a warm request calls, in how many files, and what it costs.
 
-A server with the embedded backend, strict, runs in this process; instead of a socket there is a
-transport that hands over bytes. For each kind of request: the calls of functions of kgw in all
-threads and the files that they are in, from the bytes that arrive until everything rests (the
-median of some requests), and the processor time of the process for a request that is sent when the
-one before is answered (the median of several loops). The processor time includes what the loop and
-this client take, and the kernel's for writing and syncing; the calls do not.
+A server runs in this process, with the embedded backend, strict, or over a SeaweedFS that is
+started for it; instead of a socket there is a transport that hands over bytes. For each kind of
+request: the calls of functions of kgw in all threads and the files of these functions, from the
+request's first byte until nothing runs any more (the median of some requests); how many of the
+calls, and which files, come before the last byte of the answer; and the processor time of the
+process for a request that is sent when the one before is answered (the median of several loops).
+The processor time includes what the loop and this client take, and the kernel's for writing and
+syncing; the calls do not.
 
-    scripts/bench --micro calls [--requests N] [--rounds N] [--directory DIR]
+How many come before the answer is the least of all requests, since a thread that works behind an
+answer may be faster than it. `end` commits a transaction of one partition. Its answer leaves once
+the decision is durable; the calls behind the answer write the marker to the partition and note that
+the transaction is complete.
+
+    scripts/bench --micro calls [--requests N] [--rounds N] [--directory DIR] [--seaweedmq]
         [--list KIND] [KIND...]
 """
 
@@ -23,21 +30,26 @@ import sys
 import tempfile
 import threading
 from collections import Counter
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from time import process_time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import kgw
-from kgw.backend.memory import MemoryBackend
 from kgw.backend.registry import open_backend
 from kgw.clock import SystemClock
 from kgw.config import Config
 from kgw.config.listeners import Listener
+from kgw.errors import ErrorCode
 from kgw.gateway import Gateway
 from kgw.handlers.dispatch import Dispatcher
+from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.framing import decode_response, request_frame
+from kgw.protocol.messages.end_txn import EndTxnRequest
 from kgw.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kgw.protocol.messages.heartbeat import HeartbeatRequest
+from kgw.protocol.messages.init_producer_id import InitProducerIdRequest
 from kgw.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kgw.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -52,7 +64,7 @@ from kgw.server.server import Server
 from kgw.testing.batches import make_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
     from kgw.protocol.schema import Request, Response
@@ -64,15 +76,39 @@ VALUE = bytes(100)
 COUNTED = 21
 WARM = 50
 SETTLING_S = 0.003
-"""What a thread does behind an answer is counted, too."""
+QUIET_LOOKS = 4
+"""After so many looks without a call nothing runs any more: what a thread does behind an answer,
+and what waits for a disk or for SeaweedFS, is counted, too."""
+TRANSACTIONAL_ID = "measured"
+
+
+Calls = Counter[tuple[str, str]]
+"""How often each function was called, by its file and its name."""
+
+
+class Counted(NamedTuple):
+    """The calls of one request."""
+
+    until_answer: Calls
+    """Up to the last byte of the answer."""
+    afterwards: Calls
+
+    @property
+    def calls(self) -> Calls:
+        """All of them. Not to be asked for while threads are counted."""
+        return self.until_answer + self.afterwards
+
+    def total(self) -> int:
+        """Return their number so far."""
+        # A sum of a dictionary's values is not interrupted by other threads.
+        return self.until_answer.total() + self.afterwards.total()
 
 
 class Counting:
     """Counts calls of functions of kgw, in this thread and those that are started after it."""
 
     def __init__(self) -> None:
-        self.is_on = False
-        self.calls: Counter[tuple[str, str]] = Counter()
+        self._calls: Calls | None = None
 
     def install(self) -> None:
         threading.setprofile(self._note)
@@ -83,11 +119,16 @@ class Counting:
         threading.setprofile(None)
         sys.setprofile(None)
 
+    def count_into(self, calls: Calls | None) -> None:
+        """Count from now on into this, or nothing."""
+        self._calls = calls
+
     def _note(self, frame: FrameType, event: str, _: object) -> None:
-        if self.is_on and event == "call":
+        calls = self._calls
+        if calls is not None and event == "call":
             code = frame.f_code
             if code.co_filename.startswith(PACKAGE):
-                self.calls[code.co_filename[len(PACKAGE) + 1 :], code.co_qualname] += 1
+                calls[code.co_filename[len(PACKAGE) + 1 :], code.co_qualname] += 1
 
 
 class Wire(asyncio.Transport):
@@ -95,6 +136,8 @@ class Wire(asyncio.Transport):
 
     def __init__(self, server: Server) -> None:
         super().__init__()
+        self.on_answer: Callable[[], object] = lambda: None
+        """Called right after the last byte of the last answer."""
         self._written = bytearray()
         self._due = 0
         self._answered: asyncio.Future[None] | None = None
@@ -129,6 +172,7 @@ class Wire(asyncio.Transport):
             position += 4 + int.from_bytes(written[position : position + 4], "big")
             count += 1
         if count == self._due and position == len(written) and self._answered is not None:
+            self.on_answer()
             self._answered.set_result(None)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
@@ -257,6 +301,65 @@ class Beating(Joining):
         return heartbeat(self._group_id, self.member_id, self.generation)
 
 
+class EndingTransaction(Kind):
+    """The commit of a transaction that has written one batch to one partition."""
+
+    def __init__(self) -> None:
+        super().__init__(b"")
+        self._producer_id = self._producer_epoch = -1
+
+    async def before(self, wire: Wire) -> None:
+        # An epoch of its own for each: sequences begin anew.
+        request = InitProducerIdRequest(
+            transactional_id=TRANSACTIONAL_ID, transaction_timeout_ms=60_000
+        )
+        begun = await retried(wire, frame_of(request, 5), ApiKey.INIT_PRODUCER_ID, 5)
+        self._producer_id, self._producer_epoch = begun.producer_id, begun.producer_epoch
+        batch = make_batch(
+            [VALUE],
+            producer_id=self._producer_id,
+            producer_epoch=self._producer_epoch,
+            base_sequence=0,
+            is_transactional=True,
+        )
+        data = PartitionProduceData(index=0, records=bytes(batch.buffer))
+        produced = ProduceRequest(
+            transactional_id=TRANSACTIONAL_ID,
+            acks=-1,
+            timeout_ms=30_000,
+            topic_data=[TopicProduceData(name=TOPIC, partition_data=[data])],
+        )
+        await retried(wire, frame_of(produced, 12), ApiKey.PRODUCE, 12)
+
+    def frame(self) -> bytes:
+        return frame_of(
+            EndTxnRequest(
+                transactional_id=TRANSACTIONAL_ID,
+                producer_id=self._producer_id,
+                producer_epoch=self._producer_epoch,
+                committed=True,
+            ),
+            5,
+        )
+
+
+async def retried(wire: Wire, frame: bytes, api_key: int, version: int) -> Any:
+    """Ask again while the transaction before is being completed."""
+    while True:
+        found = answer(await wire.ask(frame), api_key, version)
+        error_code = (
+            found.responses[0].partition_responses[0].error_code
+            if api_key == ApiKey.PRODUCE
+            else found.error_code
+        )
+        if not error_code:
+            return found
+        if error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
+            message = f"{ApiKey(api_key).name} was refused: {error_code}"
+            raise RuntimeError(message)
+        await asyncio.sleep(SETTLING_S)
+
+
 async def kinds(gateway: Gateway, wire: Wire) -> dict[str, Kind]:
     topic = await gateway.catalog.create(TOPIC, PARTITIONS, {})
     await wire.ask(produce(PARTITIONS))
@@ -270,26 +373,42 @@ async def kinds(gateway: Gateway, wire: Wire) -> dict[str, Kind]:
         "commit": Kind(commit()),
         "join": Joining("joins"),
         "heartbeat": Beating("beats"),
+        "end": EndingTransaction(),
     }
 
 
-async def count_calls(wire: Wire, kind: Kind, counting: Counting) -> Counter[tuple[str, str]]:
-    """Return the calls of the request that has the median number of them."""
-    found: list[Counter[tuple[str, str]]] = []
+async def count_calls(wire: Wire, kind: Kind, counting: Counting) -> list[Counted]:
+    """Return the calls of some requests, those with few calls first."""
+    found: list[Counted] = []
     for number in range(WARM + COUNTED):
         await kind.before(wire)
         frame = kind.frame()
-        if number >= WARM:
-            await asyncio.sleep(SETTLING_S)
-        counting.calls = Counter()
-        counting.is_on = number >= WARM
+        if number < WARM:
+            await wire.ask(frame, kind.count)
+            continue
+        await asyncio.sleep(SETTLING_S)
+        counted = Counted(Counter(), Counter())
+        wire.on_answer = partial(counting.count_into, counted.afterwards)
+        counting.count_into(counted.until_answer)
         await wire.ask(frame, kind.count)
-        if number >= WARM:
-            await asyncio.sleep(SETTLING_S)
-        counting.is_on = False
-        if number >= WARM:
-            found.append(counting.calls)
-    return sorted(found, key=Counter.total)[len(found) // 2]
+        await settle(counted)
+        counting.count_into(None)
+        wire.on_answer = lambda: None
+        found.append(counted)
+    return sorted(found, key=Counted.total)
+
+
+def median(found: list[Counted]) -> Counted:
+    return found[len(found) // 2]
+
+
+async def settle(counted: Counted) -> None:
+    """Wait until no function has been called for a while."""
+    quiet = 0
+    while quiet < QUIET_LOOKS:
+        before = counted.total()
+        await asyncio.sleep(SETTLING_S)
+        quiet = quiet + 1 if counted.total() == before else 0
 
 
 async def cpu_us(wire: Wire, kind: Kind, requests: int) -> float:
@@ -304,13 +423,16 @@ async def cpu_us(wire: Wire, kind: Kind, requests: int) -> float:
     return used_s / (requests // kind.count * kind.count) * 1e6
 
 
+Settings = dict[str, str]
+"""Where a measured server keeps its records, as settings of kgw."""
+
+
 async def measure(
-    directory: Path | None, arguments: argparse.Namespace, counting: Counting | None
+    storage: Settings, arguments: argparse.Namespace, counting: Counting | None
 ) -> dict[str, Any]:
-    config = Config.of(log_dirs=str(directory), lag_interval_ms=0)
+    config = Config.of(**storage, lag_interval_ms=0)
     clock = SystemClock()
-    backend = MemoryBackend() if directory is None else open_backend(config, clock)
-    gateway = Gateway(config, backend, clock)
+    gateway = Gateway(config, open_backend(config, clock), clock)
     await gateway.start()
     results: dict[str, Any] = {}
     try:
@@ -333,12 +455,38 @@ async def measure(
 
 
 def run(
-    directory: Path | None, arguments: argparse.Namespace, counting: Counting | None
+    storage: Settings, arguments: argparse.Namespace, counting: Counting | None = None
 ) -> dict[str, Any]:
     from uvloop import Loop
 
     with asyncio.Runner(loop_factory=Loop) as runner:
-        return runner.run(measure(directory, arguments, counting))
+        return runner.run(measure(storage, arguments, counting))
+
+
+def count(storage: Settings, arguments: argparse.Namespace) -> dict[str, list[Counted]]:
+    """Return the calls of the requests of each kind, those with few calls first."""
+    counting = Counting()
+    counting.install()
+    try:
+        return run(storage, arguments, counting)
+    finally:
+        counting.remove()
+
+
+@contextmanager
+def storages(data: Path, *, is_seaweedmq: bool) -> Iterator[Callable[[str], Settings]]:
+    """Yield a function that returns the settings of an empty storage; its servers run meanwhile."""
+    if not is_seaweedmq:
+        yield lambda name: {"log_dirs": str(data / name)}
+        return
+    # Most runs need none of it.
+    from bench.harness.seaweedmq import VOLUMES
+    from tests.seaweedfs.binary import fetch
+    from tests.seaweedfs.cluster import Cluster, Setup
+
+    fetch()
+    with Cluster(data / "seaweedfs", Setup(flags=VOLUMES)).running() as cluster:
+        yield lambda name: {"backend": cluster.url(name)}
 
 
 def main() -> None:
@@ -346,37 +494,48 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=1_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--directory", type=Path)
-    parser.add_argument("--list", metavar="KIND", help="say what is called, and how often")
+    parser.add_argument("--seaweedmq", action="store_true", help="over a SeaweedFS")
+    parser.add_argument("--list", metavar="KIND", help="print each function and its calls")
     parser.add_argument("kinds", nargs="*", metavar="KIND")
     arguments = parser.parse_args()
     if arguments.list:
         arguments.kinds = [arguments.list]
     data = Path(tempfile.mkdtemp(prefix="bench-calls-", dir=arguments.directory))
+    rounds, in_memory = [], []
     try:
-        counting = Counting()
-        counting.install()
-        try:
-            counted = run(data / "counted", arguments, counting)
-        finally:
-            counting.remove()
-        if arguments.list:
-            for (path, name), count in sorted(counted[arguments.list].items()):
-                print(f"{count:4} {path} {name}")
-            return
-        rounds, in_memory = [], []
-        for number in range(arguments.rounds):
-            rounds.append(run(data / f"round-{number}", arguments, None))
-            in_memory.append(run(None, arguments, None))
+        with storages(data, is_seaweedmq=arguments.seaweedmq) as storage:
+            counted = count(storage("counted"), arguments)
+            if arguments.list:
+                print_calls(median(counted[arguments.list]))
+                return
+            for number in range(arguments.rounds):
+                rounds.append(run(storage(f"round{number}"), arguments))
+                if not arguments.seaweedmq:
+                    in_memory.append(run({"backend": "memory"}, arguments))
     finally:
         shutil.rmtree(data)
-    for name, calls in counted.items():
-        result = {
-            "calls": calls.total(),
-            "files": len({path for path, _ in calls}),
-            "cpu_us": round(statistics.median(found[name] for found in rounds), 1),
-            "cpu_us_in_memory": round(statistics.median(found[name] for found in in_memory), 1),
+    for name, requests in counted.items():
+        result: dict[str, float] = {
+            "calls": median(requests).total(),
+            "files": files_of(median(requests).calls),
+            # What comes behind an answer may overtake it.
+            "calls_until_answer": min(one.until_answer.total() for one in requests),
+            "files_until_answer": min(files_of(one.until_answer) for one in requests),
         }
+        for figure, found in (("cpu_us", rounds), ("cpu_us_in_memory", in_memory)):
+            if found:
+                result[figure] = round(statistics.median(times[name] for times in found), 1)
         print(json.dumps({name: result}))
+
+
+def print_calls(counted: Counted) -> None:
+    """Print how often each function was called, before the answer's end and in all."""
+    for (path, name), calls in sorted(counted.calls.items()):
+        print(f"{counted.until_answer[path, name]:4} {calls:4} {path} {name}")
+
+
+def files_of(calls: Calls) -> int:
+    return len({path for path, _ in calls})
 
 
 if __name__ == "__main__":

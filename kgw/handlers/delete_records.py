@@ -34,6 +34,7 @@ from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
     from kgw.partitions.partition import Partition
+    from kgw.partitions.topics.topic import Topic
     from kgw.protocol.messages.delete_records import DeleteRecordsPartition
 
 HIGH_WATERMARK = -1
@@ -48,9 +49,9 @@ class DeleteRecords(AnswerByPartition):
     turn_by_turn = True
 
     async def part(
-        self, partition: Partition, asked: DeleteRecordsPartition
+        self, topic: Topic, partition: Partition, asked: DeleteRecordsPartition
     ) -> DeleteRecordsPartitionResult:
-        topic, log = partition.topic, partition.log
+        log = partition.log
         if topic.is_internal:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
         loading = topic.config.loading

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from kgw.turns import Share, Turns
     from kgw.types import Buffer
 
-Item: TypeAlias = "Struct | Inner | int | Any"
-"""A structure, one with a long array of its own, or a number for work that made none."""
+Item: TypeAlias = "Struct | Inner | EncodedItems | int | Any"
+"""A structure, one with a long array of its own, the bytes of some, or a number for work that made
+none."""
 
 MAX_ANSWER_BYTES: Final = 100_000_000
 """What librdkafka takes in one answer (its `receive.message.max.bytes`), unless told otherwise."""
@@ -91,7 +92,9 @@ def encode_in_turns(
     size_bytes = 0 if size is None else size.size_bytes
 
     def encode() -> None:
-        nonlocal size_bytes
+        nonlocal count, size_bytes
+        if not some:
+            return
         item_type: type[Struct] = type(some[0])
         encoded = encode_items(response, item_type, version)(some)
         if size is not None:
@@ -101,10 +104,21 @@ def encode_in_turns(
             size_bytes = size.size_bytes
         pieces.extend(encoded)
         codes.extend(error_codes_finder(item_type, version)(some))
+        count += len(some)
+        some.clear()
 
     for item in items:
         if item.__class__ is int:
             weight = item
+        elif item.__class__ is EncodedItems:
+            encode()
+            if size is not None:
+                size.add(item.pieces)
+                size_bytes = size.size_bytes
+            pieces.extend(item.pieces)
+            codes.extend(item.error_codes)
+            count += len(item)
+            weight = weigh(item)
         else:
             if item.__class__ is Inner:
                 item, array, inner = item  # noqa: PLW2901 - what it stands for
@@ -113,11 +127,7 @@ def encode_in_turns(
             some.append(item)
             weight = weigh(item)
         if share.spend(weight):
-            if some:
-                encode()
-            count += len(some)
-            some.clear()
+            encode()
             yield
-    if some:
-        encode()
-    return EncodedItems(count + len(some), pieces, codes)
+    encode()
+    return EncodedItems(count, pieces, codes)

@@ -22,13 +22,12 @@ v1: by time (KIP-79). v2: isolation level (KIP-98). v4: leader epochs (KIP-320).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kgw.errors import ErrorCode, KafkaError, KgwError
+from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.parts import AnswerByPartition, Repeated
-from kgw.offsets.reader import ts_ns_at
-from kgw.offsets.seeker import OffsetSeeker, Seek, SeekKind
-from kgw.partitions.read.reader import Lookups, PartitionReader
+from kgw.partitions.read.reader import Lookups
 from kgw.partitions.view import check_isolation
 from kgw.partitions.waits import STORAGE_S, storage_limit_s
 from kgw.protocol.messages.list_offsets import ListOffsetsPartitionResponse, ListOffsetsResponse
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from kgw.handlers.context import RequestContext
     from kgw.partitions.partition import Partition
     from kgw.partitions.topics.topic import Topic
+    from kgw.partitions.view import PartitionView
     from kgw.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest
 
 LATEST = -1
@@ -78,13 +78,13 @@ class ListOffsets(AnswerByPartition):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         return super().begin(topic, named, asked)
 
-    def part(self, partition: Partition, asked: ListOffsetsPartition) -> Any:
+    def part(self, topic: Topic, partition: Partition, asked: ListOffsetsPartition) -> Any:
         view = partition.view(self.request.isolation_level)
         view.check_leader_epoch(asked.current_leader_epoch)
         if asked.timestamp in _REMOTE:
             return ListOffsetsPartitionResponse(partition_index=asked.partition_index)
         if asked.timestamp not in _ENDS:
-            return self._look_up(partition, asked)
+            return self._look_up(topic, view, asked)
         bounds = view.bounds()
         is_latest = asked.timestamp == LATEST
         offset = bounds.end_offset if is_latest else bounds.log_start_offset
@@ -96,29 +96,20 @@ class ListOffsets(AnswerByPartition):
         return self._found(asked, offset, -1, view.epoch_at(offset))
 
     async def _look_up(
-        self, partition: Partition, asked: ListOffsetsPartition
+        self, topic: Topic, view: PartitionView, asked: ListOffsetsPartition
     ) -> ListOffsetsPartitionResponse:
-        """Find a record by time. Raises KgwError."""
-        index = asked.partition_index
-        reader = PartitionReader(
-            partition.topic,
-            self.gateway.fetch_deadlines,
-            self.gateway.cold_reads,
-            isolation=self.request.isolation_level,
-            lookups=self._lookups,
-        )
+        """Find a record by time. Raises KafkaError, StorageError."""
+        limits = topic.config.decompression_limits
         if asked.timestamp == MAX_TIMESTAMP:
-            seek = Seek(SeekKind.NEWEST_TS)
+            find = partial(view.find_max_timestamp, limits)
         else:
-            seek = Seek(SeekKind.EXACT_TS_NS, ts_ns_at(asked.timestamp))
-        found = (await OffsetSeeker(reader).seek({index: seek}))[index]
-        if isinstance(found, KgwError):
-            raise found
+            find = partial(view.find_by_time, asked.timestamp, limits)
+        found = await self._lookups.run(find)
         if self.version == 0:
-            return _old_style(asked, [found.offset])
-        if found.record is None:
-            return ListOffsetsPartitionResponse(partition_index=index)
-        return self._found(asked, *found.record)
+            return _old_style(asked, [view.bounds().end_offset if found is None else found.offset])
+        if found is None:
+            return ListOffsetsPartitionResponse(partition_index=asked.partition_index)
+        return self._found(asked, *found)
 
     def _found(
         self, asked: ListOffsetsPartition, offset: int, timestamp_ms: int, leader_epoch: int

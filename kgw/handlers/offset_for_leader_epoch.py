@@ -22,6 +22,7 @@ from kgw.protocol.messages.offset_for_leader_epoch import (
 
 if TYPE_CHECKING:
     from kgw.partitions.partition import Partition
+    from kgw.partitions.topics.topic import Topic
     from kgw.protocol.messages.offset_for_leader_epoch import OffsetForLeaderPartition
 
 
@@ -29,7 +30,9 @@ class OffsetForLeaderEpoch(AnswerByPartition):
     response_type = OffsetForLeaderEpochResponse
     per_turn = 400
 
-    def part(self, partition: Partition, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+    def part(
+        self, topic: Topic, partition: Partition, asked: OffsetForLeaderPartition
+    ) -> EpochEndOffset:
         view = partition.view()
         view.check_leader_epoch(asked.current_leader_epoch)
         end = view.epoch_end(asked.leader_epoch)

@@ -19,6 +19,7 @@ from asyncio import create_task, sleep
 from collections import Counter
 from enum import Enum
 from inspect import isawaitable, iscoroutine
+from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
@@ -30,10 +31,18 @@ from kgw.partitions.topics.topic import why_missing
 from kgw.placement import CoordinatorKey, CoordinatorType
 from kgw.protocol.codec import request_class
 from kgw.protocol.schema import Struct
-from kgw.turns import Share, at_once, in_turns, shares, take_turns
+from kgw.turns import Share, at_once, finish, in_turns, shares, take_turns
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import (
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     from kgw.completion import Completion
     from kgw.groups.coordinator import GroupCoordinator
@@ -45,6 +54,7 @@ if TYPE_CHECKING:
     from kgw.transactions.coordinator import TransactionCoordinator
     from kgw.turns import Turns
 
+    ItemT = TypeVar("ItemT")
     ResultT = TypeVar("ResultT")
 
 _SPLIT_PER_TURN = 1_000
@@ -109,6 +119,30 @@ class Api:
         """Return whether this node coordinates a group or a transactional id."""
         return self.gateway.placement.owns(CoordinatorKey(coordinator_type, key))
 
+    async def slices(self, items: Iterable[ItemT], size: int) -> AsyncIterator[list[ItemT]]:
+        """Yield so many items at a time, one slice in each turn of the event loop.
+
+        Requests that need more than one turn take the others one request after the other. Nothing
+        may be waited for between two slices.
+        """
+        left = iter(items)
+        some = [*islice(left, size)]
+        if some:
+            yield some
+        if len(some) < size:
+            return
+        async with self.gateway.answer_turns:
+            await sleep(0)
+            while some := [*islice(left, size)]:
+                yield some
+                await sleep(0)
+
+    async def encoded(self, items: Iterable[Item], per_turn: int) -> Any:
+        """Return items as an array of the response, made and encoded in turns of the event loop."""
+        share = Share(per_turn)
+        encoding = encode_in_turns(self.response_type, items, self.version, share)
+        return await finish(encoding, self.gateway.answer_turns)
+
 
 def when_answered(
     reply: Completion[ResultT], respond: Callable[[ResultT], Response]
@@ -135,7 +169,7 @@ class AnswerByItem(Api):
     awaitable; if one of these fails, that part alone is refused.
     """
 
-    array: ClassVar[str]
+    array: str
     """The array of the response: the outer one of `parts`, if the API has parts."""
     item_type: ClassVar[type[Any]]
     """The type of its items."""
@@ -289,9 +323,11 @@ class _Pending(NamedTuple):
 class _Layout:
     """Where the requests and responses of an API have topics and partitions."""
 
-    def __init__(self, response_type: type[Response], parts: Mapping[str, str]) -> None:
+    def __init__(
+        self, response_type: type[Struct], request_type: type[Struct], parts: Mapping[str, str]
+    ) -> None:
         (self.topics, self.asked_topics), (self.partitions, self.asked_partitions) = parts.items()
-        asked_topic = request_class(response_type.api_key).field_table[self.asked_topics].item
+        asked_topic = request_type.field_table[self.asked_topics].item
         self.topic_type = response_type.field_table[self.topics].item
         self.partition_type = self.topic_type.field_table[self.partitions].item
         self._asked_topic_type = asked_topic
@@ -307,7 +343,10 @@ class _Layout:
 
     def topic_answer(self, named: Any) -> Any:
         """Return the answer for a topic, without partitions so far."""
-        return self.topic_type(**{ours: getattr(named, theirs) for ours, theirs in self._names})
+        answer = self.topic_type()
+        for ours, theirs in self._names:
+            setattr(answer, ours, getattr(named, theirs))
+        return answer
 
     def asked_topic(self, named: Any, partitions: list[Any]) -> Any:
         """Return what a request would say of a topic with other partitions."""
@@ -321,30 +360,38 @@ class AnswerByPartition(Api):
     `part` answers for a partition that this node leads, at once or with something to wait for.
     """
 
+    request_type: ClassVar[type[Struct] | None] = None
+    """Set by what answers for one part of a request. The API encodes the answer."""
     parts: ClassVar[Mapping[str, str]] = {"topics": "topics", "partitions": "partitions"}
     per_turn: ClassVar[int]
     """So many partitions are answered for in one turn of the event loop (docs/decisions/0068)."""
-    repeated: ClassVar[Repeated] = Repeated.ANSWERED
+    repeated: Repeated = Repeated.ANSWERED
     waits: ClassVar[bool] = False
     """Whether partitions are waited for."""
     turn_by_turn: ClassVar[bool] = False
     """Whether the partitions of one turn are waited for before those of the next one begin."""
+    frees_request: ClassVar[bool] = False
+    """Whether the partitions of a large request take long to be freed once they are answered."""
+    merges_topics: ClassVar[bool] = False
+    """Whether a topic that is named more than once is answered once, for all its partitions."""
     topic_ids_since: ClassVar[int] = 1 << 15
     """The first version that names topics by their ids."""
 
-    def __init__(self, request: Any, context: RequestContext) -> None:
-        super().__init__(request, context)
-        self._pending: list[_Pending] = []
-        self._repeated: set[tuple[Any, int]] = set()
+    pending: list[Any] = []
+    """Partitions that are waited for."""
+    _repeated: frozenset[tuple[Any, int]] = frozenset()
 
     def __init_subclass__(cls) -> None:
-        cls._layout = _Layout(cls.response_type, cls.parts)
+        if hasattr(cls, "response_type"):
+            request_type = cls.request_type or request_class(cls.response_type.api_key)
+            cls._layout = _Layout(cls.response_type, request_type, cls.parts)
 
     _layout: ClassVar[_Layout]
+    response: Any
 
     # --- the rules of an API ---------------------------------------------------------------------
 
-    def part(self, partition: Partition, asked: Any) -> Any:
+    def part(self, topic: Topic, partition: Partition, asked: Any) -> Any:
         """Answer for a partition that this node leads. Raises KafkaError, StorageError."""
         raise NotImplementedError
 
@@ -352,13 +399,14 @@ class AnswerByPartition(Api):
         """Answer for a partition, whether it exists or not. Raises KafkaError, StorageError."""
         index = self._layout.index_of(asked)
         partition = None if topic is None else topic.partition(index)
-        if partition is None:
+        if topic is None or partition is None:
             raise self.missing(topic, named, index)
-        return self.part(partition, asked)
+        return self.part(topic, partition, asked)
 
     def missing(self, topic: Topic | None, named: Any, index: int) -> KafkaError:
         """Return the error for a partition that this node does not lead."""
-        return KafkaError(why_missing(topic, index))
+        by_id = self.version >= self.topic_ids_since
+        return KafkaError(why_missing(topic, index, by_id=by_id))
 
     def find_topic(self, named: Any) -> Topic | None:
         """Return the topic that a request names; None where there is none."""
@@ -370,24 +418,32 @@ class AnswerByPartition(Api):
     # --- the request as a whole ------------------------------------------------------------------
 
     def answer(self) -> Answer:
-        layout, response = self._layout, self.response_type()
+        layout = self._layout
+        self.response = response = self.response_type()
+        self.pending = []
         topics = getattr(self.request, layout.asked_topics)
+        if self.merges_topics and len(topics) > 1:
+            topics = self._merge(topics)
+            setattr(self.request, layout.asked_topics, topics)
         size = 0
         for named in topics:
             size += len(getattr(named, layout.asked_partitions)) or 1
         if size > self.per_turn:
             begun = self._begin_in_turns(response, topics)
             if self.waits:
-                return self._answer_many(response, begun)
+                return self.answer_many(begun)
             return in_turns(self._make_many(response, begun), self.gateway.answer_turns)
-        if size > 1 and self.repeated is not Repeated.ANSWERED:
+        if self.repeated is not Repeated.ANSWERED:
             topics = at_once(self._name_once(topics))
         answers = getattr(response, layout.topics)
-        for named in topics:
-            self._begin(answers, named, 0, size)
-        return self._answer_few(response) if self._pending else response
+        try:
+            for named in topics:
+                self.begin_topic(answers, named, 0, size)
+        finally:
+            self.all_begun()
+        return self.answer_pending() if self.pending else self.finished()
 
-    def _begin(self, topics: list[Any], named: Any, start: int, end: int) -> None:
+    def begin_topic(self, topics: list[Any], named: Any, start: int, end: int) -> None:
         """Answer for some of the partitions of a topic, or begin to."""
         layout = self._layout
         if not start:
@@ -401,16 +457,17 @@ class AnswerByPartition(Api):
                 answer = self.begin(topic, named, asked)
             except (KafkaError, StorageError) as error:
                 answer = self._refused(topic, asked, error)
+            except Exception as error:  # noqa: BLE001 - the other partitions are answered for
+                answer = self._failed(topic, asked, error)
             if answer.__class__ is not layout.partition_type:
                 answer = create_task(answer) if iscoroutine(answer) else answer
-                self._pending.append(_Pending(answers, len(answers), topic, asked, answer))
+                self.pending.append(_Pending(answers, len(answers), topic, asked, answer))
             answers.append(answer)
 
     def _check_repeated(self, named: Any, asked: Any) -> None:
         """Raise KafkaError INVALID_REQUEST for a partition that must not be named twice."""
         layout = self._layout
-        is_repeated = (layout.key_of(named), layout.index_of(asked)) in self._repeated
-        if is_repeated and self.repeated is Repeated.REFUSED:
+        if (layout.key_of(named), layout.index_of(asked)) in self._repeated:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
 
     def _refused(self, topic: Topic | None, asked: Any, error: KafkaError | StorageError) -> Any:
@@ -421,22 +478,53 @@ class AnswerByPartition(Api):
         refusal = self.refusal(code, error.message, self.version)
         return refusal.part(self._layout.partition_type, asked)
 
-    async def _settle(self) -> None:
-        """Wait for the partitions that have been begun."""
-        pending, self._pending = self._pending, []
-        for answers, position, topic, asked, answer in pending:
-            try:
-                answers[position] = await answer
-            except (KafkaError, StorageError) as error:
-                answers[position] = self._refused(topic, asked, error)
-            except Exception as error:  # noqa: BLE001 - the other partitions are answered for
-                self.gateway.report_internal_error(self.context.api_key.name, error)
-                refused = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
-                answers[position] = self._refused(topic, asked, refused)
+    def _failed(self, topic: Topic | None, asked: Any, error: Exception) -> Any:
+        """Return the answer for a partition that a bug of kgw kept from one."""
+        self.gateway.report_internal_error(self.context.api_key.name, error)
+        return self._refused(topic, asked, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
 
-    async def _answer_few(self, response: Response) -> Response:
-        await self._settle()
+    async def settle(self, pending: Any) -> None:
+        """Wait for a partition that has been begun, and put its answer where it stands."""
+        answers, position, topic, asked, answer = pending
+        try:
+            answers[position] = await answer
+        except (KafkaError, StorageError) as error:
+            answers[position] = self._refused(topic, asked, error)
+        except Exception as error:  # noqa: BLE001 - the other partitions are answered for
+            answers[position] = self._failed(topic, asked, error)
+
+    async def settle_all(self) -> None:
+        """Wait for all partitions that have been begun."""
+        pending, self.pending = self.pending, []
+        share = Share(self.per_turn)
+        for one in pending:
+            await self.settle(one)
+            if share.spend():
+                await sleep(0)
+
+    def answer_pending(self) -> Answer:
+        """Answer a request of few partitions, some of which are waited for."""
+        return self._answer_few()
+
+    async def _answer_few(self) -> Response | None:
+        await self.settle_all()
+        return self.finished()
+
+    def finished(self) -> Response | None:
+        """Return the response, in which each partition is answered; None where none is due."""
+        response: Response = self.response
         return response
+
+    def _merge(self, topics: Sequence[Any]) -> Sequence[Any]:
+        """Make one of the mentions of each topic."""
+        layout = self._layout
+        merged: dict[Any, Any] = {}
+        for named in topics:
+            first = merged.setdefault(layout.key_of(named), named)
+            if first is not named:
+                partitions = getattr(first, layout.asked_partitions)
+                partitions.extend(getattr(named, layout.asked_partitions))
+        return [*merged.values()]
 
     # --- requests of many partitions -------------------------------------------------------------
 
@@ -448,7 +536,8 @@ class AnswerByPartition(Api):
         lengths = [len(getattr(named, layout.asked_partitions)) for named in topics]
         for turn in shares(lengths, self.per_turn):
             for number, start, end in turn:
-                self._begin(answers, topics[number], start, end)
+                self.begin_topic(answers, topics[number], start, end)
+            self.end_turn()
             yield
 
     def _name_once(self, topics: Sequence[Any]) -> Turns[Sequence[Any]]:
@@ -457,6 +546,8 @@ class AnswerByPartition(Api):
         The last mention of a partition counts.
         """
         layout, share = self._layout, Share(_SPLIT_PER_TURN)
+        repeated: set[tuple[Any, int]] = set()
+        is_repeated = False
         found: dict[Any, tuple[Any, dict[int, Any]]] = {}
         for named in topics:
             key = layout.key_of(named)
@@ -464,13 +555,16 @@ class AnswerByPartition(Api):
                 index = layout.index_of(asked)
                 _, partitions = found.setdefault(key, (named, {}))
                 if index in partitions:
-                    self._repeated.add((key, index))
+                    is_repeated = True
+                    if self.repeated is Repeated.REFUSED:
+                        repeated.add((key, index))
                 partitions[index] = asked
                 if share.spend():
                     yield
             if share.spend():
                 yield
-        if len(found) == len(topics) and not self._repeated:
+        self._repeated = frozenset(repeated)
+        if len(found) == len(topics) and not is_repeated:
             return topics
         return [
             layout.asked_topic(named, [*partitions.values()])
@@ -482,17 +576,55 @@ class AnswerByPartition(Api):
         yield from self._encode(response)
         return response
 
-    async def _answer_many(self, response: Response, begun: Turns[None]) -> Response:
-        while next(begun, _ALL_BEGUN) is not _ALL_BEGUN:
-            if self.turn_by_turn:
-                await self._settle()
-            await sleep(0)
-        await self._settle()
-        await take_turns(self._encode(response), self.gateway.answer_turns)
+    def answer_many(self, begun: Turns[None]) -> Answer:
+        """Begin the partitions of the first turn at once, and answer later."""
+        try:
+            is_begun = next(begun, _ALL_BEGUN) is _ALL_BEGUN
+        except BaseException:
+            self.all_begun()
+            raise
+        return self._answer_rest(begun, is_begun=is_begun)
+
+    async def _answer_rest(self, begun: Turns[None], *, is_begun: bool) -> Response | None:
+        queue = self.gateway.answer_turns
+        try:
+            if not self.turn_by_turn:
+                if not is_begun:
+                    await finish(begun, queue)
+            else:
+                await self.settle_all()
+                while not is_begun:
+                    async with queue:
+                        await sleep(0)
+                        is_begun = next(begun, _ALL_BEGUN) is _ALL_BEGUN
+                    await self.settle_all()
+        finally:
+            self.all_begun()
+        await self.settle_all()
+        response = self.finished()
+        if response is not None:
+            await finish(self._encode(response), queue)
         return response
+
+    def end_turn(self) -> None:
+        """Do what is done for the partitions of one turn together."""
+
+    def all_begun(self) -> None:
+        """Learn that each partition has been begun, or that an error keeps the rest from it."""
+
+    def fill_in(self, pending: Any) -> None:
+        """Put what became of a partition into its answer, where `settle_all` has not done it."""
+        raise NotImplementedError
 
     def _encode(self, response: Response) -> Turns[None]:
         layout = self._layout
+        share = Share(self.per_turn)
+        while self.pending:
+            self.fill_in(self.pending.pop())
+            if share.spend():
+                yield
+        if self.request_type is not None:
+            return
         encoded = yield from encode_topics(
             self.response_type,
             getattr(response, layout.topics),
@@ -502,3 +634,13 @@ class AnswerByPartition(Api):
             AnswerSize(),
         )
         setattr(response, layout.topics, encoded)
+        if not self.frees_request:
+            return
+        # Freed all at once, the batches of 10,000 partitions took 8 ms.
+        share = Share(8 * self.per_turn)
+        for named in getattr(self.request, layout.asked_topics):
+            partitions = getattr(named, layout.asked_partitions)
+            while partitions:
+                del partitions[-self.per_turn :]
+                if share.spend(self.per_turn):
+                    yield

@@ -56,7 +56,7 @@ class Refusal:
     def say(self, struct: Struct) -> bool:
         """Write the error into a structure. Return whether it has a field for the code."""
         fields = type(struct).field_table
-        code_field = _code_field(type(struct), self._version)
+        code_field = code_field_of(type(struct), self._version)
         if code_field is None:
             return False
         setattr(struct, code_field, self._code)
@@ -67,14 +67,14 @@ class Refusal:
                 setattr(struct, name, value)
         return True
 
-    def part(self, part_type: type[Any], asked: Any) -> Any:
+    def part(self, part_type: Any, asked: Any) -> Any:
         """Return the refusal of one part of a request: a structure, or the name of one."""
         part: Struct = part_type()
         if isinstance(asked, Struct):
             for ours, theirs in names_of(type(part), type(asked)):
                 setattr(part, ours, getattr(asked, theirs))
         else:
-            setattr(part, _key(type(part)), asked)
+            setattr(part, key_of(part_type), asked)
         self.say(part)
         self.say_in_parts(part, asked)
         return part
@@ -89,7 +89,8 @@ class Refusal:
 
 
 @cache
-def _code_field(struct_type: type[Struct], version: int) -> str | None:
+def code_field_of(struct_type: type[Struct], version: int) -> str | None:
+    """Return the field in which a structure says its error code; None where it has none."""
     for name, field in struct_type.field_table.items():
         if is_error_code(name, field) and field.present(version):
             return name
@@ -109,7 +110,7 @@ def names_of(part_type: type[Struct], asked_type: type[Struct]) -> tuple[tuple[s
 
 
 @cache
-def _key(part_type: type[Struct]) -> str:
+def key_of(part_type: type[Struct]) -> str:
     """Return the field by which a response names a part that is a name or a number itself."""
     names = [one for same in _SAME_NAMES for one in same]
     return next(one for one in names if one in part_type.field_table)

@@ -10,7 +10,6 @@ import pytest
 
 from kgw.errors import ErrorCode, ProtocolError
 from kgw.handlers.encoding_turns import encode_in_turns
-from kgw.handlers.parts import Api
 from kgw.handlers.table import HANDLERS
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import request_class, response_class
@@ -79,9 +78,17 @@ async def answered(gateway: InProcessGateway, handler: Any, version: int, answer
     """Have a request of an API answered so, through the whole pipeline."""
     request = random_message(request_class(handler.api_key), version, Random(1))
     own = handler.api
-    handler.api = type(
-        "Stub", (own or Api,), {"__init__": lambda *_: None, "answer": lambda _: answer}
-    )
+
+    class Planted:
+        refuse = own.refuse
+
+        def __init__(self, request: Any, context: Any) -> None:
+            """Answer what the test says, whatever the request."""
+
+        def answer(self) -> Response:
+            return answer
+
+    handler.api = Planted
     try:
         await gateway.request(request, version)
     finally:

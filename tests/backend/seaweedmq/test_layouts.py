@@ -34,6 +34,7 @@ def _encoded(batches: Sequence[RecordBatch], layout: Layout = Layout.BATCHES) ->
         encoded.size_bytes,
         encoded.batch_bytes,
     )
+    assert encoded.largest_timestamp_ms == max(batch.max_timestamp_ms for batch in encoded.batches)
     return data
 
 
