@@ -11,7 +11,7 @@ import pytest
 
 from kgw.backend.base import CompactionJob, LogSettings
 from kgw.backend.embedded.backend import EmbeddedBackend
-from kgw.backend.seaweedmq.layouts import Layout
+from kgw.backend.seaweedmq.entries.layouts import Layout
 from kgw.records.batch import Compression, read_batch
 from kgw.records.builder import BatchBuilder
 from kgw.testing.backend_harness import KEY, TOPIC

@@ -19,12 +19,12 @@ from kgw.config import SERVER_SETTINGS, ConfigError
 from kgw.errors import ErrorCode, KafkaError, KgwError, StorageError
 from kgw.lag.positions import ClientPositions
 from kgw.metrics import Metrics
-from kgw.partitions.answer_room import AnswerRoom
-from kgw.partitions.catalog import TopicCatalog
-from kgw.partitions.cold_reads import ColdReads
-from kgw.partitions.fetch_sessions import FetchSessionCache
-from kgw.partitions.log_manager import LogManager
-from kgw.partitions.producer_ids import ProducerIds
+from kgw.partitions.append.producer_ids import ProducerIds
+from kgw.partitions.maintain.log_manager import LogManager
+from kgw.partitions.read.answer_room import AnswerRoom
+from kgw.partitions.read.cold_reads import ColdReads
+from kgw.partitions.read.fetch_sessions import FetchSessionCache
+from kgw.partitions.topics.catalog import TopicCatalog
 from kgw.partitions.waits import RequestDeadlines
 from kgw.placement import CoordinatorKey, CoordinatorType, OneProcess, load_cluster_row
 from kgw.problem_watch import ProblemWatch
@@ -446,7 +446,7 @@ class Gateway:
     def end_in_partition(self, place: PartitionKey, ending: Ending) -> Append | None:
         """Have a decision written into a partition; None when there is none any more."""
         # Not at the top: who has no transactions need not wait for it at a start.
-        from kgw.partitions.transactions import TransactionMarker
+        from kgw.partitions.append.transactions import TransactionMarker
 
         partition, code = self.catalog.find(place.topic_id, place.partition)
         if partition is None:

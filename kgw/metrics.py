@@ -71,7 +71,7 @@ _gauge: Any = partial(Metric, "gauge")
 _histogram: Any = partial(Metric, "histogram")
 
 
-# What ends a run of compaction or recompression (`kgw.partitions.asides.failure_reason`).
+# What ends a run of compaction or recompression (`kgw.partitions.maintain.asides.failure_reason`).
 _FAILURES = (
     "killed",
     "raised",

@@ -21,7 +21,7 @@ def man_page() -> str:
     """Return the page, in man(7)'s macros."""
     from kgw import __version__
     from kgw.cli import main
-    from kgw.cli.errors import ExitCode
+    from kgw.cli.shared.errors import ExitCode
 
     context = _context(main, None)
     parts = [

@@ -10,7 +10,7 @@ import pytest
 from kgw.backend.memory import MemoryBackend
 from kgw.clock import RunningClock
 from kgw.config import Config
-from kgw.partitions.log_manager import CLOCK
+from kgw.partitions.maintain.log_manager import CLOCK
 from kgw.protocol.api_keys import ApiKey
 from kgw.state.base import Change, DamagedRowsError
 from kgw.state.memory import MemoryStateStore

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kgw.config import Value
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
 
 NUMBERS: Final = {SettingType.INT, SettingType.LONG, SettingType.DOUBLE}
 HEADER_TIMES: Final = Struct(">qq")

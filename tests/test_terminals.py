@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 # Each colours something: an error, a line of the log, and a bar is drawn.
 ERROR = ("-m", "kgw", "topics", "list", "-b", "127.0.0.1:1")
 LOG = ("-c", "from kgw.logs import *; configure(); EventLogger('kgw').error('lost', port=1)")
-BAR = ("-c", "from kgw.cli.output import progress_bar as bar\nwith bar(2, 'Read') as add: add(2)")
+BAR = (
+    "-c",
+    "from kgw.cli.shared.output import progress_bar as bar\nwith bar(2, 'Read') as add: add(2)",
+)
 
 
 def seen(arguments: Sequence[str], variables: Mapping[str, str]) -> bytes:

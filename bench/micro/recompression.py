@@ -18,8 +18,8 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from kgw.partitions.appending import prepare_records
-from kgw.partitions.validation import BatchRules, record_rules, validate_batch
+from kgw.partitions.append.appending import prepare_records
+from kgw.partitions.append.validation import BatchRules, record_rules, validate_batch
 from kgw.records.batch import Compression, RecordBatch, read_batch
 from kgw.records.builder import BatchBuilder
 from kgw.records.limits import DEFAULT_LIMITS

@@ -31,7 +31,7 @@ from kgw.config import Config
 from kgw.gateway import Gateway
 from kgw.offsets.reader import FoundRecord, RecordReader
 from kgw.offsets.seeker import OffsetSeeker, Seek, SeekKind
-from kgw.partitions.reader import PartitionReader
+from kgw.partitions.read.reader import PartitionReader
 from kgw.records.batch import Compression
 from kgw.records.builder import BatchBuilder
 from kgw.testing.process import GatewayProcess

@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kgw.cli.admin_http import get
+from kgw.cli.shared.admin_http import get
 from kgw.client import AdminClient, AsyncClient, GroupClient
 from kgw.testing.process import GatewayProcess, process_usage
 from tests.otel.receiver import Receiver

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kgw.admin.parameters import Query
     from kgw.gateway import Gateway
     from kgw.partitions.partition import Partition
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
 
 
 async def offsets(gateway: Gateway, query: Query) -> Answer:

@@ -9,7 +9,7 @@ from kgw.admin.parameters import AFTER, GROUP, PARTITION, TOPIC, Parameter, Para
 from kgw.groups.positions import CommittedPositions
 from kgw.offsets.seeker import NoGroupError, OffsetSeeker
 from kgw.offsets.where import WHERE_HELP, is_number, parse_seek, seek_as_json
-from kgw.partitions.reader import PartitionReader
+from kgw.partitions.read.reader import PartitionReader
 
 if TYPE_CHECKING:
     from kgw.admin.answers import Answer

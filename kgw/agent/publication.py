@@ -11,7 +11,7 @@ from kgw.agent.answers import Answer, AnswerQueue
 from kgw.agent.ring import partition_for_key
 from kgw.agent.values import is_record_value
 from kgw.errors import ErrorCode, KafkaError, StorageError
-from kgw.partitions.topic import why_missing
+from kgw.partitions.topics.topic import why_missing
 from kgw.records.builder import BatchBuilder
 from kgw.types import NO_OFFSET
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from kgw.backend.append import Append
     from kgw.clock import Clock
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
 
 _BATCH_BYTES: Final = 1 << 20
 _BATCH_RECORDS: Final = 500

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     )
     from kgw.clock import Timer
     from kgw.gateway import Gateway
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
 
 _log = EventLogger(__name__)
 

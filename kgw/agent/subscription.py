@@ -15,7 +15,7 @@ from kgw.client.subscription import Delivery, OffsetSubscriber
 from kgw.errors import KgwError
 from kgw.groups.positions import CommittedPositions
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
-from kgw.partitions.reader import PartitionReader
+from kgw.partitions.read.reader import PartitionReader
 from kgw.partitions.view import Isolation
 from kgw.types import NO_LEADER_EPOCH
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kgw.agent.wanted import Wanted
     from kgw.gateway import Gateway
     from kgw.offsets.reader import ReadRecord
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
 
 TICK_S: Final = 1.0
 """So often a group is told that the subscriber lives, and how far it is."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import TYPE_CHECKING, Final
 
-from kgw.backend.seaweedmq.topic_conf import RECORD_TYPE
+from kgw.backend.seaweedmq.topics.topic_conf import RECORD_TYPE
 from kgw.errors import ErrorCode, KafkaError
 from kgw.logs import EventLogger
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kgw.backend.seaweedmq.protos.schema_pb2 import Topic as NamedTopic
     from kgw.config import Config
     from kgw.gateway import Gateway
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
 
 _log = EventLogger(__name__)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kgw.cli.client import (
+from kgw.cli.shared.client import (
     Bootstrap,
     assignments,
     client_options,
@@ -14,8 +14,8 @@ from kgw.cli.client import (
     unset_option,
     with_client,
 )
-from kgw.cli.output import print_json, print_rows
-from kgw.cli.settings import (
+from kgw.cli.shared.output import print_json, print_rows
+from kgw.cli.shared.settings import (
     assignments_option,
     config_file_option,
     json_option,

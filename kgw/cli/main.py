@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kgw.cli.errors import CommandError, ExitCode
+from kgw.cli.shared.errors import CommandError, ExitCode
 from kgw.errors import DataDirectoryError, KgwError, ListenError
 from kgw.interrupts import EndedByInterrupts, InterruptedByTermination
 from kgw.terminals import has_colours
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "serve": "kgw.cli.serve:serve",
-    "topics": "kgw.cli.topics:topics",
-    "produce": "kgw.cli.produce:produce",
-    "consume": "kgw.cli.consume:consume",
-    "groups": "kgw.cli.groups:groups",
-    "offsets": "kgw.cli.offsets:offsets",
-    "transactions": "kgw.cli.transactions:transactions",
-    "producers": "kgw.cli.producers:producers",
-    "migrate": "kgw.cli.migrate:migrate",
+    "topics": "kgw.cli.topics.topics:topics",
+    "produce": "kgw.cli.topics.produce:produce",
+    "consume": "kgw.cli.topics.consume:consume",
+    "groups": "kgw.cli.groups.groups:groups",
+    "offsets": "kgw.cli.groups.offsets:offsets",
+    "transactions": "kgw.cli.topics.transactions:transactions",
+    "producers": "kgw.cli.topics.producers:producers",
+    "migrate": "kgw.cli.groups.migrate:migrate",
     "config": "kgw.cli.config:config",
-    "log": "kgw.cli.log:log",
-    "state": "kgw.cli.state:state",
-    "backup": "kgw.cli.backup:backup",
-    "restore": "kgw.cli.backup:restore",
-    "pipeline": "kgw.cli.pipeline:pipeline",
-    "doctor": "kgw.cli.doctor:doctor",
-    "top": "kgw.cli.top:top",
-    "completion": "kgw.cli.completion:completion",
+    "log": "kgw.cli.storage.log:log",
+    "state": "kgw.cli.storage.state:state",
+    "backup": "kgw.cli.storage.backup:backup",
+    "restore": "kgw.cli.storage.backup:restore",
+    "pipeline": "kgw.cli.pipeline.pipeline:pipeline",
+    "doctor": "kgw.cli.doctor.doctor:doctor",
+    "top": "kgw.cli.top.top:top",
+    "completion": "kgw.cli.completion.completion:completion",
 }
 """Where each command is, in the order of `kgw --help`."""
 
@@ -106,7 +106,7 @@ class RootGroup(LazyGroup):
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         if "_KGW_COMPLETE" in environ:
             # A shell asks what could come next; click answers it, from there.
-            from kgw.cli.shells import register
+            from kgw.cli.completion.shells import register
 
             register()
         arguments = list(sys.argv[1:] if args is None else args)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kgw.cli.settings import (
+from kgw.cli.shared.settings import (
     assignments_option,
     config_file_option,
     json_option,

@@ -28,7 +28,7 @@ from kgw.handlers.context import transactions
 from kgw.handlers.encoding_turns import encode_topics
 from kgw.handlers.places import named_once
 from kgw.handlers.transactions import for_version
-from kgw.partitions.topic import INTERNAL_TOPICS
+from kgw.partitions.topics.topic import INTERNAL_TOPICS
 from kgw.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnResponse,

@@ -20,7 +20,7 @@ from kgw.protocol.messages.alter_configs import AlterConfigsResourceResponse, Al
 
 if TYPE_CHECKING:
     from kgw.handlers.context import RequestContext
-    from kgw.partitions.catalog import ConfigChange
+    from kgw.partitions.topics.catalog import ConfigChange
     from kgw.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kgw.config import ConfigError
 from kgw.errors import ErrorCode, KafkaError, StorageError
-from kgw.partitions.topic import name_problem
 from kgw.partitions.topic_config import parse_own_settings
+from kgw.partitions.topics.topic import name_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from kgw.config import Config, Setting
     from kgw.gateway import Gateway
     from kgw.handlers.context import RequestContext
-    from kgw.partitions.catalog import ConfigChange
-    from kgw.partitions.topic import Topic
     from kgw.partitions.topic_config import TopicConfig
+    from kgw.partitions.topics.catalog import ConfigChange
+    from kgw.partitions.topics.topic import Topic
     from kgw.protocol.messages import alter_configs, describe_configs, incremental_alter_configs
 
 AnswerT = TypeVar(

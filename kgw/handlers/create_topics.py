@@ -27,8 +27,8 @@ from kgw.config import TOPIC_SETTINGS
 from kgw.errors import ErrorCode, KafkaError, StorageError
 from kgw.handlers.config_resources import topic_source
 from kgw.handlers.encoding_turns import encode_in_turns
-from kgw.partitions.topic import new_topic_id
 from kgw.partitions.topic_config import TopicConfig
+from kgw.partitions.topics.topic import new_topic_id
 from kgw.protocol.messages.create_topics import (
     CreatableTopicConfigs,
     CreatableTopicResult,

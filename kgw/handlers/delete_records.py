@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING
 from kgw.errors import ErrorCode, KafkaError, StorageError
 from kgw.handlers.places import answer_places
 from kgw.metrics import count
-from kgw.partitions.hold import hold_of
-from kgw.partitions.retention import BY_REQUEST
-from kgw.partitions.topic import why_missing
+from kgw.partitions.rules.retention import BY_REQUEST
+from kgw.partitions.topics.hold import hold_of
+from kgw.partitions.topics.topic import why_missing
 from kgw.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsResponse,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from kgw.handlers.context import RequestContext
     from kgw.partitions.partition import Partition
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
     from kgw.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest
 
 HIGH_WATERMARK = -1

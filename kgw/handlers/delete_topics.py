@@ -27,7 +27,7 @@ from kgw.types import ZERO_TOPIC_ID
 
 if TYPE_CHECKING:
     from kgw.handlers.context import RequestContext
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
     from kgw.protocol.messages.delete_topics import DeleteTopicsRequest
 
 

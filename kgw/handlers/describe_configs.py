@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from kgw.config import Config, Setting, Value
     from kgw.groups.coordinator import GroupCoordinator
     from kgw.handlers.context import Answer, RequestContext
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
     from kgw.protocol.messages.describe_configs import (
         DescribeConfigsRequest,
         DescribeConfigsResource,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from kgw.errors import ErrorCode
     from kgw.handlers.context import RequestContext
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
     from kgw.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
     from kgw.protocol.schema import Response
     from kgw.turns import Turns

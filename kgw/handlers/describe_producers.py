@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode
 from kgw.handlers.encoding_turns import AnswerSize, encode_in_turns, encode_topics
-from kgw.partitions.topic import name_problem, why_missing, why_unknown
+from kgw.partitions.topics.topic import name_problem, why_missing, why_unknown
 from kgw.protocol.messages.describe_producers import (
     DescribeProducersResponse,
     PartitionResponse,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from kgw.handlers.context import Answer, RequestContext
     from kgw.partitions.partition import Partition
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
     from kgw.protocol.messages.describe_producers import DescribeProducersRequest
     from kgw.turns import Turns
 

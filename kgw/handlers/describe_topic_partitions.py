@@ -16,7 +16,7 @@ from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.authorized_operations import TOPIC_OPERATIONS
 from kgw.handlers.encoding_turns import encode_in_turns
 from kgw.handlers.leaders import error_and_replicas, leader
-from kgw.partitions.topic import why_unknown
+from kgw.partitions.topics.topic import why_unknown
 from kgw.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsResponse,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from kgw.handlers.context import Answer, RequestContext
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
     from kgw.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
     from kgw.turns import Turns
 

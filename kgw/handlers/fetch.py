@@ -55,11 +55,11 @@ from kgw.handlers.context import EncodedBody, Later
 from kgw.handlers.encoding_turns import encode_topics
 from kgw.handlers.leaders import name_leader
 from kgw.metrics import count
-from kgw.partitions.answer_room import AnswerBudget
-from kgw.partitions.fetch_parts import PartitionRead, SessionParts
-from kgw.partitions.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Asked, Told
-from kgw.partitions.reading import PARTS_PER_TURN, FetchRead, fetch_times
-from kgw.partitions.topic import why_missing
+from kgw.partitions.read.answer_room import AnswerBudget
+from kgw.partitions.read.fetch_parts import PartitionRead, SessionParts
+from kgw.partitions.read.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Asked, Told
+from kgw.partitions.read.reading import PARTS_PER_TURN, FetchRead, fetch_times
+from kgw.partitions.topics.topic import why_missing
 from kgw.partitions.view import Isolation, check_isolation
 from kgw.protocol.codec import codec
 from kgw.protocol.messages.fetch import (
@@ -80,8 +80,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from kgw.handlers.context import Answer, RequestContext, Session
-    from kgw.partitions.fetch_sessions import FetchSession, TopicKey
-    from kgw.partitions.reading import FetchTimes
+    from kgw.partitions.read.fetch_sessions import FetchSession, TopicKey
+    from kgw.partitions.read.reading import FetchTimes
     from kgw.partitions.view import PartitionView
     from kgw.protocol.messages.fetch import FetchPartition, FetchRequest
     from kgw.turns import Turns
@@ -236,7 +236,7 @@ async def _complete_in_turns(
 async def _as_messages(request: FetchRequest, context: RequestContext) -> FetchResponse:
     """Answer a request of a version that knows no batches."""
     # Few clients still send them.
-    from kgw.partitions.down_conversion import OldFetch, read_messages
+    from kgw.partitions.read.down_conversion import OldFetch, read_messages
 
     gateway = context.gateway
     count(gateway.metrics.converted_requests, "FETCH")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from kgw.config import Setting
     from kgw.handlers.context import RequestContext
-    from kgw.partitions.catalog import ConfigChange
+    from kgw.partitions.topics.catalog import ConfigChange
     from kgw.protocol.messages.incremental_alter_configs import (
         AlterableConfig,
         AlterConfigsResource,

@@ -12,7 +12,7 @@ from kgw.types import NO_LEADER_EPOCH, PartitionKey
 if TYPE_CHECKING:
     from kgw.config import Node
     from kgw.handlers.context import RequestContext
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
     from kgw.protocol.messages import fetch, produce
 
 EndpointT = TypeVar("EndpointT", "fetch.NodeEndpoint", "produce.NodeEndpoint")

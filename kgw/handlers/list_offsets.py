@@ -28,8 +28,8 @@ from kgw.errors import ErrorCode, KafkaError, KgwError, StorageError
 from kgw.handlers.places import answer_places
 from kgw.offsets.reader import ts_ns_at
 from kgw.offsets.seeker import OffsetSeeker, Seek, SeekKind
-from kgw.partitions.reader import Lookups, PartitionReader
-from kgw.partitions.topic import why_missing
+from kgw.partitions.read.reader import Lookups, PartitionReader
+from kgw.partitions.topics.topic import why_missing
 from kgw.partitions.view import check_isolation
 from kgw.partitions.waits import STORAGE_S, storage_limit_s
 from kgw.protocol.messages.list_offsets import (
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from kgw.handlers.context import RequestContext
     from kgw.offsets.reader import Answers
     from kgw.offsets.seeker import SeekResult
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
     from kgw.protocol.messages.list_offsets import (
         ListOffsetsPartition,
         ListOffsetsRequest,

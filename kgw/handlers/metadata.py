@@ -31,7 +31,7 @@ from kgw.handlers.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATI
 from kgw.handlers.context import advertised_address
 from kgw.handlers.encoding_turns import AnswerSize
 from kgw.handlers.leaders import error_and_replicas, leader
-from kgw.partitions.topic import UNCREATED_TOPICS, Topic, why_unknown
+from kgw.partitions.topics.topic import UNCREATED_TOPICS, Topic, why_unknown
 from kgw.placement import NOBODY
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import encode_items

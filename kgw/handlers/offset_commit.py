@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from kgw.handlers.context import Answer, RequestContext
     from kgw.offsets.topic_offsets import TopicChange
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
     from kgw.protocol.messages.offset_commit import (
         OffsetCommitRequest,
         OffsetCommitRequestTopic,

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from kgw.handlers.context import Answer, RequestContext
     from kgw.offsets.pending import PendingTable
     from kgw.offsets.table import OffsetTable
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
     from kgw.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopics
     from kgw.turns import Turns
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.encoding_turns import encode_topics
-from kgw.partitions.topic import why_missing
+from kgw.partitions.topics.topic import why_missing
 from kgw.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochResponse,

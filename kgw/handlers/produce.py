@@ -58,7 +58,7 @@ from kgw.handlers.encoding_turns import encode_topics
 from kgw.handlers.leaders import name_leader
 from kgw.handlers.within import Within
 from kgw.metrics import count
-from kgw.partitions.validation import UnfitRecordsError, read_produced_batch
+from kgw.partitions.append.validation import UnfitRecordsError, read_produced_batch
 from kgw.partitions.waits import storage_limit_s
 from kgw.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from kgw.backend.append import Append
     from kgw.completion import Due
     from kgw.handlers.context import Answer, RequestContext
-    from kgw.partitions.appending import QueuedAppend
+    from kgw.partitions.append.appending import QueuedAppend
     from kgw.partitions.partition import Partition
     from kgw.protocol.messages.produce import (
         PartitionProduceData,

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.completion import until_done
 from kgw.errors import ErrorCode, KafkaError, StorageError
-from kgw.partitions.topic import why_missing
-from kgw.partitions.transactions import TransactionMarker
+from kgw.partitions.append.transactions import TransactionMarker
+from kgw.partitions.topics.topic import why_missing
 from kgw.protocol.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from kgw.backend.append import Append
     from kgw.handlers.context import RequestContext
     from kgw.partitions.partition import Partition
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
     from kgw.protocol.messages.write_txn_markers import WritableTxnMarker, WriteTxnMarkersRequest
 
 MARKERS_PER_TURN = 100

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from kgw.lag.samples import Forecast
     from kgw.metrics import Metrics
     from kgw.offsets.committed import Place
-    from kgw.partitions.catalog import TopicCatalog
     from kgw.partitions.partition import Partition
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.catalog import TopicCatalog
+    from kgw.partitions.topics.topic import Topic
     from kgw.state.history import LagHistory
 
 _log = EventLogger(__name__)

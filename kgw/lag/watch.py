@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kgw.config import Config
     from kgw.groups.coordinator import GroupCoordinator
     from kgw.offsets.lag import LagSum
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
 
 KINDS = (LagAnomaly.GROUP_STANDING, LagAnomaly.GROUP_FALLING_BEHIND)
 _POLLS = 2

@@ -8,7 +8,7 @@ from __future__ import annotations
 from struct import Struct as Layout
 from typing import TYPE_CHECKING, Final
 
-from kgw.partitions.appending import AppendCounts
+from kgw.partitions.append.appending import AppendCounts
 from kgw.records.batch import CONTROL_FLAG, PREFIX_BYTES
 
 if TYPE_CHECKING:

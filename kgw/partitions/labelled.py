@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from kgw.metrics import Metrics
-    from kgw.partitions.catalog import TopicCatalog
     from kgw.partitions.counts import CountsByPartition
     from kgw.partitions.partition import Partition
     from kgw.partitions.series_room import SeriesRoom
+    from kgw.partitions.topics.catalog import TopicCatalog
     from kgw.turns import Turns
     from kgw.types import TopicId
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kgw.backend.base import PartitionLog, Recompressed
-    from kgw.partitions.appending import CheckThread
-    from kgw.partitions.producer_state import ProducerState
+    from kgw.partitions.append.appending import CheckThread
+    from kgw.partitions.append.producer_state import ProducerState
     from kgw.partitions.view import Isolation, PartitionListener, Presence, ReadTopic
     from kgw.records.batch import RecordBatch
     from kgw.records.limits import DecompressionLimits

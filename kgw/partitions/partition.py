@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol, cast
 from kgw.backend.append import Append, AppendResult
 from kgw.backend.base import Segmented, Snapshot
 from kgw.errors import ErrorCode, KafkaError, KgwError, StorageError
-from kgw.partitions.appending import (
+from kgw.partitions.append.appending import (
     Appended,
     CheckQueue,
     is_prepared_at_once,
     prepare_records,
 )
-from kgw.partitions.producer_entry import Duplicate, InFlight
-from kgw.partitions.producer_snapshot import (
+from kgw.partitions.append.producer_entry import Duplicate, InFlight
+from kgw.partitions.append.producer_snapshot import (
     PACKED_PER_TURN,
     SnapshotError,
     decode_snapshot,
@@ -26,8 +26,8 @@ from kgw.partitions.producer_snapshot import (
     has_few_producers,
     pack_producers,
 )
-from kgw.partitions.producer_state import ProducerState
-from kgw.partitions.validation import (
+from kgw.partitions.append.producer_state import ProducerState
+from kgw.partitions.append.validation import (
     read_produced_batch,
     record_rules,
     validate_batch,
@@ -50,10 +50,10 @@ if TYPE_CHECKING:
     from kgw.backend.base import PartitionLog
     from kgw.clock import Clock
     from kgw.completion import Completion
-    from kgw.partitions.appending import AppendCounts, CheckThread
-    from kgw.partitions.producer_entry import BatchEntry, MarkerEntry
+    from kgw.partitions.append.appending import AppendCounts, CheckThread
+    from kgw.partitions.append.producer_entry import BatchEntry, MarkerEntry
+    from kgw.partitions.append.transactions import TransactionMarker
     from kgw.partitions.topic_config import TopicConfig
-    from kgw.partitions.transactions import TransactionMarker
     from kgw.partitions.view import PartitionListener
     from kgw.records.batch import RecordBatch
     from kgw.turns import Turns
@@ -549,7 +549,7 @@ class Partition:
         if not records:
             return Appended(None, NO_OFFSET, NO_TIMESTAMP_MS)
         # Imported here to keep start-up fast.
-        from kgw.partitions import up_conversion
+        from kgw.partitions.append import up_conversion
         from kgw.records.conversion import to_batch
 
         if up_conversion.is_batch(records):
@@ -653,7 +653,7 @@ class Partition:
     def _enter_marker(self, marker: TransactionMarker) -> Appended:
         """Submit a marker. Raises KafkaError."""
         # Imported here to keep start-up fast.
-        from kgw.partitions.transactions import make_marker
+        from kgw.partitions.append.transactions import make_marker
 
         if self._is_fenced:
             self._refuse_fenced()

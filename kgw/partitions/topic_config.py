@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, cast
 from kgw.backend.base import LogSettings
 from kgw.config import TOPIC_SETTINGS, ConfigError, parse_topic_config
 from kgw.errors import ErrorCode, KafkaError
-from kgw.partitions.cold_rules import ColdRules
-from kgw.partitions.compaction_rules import CompactionRules
-from kgw.partitions.loading import Loading
-from kgw.partitions.retention import NO_LIMIT, RetentionRules
-from kgw.partitions.validation import BatchRules, record_rules
+from kgw.partitions.append.loading import Loading
+from kgw.partitions.append.validation import BatchRules, record_rules
+from kgw.partitions.rules.cold import ColdRules
+from kgw.partitions.rules.compaction import CompactionRules
+from kgw.partitions.rules.retention import NO_LIMIT, RetentionRules
 from kgw.records.batch import Compression
 from kgw.records.limits import DecompressionLimits
 
@@ -67,7 +67,7 @@ class TopicConfig:
         self.deletes = "delete" in policies and foreign is None
         self.is_compacted = "compact" in policies and foreign is None
         self.holding_groups = cast("tuple[str, ...]", values["kgw.archive.hold"])
-        """Groups that hold what they have not committed; see `kgw.partitions.hold`."""
+        """Groups that hold what they have not committed; see `kgw.partitions.topics.hold`."""
         self.loading: Loading | None = None
         """Who alone writes; None where everybody may."""
         keeps_offsets = values["kgw.loading.offsets"] == "original"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from kgw.backend.base import EpochEnd, PartitionLog
     from kgw.offsets.reader import FoundRecord
-    from kgw.partitions.producer_state import ProducerState
+    from kgw.partitions.append.producer_state import ProducerState
     from kgw.records.limits import DecompressionLimits
     from kgw.types import Buffer, TopicId, TopicName
 

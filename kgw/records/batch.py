@@ -70,9 +70,9 @@ class RecordBatch:
     """One batch: its header's fields, and the bytes they were read from.
 
     `buffer` spans exactly this batch, or its header alone where only that was read. Nothing is
-    checked beyond what `read_batch` says; see `kgw.partitions.validation` for what a client may
-    send. `base_timestamp_ms` means nothing on its own when the delete horizon flag is set: it is
-    the horizon then.
+    checked beyond what `read_batch` says; see `kgw.partitions.append.validation` for what a client
+    may send. `base_timestamp_ms` means nothing on its own when the delete horizon flag is set: it
+    is the horizon then.
     """
 
     __slots__ = (

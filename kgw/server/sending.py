@@ -3,7 +3,7 @@
 Three things bound them. Once the transport holds `kgw.unsent.bytes.max`, it pauses the connection,
 which then starts no request. A client that takes nothing for a while is dropped (`unsent_since`).
 And the answer of a Fetch is the smaller, the less all connections together have left of
-`kgw.partitions.answer_room`, which counts what is not taken yet.
+`kgw.partitions.read.answer_room`, which counts what is not taken yet.
 """
 
 from __future__ import annotations

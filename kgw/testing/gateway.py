@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from kgw.groups.coordinator import GroupCoordinator
     from kgw.lag.monitor import LagMonitor
     from kgw.metrics import Metrics
-    from kgw.partitions.answer_room import AnswerRoom
-    from kgw.partitions.catalog import TopicCatalog
-    from kgw.partitions.cold_reads import ColdReads
-    from kgw.partitions.fetch_sessions import FetchSessionCache
-    from kgw.partitions.log_manager import LogManager
+    from kgw.partitions.maintain.log_manager import LogManager
+    from kgw.partitions.read.answer_room import AnswerRoom
+    from kgw.partitions.read.cold_reads import ColdReads
+    from kgw.partitions.read.fetch_sessions import FetchSessionCache
+    from kgw.partitions.topics.catalog import TopicCatalog
     from kgw.placement import Placement
     from kgw.problems import Problem
     from kgw.protocol.schema import Request, Response

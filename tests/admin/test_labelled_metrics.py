@@ -16,7 +16,7 @@ from kgw.offsets.committed import DAMAGED_OFFSET, NO_EXPIRY_MS, CommittedOffset
 from kgw.partitions.counts import CountsByPartition, record_count
 from kgw.partitions.labelled import PARTITION_SERIES, TOPIC_SERIES, TopicFigures
 from kgw.partitions.series_room import SeriesRoom
-from kgw.partitions.topic import new_topic_id
+from kgw.partitions.topics.topic import new_topic_id
 from kgw.protocol.api_keys import ApiKey
 from kgw.testing.gateway import InProcessGateway
 from kgw.turns import finish

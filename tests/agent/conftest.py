@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from kgw.backend.base import Backend
     from kgw.groups.requests import MemberDescription
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
 
 
 class Agent:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.cli.admin_http import get
+from kgw.cli.shared.admin_http import get
 from tests import patience
 from tests.cli.conftest import Commands
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kgw.cli.admin_http import get
-from kgw.cli.errors import CommandError
+from kgw.cli.shared.admin_http import get
+from kgw.cli.shared.errors import CommandError
 from kgw.version import install_command
 from tests import patience
 from tests.cli.conftest import Commands

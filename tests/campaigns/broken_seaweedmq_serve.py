@@ -16,7 +16,7 @@ from kgw.backend.seaweedmq.chain.marks import CHANGES, EPOCH
 from kgw.backend.seaweedmq.chain.settling import NotStoredError
 from kgw.backend.seaweedmq.channel.channel import FilerChannel
 from kgw.backend.seaweedmq.filer import OutcomeUnknownError
-from kgw.backend.seaweedmq.lease import Lease
+from kgw.backend.seaweedmq.lease.lease import Lease
 from kgw.cli.main import main
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from kgw.cli.main import main
+from kgw.partitions.append.producer_state import ProducerState
 from kgw.partitions.partition import Partition
-from kgw.partitions.producer_state import ProducerState
 from kgw.partitions.view import PartitionView
 from kgw.records.batch import NO_SEQUENCE
 from kgw.transactions.ending import Ender
@@ -22,8 +22,8 @@ from kgw.transactions.table import TransactionTable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from kgw.partitions.producer_entry import LoadedProducer
-    from kgw.partitions.transactions import AbortedIndex
+    from kgw.partitions.append.producer_entry import LoadedProducer
+    from kgw.partitions.append.transactions import AbortedIndex
     from kgw.partitions.view import Bounds
     from kgw.records.batch import RecordBatch
     from kgw.transactions.machine import Asked, Effect

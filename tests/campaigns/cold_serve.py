@@ -14,7 +14,7 @@ from kgw.cli.main import main
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from kgw.backend.seaweedmq.layouts import DecodedChunk
+    from kgw.backend.seaweedmq.entries.layouts import DecodedChunk
     from kgw.backend.seaweedmq.options import SeaweedMqOptions
     from kgw.clock import Clock
 

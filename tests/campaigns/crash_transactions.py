@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from kgw.backend.base import Snapshot
 from kgw.backend.embedded.log.snapshots import load_snapshot, save_snapshot
 from kgw.backend.embedded.recover.recovery import LogRecovery
-from kgw.partitions.producer_snapshot import decode_snapshot, encode_snapshot, pack_producers
-from kgw.partitions.producer_state import ProducerState
-from kgw.partitions.transactions import TransactionMarker, make_marker, read_marker
+from kgw.partitions.append.producer_snapshot import decode_snapshot, encode_snapshot, pack_producers
+from kgw.partitions.append.producer_state import ProducerState
+from kgw.partitions.append.transactions import TransactionMarker, make_marker, read_marker
 from kgw.records.batch import split_batches
 from kgw.testing.batches import make_batch
 from kgw.types import NO_OFFSET

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kgw.cli.main import main
 from kgw.clock import RunningClock
-from kgw.partitions.log_manager import LogManager
+from kgw.partitions.maintain.log_manager import LogManager
 from tests.campaigns.serve_hooks import hook_clock, replace_file
 
 CLOCK_FILE = "KGW_CAMPAIGN_CLOCK"

@@ -21,7 +21,7 @@ from kgw.backend.embedded.files.fs import FileSystem
 from kgw.backend.embedded.log.journal import Journal
 from kgw.backend.embedded.read.reading import Reader
 from kgw.errors import CorruptionError, DiskFullError, ErrorCode, StorageError
-from kgw.partitions.fetch_parts import PartitionRead
+from kgw.partitions.read.fetch_parts import PartitionRead
 from kgw.testing.batches import read_stored
 from tests.campaigns.client_reads import require_ways
 from tests.campaigns.crash_flusher import FlusherMachine

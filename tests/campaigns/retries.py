@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
 from kgw.config import Config
-from kgw.partitions.producer_ids import KIND as PRODUCER_IDS
+from kgw.partitions.append.producer_ids import KIND as PRODUCER_IDS
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.gateway import InProcessGateway
 from tests.campaigns.crash_model import random_options

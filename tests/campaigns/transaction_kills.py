@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from kgw.errors import NO_ERROR
 from kgw.gateway import Gateway
+from kgw.partitions.append.transactions import AbortedIndex
 from kgw.partitions.partition import Partition
-from kgw.partitions.transactions import AbortedIndex
 from kgw.state.kinds import TRANSACTION
 from kgw.transactions import machine
 from kgw.transactions.ending import Ender

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from kgw.cli.client import parse_bootstrap
+from kgw.cli.shared.client import parse_bootstrap
 from kgw.client import AsyncClient
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.cli.errors import ExitCode
+from kgw.cli.shared.errors import ExitCode
 from kgw.testing.process import GatewayProcess
 from tests.cli.conftest import Commands
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 @pytest.fixture(autouse=True)
 def _no_lower_priority(monkeypatch: pytest.MonkeyPatch) -> None:
     """The commands run in this process, which has other tests to run."""
-    monkeypatch.setattr("kgw.cli.backup._give_way", lambda **_: None)
+    monkeypatch.setattr("kgw.cli.storage.backup._give_way", lambda **_: None)
 
 
 def consumed(process: GatewayProcess, topic: str) -> list[str]:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import pytest
 from click.shell_completion import CompletionItem
 
+from kgw.cli.completion.shells import SHELLS, VARIABLE, Bash, kept
+from kgw.cli.completion.suggestions import teach
 from kgw.cli.main import main
-from kgw.cli.shells import SHELLS, VARIABLE, Bash, kept
-from kgw.cli.suggestions import teach
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

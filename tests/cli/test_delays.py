@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import kgw.cli
-from kgw.cli.errors import ExitCode
+from kgw.cli.shared.errors import ExitCode
 from kgw.client import AsyncClient
 from kgw.config import parse_address
 from tests import patience
@@ -130,7 +130,7 @@ def test_no_command_has_a_client_that_is_silent() -> None:
     """Each client of the command line tells its delays; only completion has nobody to tell."""
     silent = {
         path.name
-        for path in Path(kgw.cli.__file__).parent.glob("*.py")
+        for path in Path(kgw.cli.__file__).parent.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kgw.cli.errors import ExitCode
+from kgw.cli.shared.errors import ExitCode
 from kgw.config import load_config
 from tests.cli.test_main import LEAVES
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.cli.doctor import Examination, Reach, ReadTopic, find_problems
-from kgw.cli.errors import ExitCode
+from kgw.cli.doctor.doctor import Examination, Reach, ReadTopic, find_problems
+from kgw.cli.shared.errors import ExitCode
 from kgw.client import (
     ApiSupport,
     Broker,

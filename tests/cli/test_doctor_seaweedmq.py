@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
-from kgw.cli.errors import ExitCode
 from kgw.cli.main import main
+from kgw.cli.shared.errors import ExitCode
 
 if TYPE_CHECKING:
     from tests.seaweedfs.cluster import Cluster

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.backend.seaweedmq.offline.findings import Severity
-from kgw.cli.doctor_spark import NEEDED, find_homes, find_java, find_package
+from kgw.cli.doctor.spark import NEEDED, find_homes, find_java, find_package
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,7 +87,7 @@ def test_a_package_that_is_missing_is_a_problem(name: str, monkeypatch: pytest.M
     def absent(_: str) -> str:
         raise PackageNotFoundError
 
-    monkeypatch.setattr("kgw.cli.doctor_spark.version", absent)
+    monkeypatch.setattr("kgw.cli.doctor.spark.version", absent)
     found = find_package(name)
     assert Severity.PROBLEM == found.severity
     assert "is not installed: " in found.detail

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgw.cli.errors import CommandError
-from kgw.cli.formats import (
+from kgw.cli.shared.errors import CommandError
+from kgw.cli.shared.formats import (
     InputFormat,
     InputRecord,
     OutputFormat,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.cli.errors import ExitCode
+from kgw.cli.shared.errors import ExitCode
 from kgw.testing.process import GatewayProcess
 from tests.cli.conftest import Commands
 from tests.cli.lying import send

@@ -10,8 +10,8 @@ import click
 import pytest
 
 from kgw import __version__
-from kgw.cli.errors import ExitCode
 from kgw.cli.main import COMMANDS, main
+from kgw.cli.shared.errors import ExitCode
 from tests import patience
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ run()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", ["kgw.cli.main", "kgw.cli.topics", "kgw.client.groups"])
+@pytest.mark.parametrize("module", ["kgw.cli.main", "kgw.cli.topics.topics", "kgw.client.groups"])
 def test_ctrl_c_in_the_first_moments_says_nothing(module: str) -> None:
     """While modules are imported there is nothing to tell: the signal ends the process."""
     ended = subprocess.run(
@@ -272,7 +272,7 @@ def test_help_needs_no_extra() -> None:
 @pytest.mark.slow
 def test_a_module_that_no_extra_brings_is_a_bug() -> None:
     """It has a traceback, as every bug."""
-    ended = run_without("kgw.cli.pipeline_lag", "pipeline", "lag")
+    ended = run_without("kgw.cli.pipeline.lag", "pipeline", "lag")
     assert (1, True) == (ended.returncode, ended.stderr.startswith("Traceback"))
 
 

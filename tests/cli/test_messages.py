@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
-from kgw.cli.errors import ExitCode
 from kgw.cli.main import main
+from kgw.cli.shared.errors import ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

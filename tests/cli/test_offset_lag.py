@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 import pytest
 
 from kgw.admin.server import AdminServer
-from kgw.cli.errors import ExitCode
+from kgw.cli.shared.errors import ExitCode
 from kgw.client import AsyncClient, ServerRefusedError
 from kgw.config import Listener
 from kgw.errors import ErrorCode

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from kgw.cli.errors import ExitCode
+from kgw.cli.shared.errors import ExitCode
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Commands

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kgw.cli import output
+from kgw.cli.shared import output
 from kgw.types import printable
 
 if TYPE_CHECKING:

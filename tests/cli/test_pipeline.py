@@ -10,10 +10,10 @@ from uuid import UUID, uuid4
 import pytest
 from pyspark.errors import PySparkException
 
-from kgw.cli.client import parse_bootstrap
-from kgw.cli.errors import CommandError
-from kgw.cli.pipeline_queries import told_in_one_line
-from kgw.cli.pipeline_spark import check_master
+from kgw.cli.pipeline.queries import told_in_one_line
+from kgw.cli.pipeline.spark import check_master
+from kgw.cli.shared.client import parse_bootstrap
+from kgw.cli.shared.errors import CommandError
 from kgw.client import AsyncClient
 from kgw.client.groups import GroupClient
 from kgw.pipeline.archive.commit_log import CommitLog
@@ -193,7 +193,7 @@ def test_a_query_that_is_written_needs_pandas(
     def absent(name: str) -> str:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr("kgw.cli.doctor_spark.version", absent)
+    monkeypatch.setattr("kgw.cli.doctor.spark.version", absent)
     of = ("--archive", str(tmp_path), "-t", "orders", "--to", "copies", "--sql", "select 1")
     told = kgw.fail(1, "pipeline", "backfill", *of, "--staging", str(tmp_path))
     assert "--sql needs pandas, which is not installed: " in told

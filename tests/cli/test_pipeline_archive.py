@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
-from kgw.cli.errors import ExitCode
 from kgw.cli.main import main
+from kgw.cli.shared.errors import ExitCode
 from kgw.client import AdminClient
 from kgw.client.admin import TOPIC
 from kgw.pipeline.jobs.archive import ArchiveJob, ArchiveOptions
@@ -84,7 +84,7 @@ def test_a_topic_that_is_created_again_is_held_again(
         clock = SimpleNamespace(
             time=time.time, monotonic=time.monotonic, sleep=lambda _: next(pauses)()
         )
-        monkeypatch.setattr("kgw.cli.pipeline_archive.time", clock)
+        monkeypatch.setattr("kgw.cli.pipeline.archive.time", clock)
         served.create("orders")
         archive = ["pipeline", "archive", "-t", "orders", "--out", str(tmp_path), "--follow"]
         result = CliRunner().invoke(main, [*archive, "-b", served.address], prog_name="kgw")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from kgw.cli.pipeline_audit_live import COUNTS
+from kgw.cli.pipeline.audit_live import COUNTS
 from kgw.client import NewRecord, Producer, TransactionalClient
 from kgw.pipeline.archive.findings import Problem
 from kgw.records.batch import read_batch
@@ -241,7 +241,7 @@ def test_what_was_seen_is_kept_while_an_audit_watches(
                 raise KeyboardInterrupt
             served.number("watched", {0: 5})
 
-        monkeypatch.setattr("kgw.cli.pipeline_audit_live.time", SimpleNamespace(sleep=pause))
+        monkeypatch.setattr("kgw.cli.pipeline.audit_live.time", SimpleNamespace(sleep=pause))
         watch = ("-t", "watched", "--state", str(state), "--watch", "1")
         result = Commands(served.address).run("pipeline", "audit", "--level", "4", *watch)
     assert 0 == result.exit_code, result.output

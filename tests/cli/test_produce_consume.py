@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kgw.cli.errors import ExitCode
+from kgw.cli.shared.errors import ExitCode
 from tests import patience
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kgw.cli.top_figures import Sample, Watch, percentile_end_s
+from kgw.cli.top.figures import Sample, Watch, percentile_end_s
 
 ENDS_S = (0.001, 0.01)
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.cli.top_figures import Watch
-from kgw.cli.top_screen import (
+from kgw.cli.top.figures import Watch
+from kgw.cli.top.screen import (
     ALARM,
     BOLD,
     HEADING,
@@ -26,8 +26,8 @@ from tests.cli.test_top_figures import errors, group, partition, requests, sampl
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kgw.cli.top_figures import Figures
-    from kgw.cli.top_screen import Line
+    from kgw.cli.top.figures import Figures
+    from kgw.cli.top.screen import Line
 
 SCREEN = Screen("127.0.0.1:9644")
 

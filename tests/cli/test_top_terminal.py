@@ -2,13 +2,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from kgw.cli.errors import CommandError
-from kgw.cli.top_terminal import Poller
+from kgw.cli.shared.errors import CommandError
+from kgw.cli.top.terminal import Poller
 from tests.cli.test_top_figures import sample_at
 
 if TYPE_CHECKING:
-    from kgw.cli.top_asking import Asker
-    from kgw.cli.top_figures import Sample
+    from kgw.cli.top.asking import Asker
+    from kgw.cli.top.figures import Sample
 
 
 class FakeAsker:

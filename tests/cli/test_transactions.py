@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kgw.cli.errors import ExitCode
+from kgw.cli.shared.errors import ExitCode
 from kgw.errors import ErrorCode
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import codec, request_class

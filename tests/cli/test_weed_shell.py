@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.backend.seaweedmq.protos.schema_pb2 import Field, RecordType, ScalarType, Type
-from kgw.backend.seaweedmq.topic_conf import RECORD_TYPE
-from kgw.cli.errors import ExitCode
+from kgw.backend.seaweedmq.topics.topic_conf import RECORD_TYPE
+from kgw.cli.shared.errors import ExitCode
 from kgw.testing.process import GatewayProcess
 from tests import patience
 from tests.cli.conftest import Commands

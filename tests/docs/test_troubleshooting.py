@@ -15,7 +15,7 @@ import crc32c
 import pytest
 from click.testing import CliRunner
 
-from kgw.cli.doctor_spark import find_java
+from kgw.cli.doctor.spark import find_java
 from kgw.cli.main import main
 from kgw.client import AdminClient, AsyncClient, NewRecord, Producer, ServerRefusedError
 from kgw.groups.trace import Cause

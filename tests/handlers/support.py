@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
     from kgw.partitions.view import Bounds
     from kgw.protocol.api_keys import ApiKey
     from kgw.protocol.schema import Struct

@@ -8,7 +8,7 @@ import pytest
 from kgw.backend.base import ReadResult
 from kgw.errors import CorruptionError, ErrorCode, StorageError
 from kgw.handlers.context import Session
-from kgw.partitions.fetch_parts import PartitionRead
+from kgw.partitions.read.fetch_parts import PartitionRead
 from kgw.protocol.messages.fetch import (
     FetchRequest,
     FetchResponse,

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.errors import CorruptionError, ErrorCode, StorageError
-from kgw.partitions.cold_parts import PATIENCE_S, SIDE_BY_SIDE
-from kgw.partitions.cold_reads import HANGS_S, STALLED_S, ColdLimits, ColdReads
-from kgw.partitions.reading import PARTS_PER_TURN
+from kgw.partitions.read.cold_parts import PATIENCE_S, SIDE_BY_SIDE
+from kgw.partitions.read.cold_reads import HANGS_S, STALLED_S, ColdLimits, ColdReads
+from kgw.partitions.read.reading import PARTS_PER_TURN
 from kgw.partitions.waits import STORAGE_S
 from kgw.problems import READS
 from kgw.protocol.messages.fetch import FetchResponse

@@ -7,8 +7,8 @@ import pytest
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.memory import MemoryBackend
 from kgw.errors import ErrorCode
-from kgw.partitions.internal_topics import internal_topic_id
-from kgw.partitions.topic import INTERNAL_TOPICS, UNCREATED_TOPICS, TopicRow
+from kgw.partitions.topics.internal_topics import internal_topic_id
+from kgw.partitions.topics.topic import INTERNAL_TOPICS, UNCREATED_TOPICS, TopicRow
 from kgw.protocol.api_keys import ApiKey
 from kgw.state.base import Change
 from kgw.state.kinds import TOPIC

@@ -12,8 +12,8 @@ from kgw.completion import until_done
 from kgw.errors import ErrorCode, ProtocolError
 from kgw.handlers.context import Later, Session
 from kgw.handlers.produce import PARTITIONS_PER_TURN
-from kgw.partitions.fetch_parts import PartitionRead
-from kgw.partitions.reading import PARTS_PER_TURN
+from kgw.partitions.read.fetch_parts import PartitionRead
+from kgw.partitions.read.reading import PARTS_PER_TURN
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.decoding import ELEMENTS_PER_TURN
 from kgw.protocol.framing import request_frame

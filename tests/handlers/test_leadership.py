@@ -27,7 +27,7 @@ from tests.turns import turns
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
 
 OTHER = Node(2, {"PLAINTEXT": Listener("PLAINTEXT", "two.example", 9092)})
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER

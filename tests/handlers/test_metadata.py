@@ -24,7 +24,7 @@ from kgw.types import ZERO_TOPIC_ID
 from tests.handlers.support import LoopTurns, call, create_topic
 
 if TYPE_CHECKING:
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
 
 VERSIONS = range(14)
 NOT_ASKED_FOR = -(1 << 31)

@@ -28,7 +28,7 @@ from .support import batch, call, create_topic, request_of
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
     from kgw.placement import Owned
     from kgw.protocol.schema import Request
     from kgw.state.base import StateStore

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.backend.memory import MemoryBackend
-from kgw.partitions.answer_room import AnswerRoom
+from kgw.partitions.read.answer_room import AnswerRoom
 from kgw.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from tests.handlers.support import LoopTurns, batch, create_topic, offsets_in, produce
 

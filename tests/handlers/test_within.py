@@ -11,7 +11,7 @@ from kgw.backend.append import Append
 from kgw.completion import Completion
 from kgw.errors import ErrorCode, StorageError
 from kgw.handlers import dispatch
-from kgw.partitions.transactions import TransactionMarker
+from kgw.partitions.append.transactions import TransactionMarker
 from kgw.partitions.waits import STORAGE_S, storage_limit_s
 from kgw.protocol.api_keys import ApiKey
 from kgw.state.memory import MemoryStateStore
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kgw.backend.memory import MemoryBackend
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
     from kgw.state.base import Change
     from kgw.testing.gateway import InProcessGateway, PendingResponse
 

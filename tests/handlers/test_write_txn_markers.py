@@ -6,7 +6,7 @@ import pytest
 
 from kgw.backend.memory import MemoryPartitionLog
 from kgw.errors import ErrorCode
-from kgw.partitions.transactions import TransactionMarker
+from kgw.partitions.append.transactions import TransactionMarker
 from kgw.protocol.api_keys import ApiKey
 from tests.handlers.support import (
     call,

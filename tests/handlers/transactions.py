@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kgw.completion import Completion
 from kgw.errors import ErrorCode
-from kgw.partitions.transactions import TransactionMarker
+from kgw.partitions.append.transactions import TransactionMarker
 from tests.handlers.support import START_MS, batch, topic_of
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.cli.errors import ExitCode
+from kgw.cli.shared.errors import ExitCode
 from kgw.errors import ErrorCode
 from kgw.protocol.framing import decode_response, request_frame
 from kgw.protocol.messages.fetch import FetchResponse

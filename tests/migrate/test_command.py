@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.cli.errors import ExitCode
+from kgw.cli.shared.errors import ExitCode
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,7 +75,7 @@ def test_help_imports_nothing_of_a_migration() -> None:
         "import sys; from kgw.cli.main import main\n"
         "for words in ['--help'], ['migrate', 'offsets', '--help']:\n"
         "    main(words, standalone_mode=False)\n"
-        "assert 'kgw.cli.migrate' in sys.modules\n"
+        "assert 'kgw.cli.groups.migrate' in sys.modules\n"
         "print([name for name in sys.modules if name.startswith('kgw.migrate')])"
     )
     done = subprocess.run(

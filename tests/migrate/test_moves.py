@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kgw.cli.errors import ExitCode
+from kgw.cli.shared.errors import ExitCode
 from kgw.migrate.moves import State, apply_plan
 from kgw.migrate.plan import read_plan
 from kgw.migrate.sealed_file import write_sealed

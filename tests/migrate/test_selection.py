@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from kgw.cli.errors import ExitCode
+from kgw.cli.shared.errors import ExitCode
 from kgw.client import GroupClient
 from kgw.migrate.errors import MigrationError
 from kgw.migrate.moves import State

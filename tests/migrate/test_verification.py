@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from kgw.cli.errors import ExitCode
+from kgw.cli.shared.errors import ExitCode
 from kgw.migrate import verification
 from kgw.migrate.plan import open_topics, read_plan
 from kgw.migrate.sealed_file import write_sealed

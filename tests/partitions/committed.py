@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kgw.partitions.transactions import read_marker
+from kgw.partitions.append.transactions import read_marker
 from kgw.partitions.view import Isolation
 from kgw.records.batch import split_batches
 from kgw.records.reader import read_records

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.errors import ErrorCode, KafkaError
-from kgw.partitions.producer_snapshot import decode_snapshot, encode_snapshot, pack_producers
-from kgw.partitions.producer_state import ProducerState
+from kgw.partitions.append.producer_snapshot import decode_snapshot, encode_snapshot, pack_producers
+from kgw.partitions.append.producer_state import ProducerState
 from kgw.records.batch import (
     HEADER,
     NO_PRODUCER_EPOCH,
@@ -20,7 +20,7 @@ from kgw.records.builder import BatchBuilder
 from kgw.turns import at_once
 
 if TYPE_CHECKING:
-    from kgw.partitions.producer_entry import BatchEntry
+    from kgw.partitions.append.producer_entry import BatchEntry
 
 
 def snapshot_of(state: ProducerState) -> bytes:

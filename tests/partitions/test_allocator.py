@@ -10,7 +10,7 @@ from tests import patience
 # In a process of its own: what another test's heap keeps is not ours to measure.
 _SCRIPT = """
 import sys
-from kgw.partitions.allocator import give_back_large_blocks
+from kgw.partitions.append.allocator import give_back_large_blocks
 from kgw.testing.process import process_usage
 import os
 

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from kgw.completion import Completion
-from kgw.partitions.appending import ENTERED_PER_TURN, Appended, CheckQueue, CheckThread
+from kgw.partitions.append.appending import ENTERED_PER_TURN, Appended, CheckQueue, CheckThread
 from kgw.types import NO_TIMESTAMP_MS
 
 

@@ -9,7 +9,7 @@ import pytest
 from kgw.backend.memory import MemoryBackend
 from kgw.config import Config
 from kgw.errors import ErrorCode, KafkaError, StorageError
-from kgw.partitions.catalog import TopicCatalog
+from kgw.partitions.topics.catalog import TopicCatalog
 from kgw.state.base import Change
 from kgw.state.kinds import TOPIC, TOPIC_CREATION, TOPIC_DELETION
 from kgw.state.memory import MemoryStateStore

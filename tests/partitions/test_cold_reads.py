@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from kgw.backend.base import ReadResult
-from kgw.partitions.cold_reads import BESIDE_LATE_BYTES, ColdLimits, ColdReads, cut
+from kgw.partitions.read.cold_reads import BESIDE_LATE_BYTES, ColdLimits, ColdReads, cut
 from kgw.testing.batches import make_batch
 from kgw.testing.clock import ManualClock
 from tests.turns import turns

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from kgw.backend.base import SegmentInfo
-from kgw.partitions.cold_rules import RUN_BYTES, ColdRules, find_cold_end
+from kgw.partitions.rules.cold import RUN_BYTES, ColdRules, find_cold_end
 from kgw.types import NO_TIMESTAMP_MS
 
 RULES = ColdRules(after_ms=1_000, level=3)

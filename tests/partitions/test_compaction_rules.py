@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from kgw.backend.base import SegmentInfo
-from kgw.partitions.compaction_rules import CompactionRules, Dirtiness, measure_dirtiness
+from kgw.partitions.rules.compaction import CompactionRules, Dirtiness, measure_dirtiness
 from kgw.types import NO_TIMESTAMP_MS
 
 NOW_MS = 1_700_000_000_000

@@ -17,7 +17,7 @@ from tests.handlers.support import START_MS, create_topic, fetch, fetch_request,
 from tests.turns import turns
 
 if TYPE_CHECKING:
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
 
 
 class Compactions:

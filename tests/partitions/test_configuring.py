@@ -9,7 +9,7 @@ import pytest
 
 from kgw.backend.memory import MemoryBackend, MemoryPartitionLog
 from kgw.config import Config
-from kgw.partitions.catalog import TOPIC_COST, TopicCatalog
+from kgw.partitions.topics.catalog import TOPIC_COST, TopicCatalog
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.clock import ManualClock
 from tests.handlers.support import LoopTurns
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kgw.backend.base import LogSettings, PartitionLog
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
     from kgw.state.base import Change
     from kgw.types import PartitionKey, TopicName
 

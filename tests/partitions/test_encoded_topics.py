@@ -3,9 +3,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.config import Config
-from kgw.partitions.encoded_topics import EncodedTopics
-from kgw.partitions.topic import Topic
 from kgw.partitions.topic_config import TopicConfig
+from kgw.partitions.topics.encoded_topics import EncodedTopics
+from kgw.partitions.topics.topic import Topic
 from kgw.types import TopicId, TopicName
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgw.errors import ErrorCode, KafkaError
-from kgw.partitions.fetch_sessions import (
+from kgw.partitions.read.fetch_sessions import (
     EVICTION_S,
     PARTITIONS_PER_TURN,
     Asked,

@@ -9,7 +9,7 @@ import pytest
 from kgw.backend.base import Segmented
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.seaweedmq.backend import SeaweedMqBackend
-from kgw.backend.seaweedmq.state_store import ChainStateStore
+from kgw.backend.seaweedmq.state.store import ChainStateStore
 from kgw.clock import SystemClock
 from kgw.errors import ErrorCode
 from kgw.groups.requests import CommitRequest

@@ -9,7 +9,7 @@ import pytest
 from kgw.backend.memory import MemoryBackend
 from kgw.config import Config
 from kgw.errors import ErrorCode, KafkaError, StorageError
-from kgw.partitions.loading import Loading
+from kgw.partitions.append.loading import Loading
 from kgw.partitions.topic_config import TopicConfig
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.messages.fetch import FetchResponse

@@ -24,7 +24,7 @@ from tests.handlers.transactions import Transactions
 from tests.turns import turns
 
 if TYPE_CHECKING:
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
 
 HOUR_MS = 3_600_000
 

@@ -8,7 +8,7 @@ import pytest
 from kgw.backend.memory import MemoryBackend
 from kgw.config import Config
 from kgw.errors import ErrorCode, KafkaError, StorageError
-from kgw.partitions.catalog import TopicCatalog
+from kgw.partitions.topics.catalog import TopicCatalog
 from kgw.testing.clock import ManualClock
 from tests.turns import turns
 

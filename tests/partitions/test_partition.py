@@ -9,9 +9,9 @@ from kgw.backend.append import refused_append
 from kgw.backend.memory import MemoryBackend
 from kgw.config import Config
 from kgw.errors import ErrorCode, KafkaError, StorageError
-from kgw.partitions.catalog import TopicCatalog
+from kgw.partitions.append.producer_snapshot import decode_snapshot
 from kgw.partitions.partition import most_grown
-from kgw.partitions.producer_snapshot import decode_snapshot
+from kgw.partitions.topics.catalog import TopicCatalog
 from kgw.testing.batches import make_batch
 from kgw.testing.clock import ManualClock
 from tests import patience

@@ -12,9 +12,9 @@ from kgw.backend.memory import MemoryBackend, MemoryPartitionLog
 from kgw.completion import Completion
 from kgw.config import Config
 from kgw.errors import ErrorCode, KafkaError, StorageError
-from kgw.partitions.catalog import TopicCatalog
+from kgw.partitions.append.transactions import TransactionMarker
 from kgw.partitions.partition import ProducerDescription
-from kgw.partitions.transactions import TransactionMarker
+from kgw.partitions.topics.catalog import TopicCatalog
 from kgw.partitions.view import AbortedRange, Isolation
 from kgw.testing.clock import ManualClock
 from tests.partitions.committed import committed_records

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from kgw.partitions.producer_ids import BLOCK_SIZE, KEY, KIND, ProducerIds
+from kgw.partitions.append.producer_ids import BLOCK_SIZE, KEY, KIND, ProducerIds
 from kgw.state.base import Change
 from kgw.state.memory import MemoryStateStore
 

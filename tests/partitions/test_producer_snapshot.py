@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 from crc32c import crc32c
 
-from kgw.partitions.producer_entry import Duplicate
-from kgw.partitions.producer_snapshot import (
+from kgw.partitions.append.producer_entry import Duplicate
+from kgw.partitions.append.producer_snapshot import (
     SnapshotError,
     decode_snapshot,
     encode_snapshot,
     pack_producers,
 )
-from kgw.partitions.producer_state import ProducerState
-from kgw.partitions.transactions import TransactionMarker, make_marker
+from kgw.partitions.append.producer_state import ProducerState
+from kgw.partitions.append.transactions import TransactionMarker, make_marker
 from kgw.records.batch import TRANSACTIONAL_FLAG
 from kgw.turns import at_once
 from tests.partitions.producers import Driver, batch_of, loaded, snapshot_of

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kgw.errors import ErrorCode, KafkaError
-from kgw.partitions.producer_entry import WINDOW_BATCHES, BatchEntry, Duplicate, InFlight
-from kgw.partitions.producer_snapshot import encode_snapshot, pack_producers
-from kgw.partitions.producer_state import ProducerState
-from kgw.partitions.transactions import TransactionMarker, make_marker
+from kgw.partitions.append.producer_entry import WINDOW_BATCHES, BatchEntry, Duplicate, InFlight
+from kgw.partitions.append.producer_snapshot import encode_snapshot, pack_producers
+from kgw.partitions.append.producer_state import ProducerState
+from kgw.partitions.append.transactions import TransactionMarker, make_marker
 from kgw.turns import at_once
 from tests.partitions.producers import Driver, batch_of, loaded, snapshot_of
 

@@ -12,8 +12,8 @@ from kgw.errors import CorruptionError, ErrorCode, KafkaError
 from kgw.offsets.ranges import DamagedRangeError, OffsetBounds, SeekOutOfRangeError
 from kgw.offsets.reader import FoundRecord, PartitionBatches
 from kgw.offsets.seeker import Seek, SeekKind
-from kgw.partitions.reader import PartitionReader
-from kgw.partitions.transactions import TransactionMarker
+from kgw.partitions.append.transactions import TransactionMarker
+from kgw.partitions.read.reader import PartitionReader
 from kgw.partitions.view import Isolation
 from kgw.partitions.waits import STORAGE_S
 from kgw.testing.gateway import InProcessGateway
@@ -23,7 +23,7 @@ from tests.turns import turns
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
     from kgw.records.batch import RecordBatch
 
 EARLIEST = Seek(SeekKind.RESET_TO_EARLIEST)

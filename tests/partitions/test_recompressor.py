@@ -24,7 +24,7 @@ from tests.handlers.support import (
 
 if TYPE_CHECKING:
     from kgw.backend.base import RecompressionJob, RecompressionReport
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
 
 AFTER_MS = 60_000
 

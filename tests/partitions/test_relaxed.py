@@ -9,7 +9,7 @@ from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.config import Config
 from kgw.errors import ErrorCode, KafkaError
-from kgw.partitions.catalog import TopicCatalog
+from kgw.partitions.topics.catalog import TopicCatalog
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.batches import make_batch
 from kgw.testing.clock import ManualClock

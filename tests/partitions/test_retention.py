@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgw.backend.base import Recompressed, SegmentInfo
-from kgw.partitions.retention import (
+from kgw.partitions.rules.retention import (
     BY_OFFSET,
     BY_SIZE,
     BY_TIME,

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgw.partitions.steady_time import TOLERANCE_MS, JumpWatch, SteadyTime
+from kgw.partitions.rules.steady_time import TOLERANCE_MS, JumpWatch, SteadyTime
 
 START_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000

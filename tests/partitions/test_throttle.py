@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kgw.partitions.throttle import MAX_REST_S, REST, Throttle
+from kgw.partitions.maintain.throttle import MAX_REST_S, REST, Throttle
 from kgw.testing.clock import ManualClock
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kgw.partitions.topic import TopicRow, name_problem
+from kgw.partitions.topics.topic import TopicRow, name_problem
 from kgw.types import TopicId, TopicName
 
 

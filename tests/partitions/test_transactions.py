@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgw.partitions.transactions import (
+from kgw.partitions.append.transactions import (
     ABORTED_BYTES,
     AbortedIndex,
     TransactionMarker,

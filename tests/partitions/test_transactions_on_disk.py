@@ -15,9 +15,9 @@ from kgw.completion import Completion
 from kgw.config import Config
 from kgw.errors import ErrorCode
 from kgw.metrics import Metrics
-from kgw.partitions.catalog import TopicCatalog
-from kgw.partitions.compactor import Compactor
-from kgw.partitions.transactions import TransactionMarker
+from kgw.partitions.append.transactions import TransactionMarker
+from kgw.partitions.maintain.compactor import Compactor
+from kgw.partitions.topics.catalog import TopicCatalog
 from kgw.partitions.view import AbortedRange, Isolation
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.clock import ManualClock

@@ -6,7 +6,7 @@ import pytest
 from crc32c import crc32c
 
 from kgw.errors import ErrorCode, KafkaError
-from kgw.partitions.validation import (
+from kgw.partitions.append.validation import (
     BatchRules,
     RecordRules,
     read_produced_batch,

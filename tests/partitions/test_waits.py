@@ -6,8 +6,8 @@ import pytest
 
 from kgw.backend.memory import MemoryBackend
 from kgw.config import Config
-from kgw.partitions.catalog import TopicCatalog
-from kgw.partitions.fetch_parts import NamedParts, PartitionRead
+from kgw.partitions.read.fetch_parts import NamedParts, PartitionRead
+from kgw.partitions.topics.catalog import TopicCatalog
 from kgw.partitions.waits import TICK_MS, FetchWait, RequestDeadlines
 from kgw.testing.clock import ManualClock
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from kgw.cli.errors import ExitCode
 from kgw.cli.main import main
+from kgw.cli.shared.errors import ExitCode
 from kgw.config import Config, load_config
 from kgw.config.listeners import parse_address
 from kgw.server.service_manager import EXTEND_S, TELL_INTERVAL_S

@@ -11,7 +11,7 @@ import pytest
 
 from kgw.backend.seaweedmq.channel.channel import FilerChannel
 from kgw.backend.seaweedmq.channel.options import ChannelOptions
-from kgw.backend.seaweedmq.state_store import ChainStateStore
+from kgw.backend.seaweedmq.state.store import ChainStateStore
 from kgw.clock import SystemClock
 from kgw.errors import DataDirectoryError, StorageError
 from kgw.metrics import Metrics

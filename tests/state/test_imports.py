@@ -11,7 +11,7 @@ NOT_AT_A_START = (
     "kgw.admin",
     "kgw.config.state_url",
     "kgw.lag.monitor",
-    "kgw.partitions.compactor",
+    "kgw.partitions.maintain.compactor",
     "kgw.state.history",
     "kgw.state.sql.misplaced",
     "kgw.state.sql.server",

@@ -7,7 +7,7 @@ The gateway keeps nothing on its own disk. In the order in which one builds on t
 3. `chain`: files that one writer extends, and that another takes over for good.
 4. `entries`: what stands in the files, SMQ's log entries; `layouts` and `record_entries` make them
    of batches, and batches of them. Pure.
-5. `state_store`: the small state, in a chain of its own.
+5. `state.store`: the small state, in a chain of its own.
 6. `partition_log`: a partition on a chain. `chunks` and `reading` find and keep what is read,
    `log_files` and `rewriting` change what is there, `snapshots` stand beside it.
 7. `topic_conf` and `topics`: where partitions are, by SMQ's names; `address`: where SeaweedFS is.

@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from kgw.backend.base import NOT_OPEN, Backend, Health, Leadership
 from kgw.backend.seaweedmq.chain import Chain
 from kgw.backend.seaweedmq.chain.leader import LEADER
-from kgw.backend.seaweedmq.detail import PartitionDetail, decode_detail
-from kgw.backend.seaweedmq.expiry import ExpiryLook
-from kgw.backend.seaweedmq.fence import check_filers, check_version, wait_for_fence
+from kgw.backend.seaweedmq.entries.layouts import Layout
 from kgw.backend.seaweedmq.filer import EntryExistsError, EntryMissingError
-from kgw.backend.seaweedmq.known_ends import KnownEnds
-from kgw.backend.seaweedmq.layouts import Layout
-from kgw.backend.seaweedmq.log_files import LogFiles
+from kgw.backend.seaweedmq.log.detail import PartitionDetail, decode_detail
+from kgw.backend.seaweedmq.log.log_files import LogFiles
+from kgw.backend.seaweedmq.native.strangers import look_at_conf, look_at_partition
 from kgw.backend.seaweedmq.options import SeaweedMqOptions
 from kgw.backend.seaweedmq.partition_log import SeaweedMqPartitionLog
-from kgw.backend.seaweedmq.placed_state import check_in_filer
 from kgw.backend.seaweedmq.shell import Shell
+from kgw.backend.seaweedmq.state.placed_state import check_in_filer
 from kgw.backend.seaweedmq.state.snapshots import snapshots_of
-from kgw.backend.seaweedmq.strangers import look_at_conf, look_at_partition
-from kgw.backend.seaweedmq.topic_conf import facts_of_row
-from kgw.backend.seaweedmq.topic_rows import TopicRows
-from kgw.backend.seaweedmq.topics import TopicDirectories, twins
-from kgw.backend.seaweedmq.watch import FilerWatch
+from kgw.backend.seaweedmq.topics.directories import TopicDirectories, twins
+from kgw.backend.seaweedmq.topics.known_ends import KnownEnds
+from kgw.backend.seaweedmq.topics.topic_conf import facts_of_row
+from kgw.backend.seaweedmq.topics.topic_rows import TopicRows
+from kgw.backend.seaweedmq.watch.expiry import ExpiryLook
+from kgw.backend.seaweedmq.watch.fence import check_filers, check_version, wait_for_fence
+from kgw.backend.seaweedmq.watch.watch import FilerWatch
 from kgw.clock import SystemClock
 from kgw.errors import (
     CorruptionError,
@@ -59,11 +59,11 @@ if TYPE_CHECKING:
 
     from kgw.backend.base import ForeignTopic, LogSettings, PartitionLog
     from kgw.backend.seaweedmq.filer import Filer
-    from kgw.backend.seaweedmq.lease import Lease
+    from kgw.backend.seaweedmq.lease.lease import Lease
     from kgw.backend.seaweedmq.native.topics import NativeTopics
     from kgw.backend.seaweedmq.state.offset_mirror import OffsetMirror
-    from kgw.backend.seaweedmq.topic_conf import TopicFacts
-    from kgw.backend.seaweedmq.topics import TopicPlace
+    from kgw.backend.seaweedmq.topics.directories import TopicPlace
+    from kgw.backend.seaweedmq.topics.topic_conf import TopicFacts
     from kgw.clock import Clock
     from kgw.config import Node
     from kgw.state.base import StateStore

@@ -13,15 +13,15 @@ from asyncio import CancelledError, ensure_future, shield
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 
-from kgw.backend.seaweedmq.layouts import decode
+from kgw.backend.seaweedmq.entries.layouts import decode
 from kgw.backend.seaweedmq.room import Room
 
 if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import Awaitable, Callable, Sequence
 
+    from kgw.backend.seaweedmq.entries.layouts import DecodedChunk
     from kgw.backend.seaweedmq.filer import Chunk
-    from kgw.backend.seaweedmq.layouts import DecodedChunk
     from kgw.backend.seaweedmq.options import SeaweedMqOptions
     from kgw.clock import Clock, Timer
 

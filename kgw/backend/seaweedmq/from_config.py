@@ -14,13 +14,13 @@ from kgw.backend.seaweedmq.channel.options import (
     SecurityError,
     load_security,
 )
-from kgw.backend.seaweedmq.layouts import Layout
-from kgw.backend.seaweedmq.lease import Lease
+from kgw.backend.seaweedmq.entries.layouts import Layout
+from kgw.backend.seaweedmq.lease.lease import Lease
+from kgw.backend.seaweedmq.lease.run_files import RunFiles
 from kgw.backend.seaweedmq.options import SeaweedMqOptions
-from kgw.backend.seaweedmq.placed_state import PlacedStateStore
-from kgw.backend.seaweedmq.run_files import RunFiles
 from kgw.backend.seaweedmq.state.offset_mirror import OffsetMirror
-from kgw.backend.seaweedmq.state_store import ChainStateStore
+from kgw.backend.seaweedmq.state.placed_state import PlacedStateStore
+from kgw.backend.seaweedmq.state.store import ChainStateStore
 from kgw.config import ConfigError
 from kgw.config.memory import request_memory_bytes
 from kgw.state.sql.stores import configured_store

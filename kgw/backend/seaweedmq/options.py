@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kgw.backend.seaweedmq.chain import ChainOptions
-from kgw.backend.seaweedmq.layouts import Layout
+from kgw.backend.seaweedmq.entries.layouts import Layout
 
 
 class SeaweedMqOptions(NamedTuple):

@@ -18,9 +18,9 @@ from kgw.backend.base import (
 from kgw.backend.hot_cache import CachedTail
 from kgw.backend.managed_log import ManagedLog
 from kgw.backend.seaweedmq.chain import NotWriterError, Payload
-from kgw.backend.seaweedmq.joining import Joiner
-from kgw.backend.seaweedmq.layouts import Encoded, Layout, encode
-from kgw.backend.seaweedmq.snapshots import load_snapshot, save_snapshot
+from kgw.backend.seaweedmq.compact.joining import Joiner
+from kgw.backend.seaweedmq.entries.layouts import Encoded, Layout, encode
+from kgw.backend.seaweedmq.log.snapshots import load_snapshot, save_snapshot
 from kgw.completion import until_done
 from kgw.errors import CorruptionError, StorageError
 from kgw.logs import EventLogger
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         RecompressionReport,
         Snapshot,
     )
-    from kgw.backend.seaweedmq.log_files import LogFiles
+    from kgw.backend.seaweedmq.log.log_files import LogFiles
     from kgw.completion import Completion
     from kgw.records.batch import RecordBatch
 
@@ -493,7 +493,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
 
     async def compact(self, job: CompactionJob) -> CompactionReport:
         # Imported here to keep start-up fast.
-        from kgw.backend.seaweedmq.rewriting import CompactionRun
+        from kgw.backend.seaweedmq.compact.rewriting import CompactionRun
 
         async with self._rewriting:
             run = CompactionRun(self._files, self._layout, job)
@@ -511,7 +511,7 @@ class SeaweedMqPartitionLog(ManagedLog, Segmented):
 
     async def recompress(self, job: RecompressionJob) -> RecompressionReport:
         # Imported here to keep start-up fast.
-        from kgw.backend.seaweedmq.rewriting import RecompressionRun
+        from kgw.backend.seaweedmq.compact.rewriting import RecompressionRun
 
         async with self._rewriting:
             run = RecompressionRun(self._files, self._layout, job)

@@ -12,8 +12,8 @@ from kgw.backend.embedded.files.fs import RealFs
 from kgw.backend.embedded.foreign import refuse_foreign, refuse_others
 from kgw.backend.embedded.offline.log_place import opened_target
 from kgw.backend.registry import open_backend
-from kgw.cli.errors import ExitCode
 from kgw.cli.main import main
+from kgw.cli.shared.errors import ExitCode
 from kgw.clock import SystemClock
 from kgw.config import Config
 from kgw.errors import DataDirectoryError

@@ -12,15 +12,15 @@ from kgw.backend.base import LogSettings, Snapshot
 from kgw.backend.seaweedmq.backend import SeaweedMqBackend
 from kgw.backend.seaweedmq.chain.leader import LEADER, Leader, leader_entry, read_leader
 from kgw.backend.seaweedmq.chain.marks import EPOCH, IDENTITY, NOTE, NOTES, NUMBER
-from kgw.backend.seaweedmq.entries import LENGTH, append_around, walk
+from kgw.backend.seaweedmq.entries.layouts import Layout, encode
+from kgw.backend.seaweedmq.entries.log_entries import LENGTH, append_around, walk
 from kgw.backend.seaweedmq.filer import Entry
-from kgw.backend.seaweedmq.known_ends import KIND as END
-from kgw.backend.seaweedmq.layouts import Layout, encode
+from kgw.backend.seaweedmq.log.snapshots import NAME as SNAPSHOT
 from kgw.backend.seaweedmq.offline.opening import state_directory
 from kgw.backend.seaweedmq.options import SeaweedMqOptions
-from kgw.backend.seaweedmq.snapshots import NAME as SNAPSHOT
 from kgw.backend.seaweedmq.state.snapshots import encode_detail
-from kgw.backend.seaweedmq.state_store import ChainStateStore
+from kgw.backend.seaweedmq.state.store import ChainStateStore
+from kgw.backend.seaweedmq.topics.known_ends import KIND as END
 from kgw.offsets.committed import CommittedOffset
 from kgw.offsets.rows import encode_row, row_key
 from kgw.records.crc import crc32c
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from kgw.backend.seaweedmq.chain.marks import Marks
-    from kgw.backend.seaweedmq.entries import LogEntry
+    from kgw.backend.seaweedmq.entries.log_entries import LogEntry
     from kgw.backend.seaweedmq.filer import Chunk
     from kgw.records.batch import RecordBatch
 

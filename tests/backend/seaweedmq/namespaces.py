@@ -9,8 +9,8 @@ from kgw.backend.seaweedmq.backend import SeaweedMqBackend
 from kgw.backend.seaweedmq.offline.check import check_namespace
 from kgw.backend.seaweedmq.offline.log_place import NamespaceLogs
 from kgw.backend.seaweedmq.offline.opening import Namespace, state_directory
-from kgw.backend.seaweedmq.state_store import ChainStateStore
-from kgw.partitions.topic import TopicRow
+from kgw.backend.seaweedmq.state.store import ChainStateStore
+from kgw.partitions.topics.topic import TopicRow
 from kgw.state.base import Change
 from kgw.state.kinds import TOPIC
 from kgw.testing.backend_harness import KEY, SETTINGS

@@ -7,19 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from kgw.backend.seaweedmq import (
-    detail,
-    entries,
-    layouts,
-    record_entries,
-    snapshots,
-    state_store,
-)
 from kgw.backend.seaweedmq.chain import leader, marks
-from kgw.backend.seaweedmq.layouts import Layout
+from kgw.backend.seaweedmq.entries import layouts, record_entries
+from kgw.backend.seaweedmq.entries import log_entries as entries
+from kgw.backend.seaweedmq.entries.layouts import Layout
+from kgw.backend.seaweedmq.log import detail, snapshots
 from kgw.backend.seaweedmq.offline import check, views
 from kgw.backend.seaweedmq.state import items
 from kgw.backend.seaweedmq.state import snapshots as state_snapshots
+from kgw.backend.seaweedmq.state import store as state_store
 from kgw.testing.backend_harness import KEY
 from kgw.testing.filer import CallKind, MemoryFiler
 from tests.backend.seaweedmq.damages import KINDS, Damaged, Kind

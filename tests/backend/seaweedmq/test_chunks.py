@@ -11,8 +11,8 @@ import pytest
 
 from kgw.backend.seaweedmq.chain.files import ChainOptions
 from kgw.backend.seaweedmq.chunks import STALLED_S, ChunkPlace, ChunkReader, ChunkSource
+from kgw.backend.seaweedmq.entries.layouts import DecodedChunk
 from kgw.backend.seaweedmq.filer import Chunk
-from kgw.backend.seaweedmq.layouts import DecodedChunk
 from kgw.backend.seaweedmq.options import SeaweedMqOptions
 from kgw.errors import CorruptionError
 from kgw.testing.clock import ManualClock

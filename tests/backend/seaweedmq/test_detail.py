@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgw.backend.base import EpochStart, Recompressed
-from kgw.backend.seaweedmq.detail import PartitionDetail, decode_detail
+from kgw.backend.seaweedmq.log.detail import PartitionDetail, decode_detail
 from kgw.errors import CorruptionError
 
 offsets = st.integers(0, 1 << 62)

@@ -15,9 +15,9 @@ from kgw.backend.base import Segmented, Snapshot
 from kgw.backend.seaweedmq.backend import SeaweedMqBackend
 from kgw.backend.seaweedmq.channel.channel import FilerChannel
 from kgw.backend.seaweedmq.channel.options import ChannelOptions
-from kgw.backend.seaweedmq.layouts import Layout
+from kgw.backend.seaweedmq.entries.layouts import Layout
 from kgw.backend.seaweedmq.offline.opening import state_directory
-from kgw.backend.seaweedmq.state_store import ChainStateStore
+from kgw.backend.seaweedmq.state.store import ChainStateStore
 from kgw.clock import SystemClock
 from kgw.metrics import Metrics
 from kgw.state.base import Change

@@ -8,7 +8,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgw.backend.seaweedmq.entries import EntryError, append_around, read_number, walk
+from kgw.backend.seaweedmq.entries.log_entries import EntryError, append_around, read_number, walk
 
 _FIELDS = [("ts_ns", 1, 3), ("partition_key_hash", 2, 5), ("data", 3, 12), ("key", 4, 12)]
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from kgw.backend.seaweedmq import fence
 from kgw.backend.seaweedmq.chain.leader import LEADER
 from kgw.backend.seaweedmq.channel.cipher import encrypt
 from kgw.backend.seaweedmq.channel.topology import (
@@ -18,7 +17,7 @@ from kgw.backend.seaweedmq.channel.topology import (
     volume_servers_of,
 )
 from kgw.backend.seaweedmq.filer import Entry, Expiry, FilerError
-from kgw.backend.seaweedmq.lease_rules import LeaseEntry
+from kgw.backend.seaweedmq.lease.rules import LeaseEntry
 from kgw.backend.seaweedmq.offline import examine as examine_module
 from kgw.backend.seaweedmq.offline import replication, state_findings, views
 from kgw.backend.seaweedmq.offline.examine import (
@@ -31,8 +30,9 @@ from kgw.backend.seaweedmq.offline.examine import (
 from kgw.backend.seaweedmq.offline.findings import Severity
 from kgw.backend.seaweedmq.offline.replication import judge_copies, judge_volume_servers
 from kgw.backend.seaweedmq.path_rules import PathRule
-from kgw.backend.seaweedmq.placed_state import Place
 from kgw.backend.seaweedmq.protos import master_pb2
+from kgw.backend.seaweedmq.state.placed_state import Place
+from kgw.backend.seaweedmq.watch import fence
 from kgw.config import Listener, Node
 from kgw.errors import CorruptionError, StorageError
 from kgw.testing.filer import VOLUMES, CallKind, FilerStore, MemoryFiler

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.backend.seaweedmq.backend import SeaweedMqBackend
-from kgw.backend.seaweedmq.expiry import ExpiryLook, StoredFiles
 from kgw.backend.seaweedmq.filer import Chunk, Entry, Expiry
 from kgw.backend.seaweedmq.path_rules import PathRule
+from kgw.backend.seaweedmq.watch.expiry import ExpiryLook, StoredFiles
 from kgw.problems import EXPIRING
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.backend_harness import KEY, SETTINGS, TOPIC

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.backend.seaweedmq.backend import SeaweedMqBackend
-from kgw.backend.seaweedmq.fence import check_fence, check_filers, wait_for_fence
+from kgw.backend.seaweedmq.watch.fence import check_fence, check_filers, wait_for_fence
 from kgw.errors import DataDirectoryError
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.clock import ManualClock

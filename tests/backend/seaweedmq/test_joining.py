@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from kgw.backend.base import CompactionJob, LogSettings, PartitionLog, RecompressionJob, Segmented
 from kgw.backend.seaweedmq.chain import ChainFile, ChainOptions
 from kgw.backend.seaweedmq.chain.leader import LEADER
+from kgw.backend.seaweedmq.compact.joining_rules import FACTOR, MOST_FILES, Bounds, find_run
 from kgw.backend.seaweedmq.filer import FilerError
-from kgw.backend.seaweedmq.joining_rules import FACTOR, MOST_FILES, Bounds, find_run
 from kgw.errors import ErrorCode, StorageError
 from kgw.records.batch import Compression, split_batches
 from kgw.testing.backend_harness import SETTINGS, UNBOUNDED_BYTES, contents

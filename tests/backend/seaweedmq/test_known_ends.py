@@ -11,11 +11,11 @@ from kgw.backend.base import Recompressed
 from kgw.backend.seaweedmq.backend import SeaweedMqBackend
 from kgw.backend.seaweedmq.chain import Chain
 from kgw.backend.seaweedmq.chain.leader import LEADER
-from kgw.backend.seaweedmq.detail import decode_detail
-from kgw.backend.seaweedmq.known_ends import KIND, KnownEnds
+from kgw.backend.seaweedmq.log.detail import decode_detail
 from kgw.backend.seaweedmq.offline.losses import accept_losses, find_losses
 from kgw.backend.seaweedmq.offline.opening import state_directory
-from kgw.backend.seaweedmq.state_store import ChainStateStore
+from kgw.backend.seaweedmq.state.store import ChainStateStore
+from kgw.backend.seaweedmq.topics.known_ends import KIND, KnownEnds
 from kgw.errors import CorruptionError, StorageError
 from kgw.state.base import Change, DamagedRowsError
 from kgw.state.kinds import TOPIC

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgw.backend.seaweedmq.entries import walk
-from kgw.backend.seaweedmq.layouts import DecodedChunk, Layout, decode, encode
-from kgw.backend.seaweedmq.record_entries import key_hash
+from kgw.backend.seaweedmq.entries.layouts import DecodedChunk, Layout, decode, encode
+from kgw.backend.seaweedmq.entries.log_entries import walk
+from kgw.backend.seaweedmq.entries.record_entries import key_hash
 from kgw.records.batch import Compression, RecordBatch, read_batch
 from kgw.records.builder import BatchBuilder, encode_batch
 from kgw.records.compaction import make_filler

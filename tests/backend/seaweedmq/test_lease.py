@@ -9,8 +9,8 @@ import pytest
 
 from kgw.backend.base import Leadership
 from kgw.backend.seaweedmq.filer import Entry
-from kgw.backend.seaweedmq.lease import Lease
-from kgw.backend.seaweedmq.run_files import RunFiles
+from kgw.backend.seaweedmq.lease.lease import Lease
+from kgw.backend.seaweedmq.lease.run_files import RunFiles
 from kgw.config import Listener, Node
 from kgw.errors import DataDirectoryError
 from kgw.testing.clock import ManualClock

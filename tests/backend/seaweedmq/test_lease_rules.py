@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from kgw.backend.seaweedmq.filer import Entry
-from kgw.backend.seaweedmq.lease_rules import OFFER_S, LeaseEntry, LeaseRules, Write
+from kgw.backend.seaweedmq.lease.rules import OFFER_S, LeaseEntry, LeaseRules, Write
 from kgw.config import Listener, Node
 from kgw.errors import CorruptionError
 

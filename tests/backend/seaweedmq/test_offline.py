@@ -19,7 +19,7 @@ from kgw.backend.seaweedmq.filer import Entry
 from kgw.backend.seaweedmq.offline.adopt import adopt, find_in
 from kgw.backend.seaweedmq.offline.log_place import NamespaceLogs
 from kgw.backend.seaweedmq.options import SeaweedMqOptions
-from kgw.backend.seaweedmq.topic_conf import TOPIC_CONF
+from kgw.backend.seaweedmq.topics.topic_conf import TOPIC_CONF
 from kgw.testing.backend_harness import KEY, SETTINGS
 from kgw.testing.backend_harness import TOPIC as NAME
 from tests.backend.seaweedmq.namespaces import (

@@ -580,7 +580,7 @@ async def test_a_recompression_that_changes_records_is_refused(
     async with Cluster(COLD) as cluster:
         log = await _twelve_of_one_key(await cluster.gateway())
         before = await contents(log)
-        monkeypatch.setattr("kgw.backend.seaweedmq.rewriting.to_zstd", lie)
+        monkeypatch.setattr("kgw.backend.seaweedmq.compact.rewriting.to_zstd", lie)
         report = await log.recompress(RecompressionJob(upper_bound=12, level=3))
         assert report.segments == len(report.failures) > 0
         assert "recompressed it would not be the same" in report.failures[0]

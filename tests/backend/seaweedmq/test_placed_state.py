@@ -9,8 +9,8 @@ import pytest
 
 from kgw.backend.seaweedmq.backend import SeaweedMqBackend
 from kgw.backend.seaweedmq.offline.state_findings import examine_state
-from kgw.backend.seaweedmq.placed_state import PlacedStateStore
-from kgw.backend.seaweedmq.state_store import ChainStateStore
+from kgw.backend.seaweedmq.state.placed_state import PlacedStateStore
+from kgw.backend.seaweedmq.state.store import ChainStateStore
 from kgw.clock import SystemClock
 from kgw.errors import DataDirectoryError, ErrorCode, StorageError
 from kgw.state.base import Change, StateTakenOverError

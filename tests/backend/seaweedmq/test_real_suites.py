@@ -9,8 +9,8 @@ import pytest
 from kgw.backend.seaweedmq.backend import SeaweedMqBackend
 from kgw.backend.seaweedmq.channel.channel import FilerChannel
 from kgw.backend.seaweedmq.channel.options import ChannelOptions
+from kgw.backend.seaweedmq.entries.layouts import Layout
 from kgw.backend.seaweedmq.filer import FilerError
-from kgw.backend.seaweedmq.layouts import Layout
 from kgw.clock import SystemClock
 from kgw.metrics import Metrics
 from kgw.state.memory import MemoryStateStore

@@ -22,7 +22,7 @@ from kgw.backend.seaweedmq.offline.findings import Severity
 from kgw.backend.seaweedmq.offline.opening import state_directory
 from kgw.backend.seaweedmq.path_rules import MOUNTS_DIRECTORY, MOUNTS_NAME
 from kgw.backend.seaweedmq.protos import remote_pb2
-from kgw.backend.seaweedmq.state_store import ChainStateStore
+from kgw.backend.seaweedmq.state.store import ChainStateStore
 from kgw.clock import SystemClock
 from kgw.errors import DataDirectoryError, StorageError
 from kgw.metrics import Metrics

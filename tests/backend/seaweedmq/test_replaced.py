@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kgw.backend.seaweedmq.backend import SeaweedMqBackend, private_directory
-from kgw.backend.seaweedmq.state_store import ChainStateStore
+from kgw.backend.seaweedmq.state.store import ChainStateStore
 from kgw.config import Config
 from kgw.errors import ErrorCode
 from kgw.protocol.api_keys import ApiKey

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kgw.backend.seaweedmq.filer import Entry
-from kgw.backend.seaweedmq.standby_rules import StandbyEntry, Standbys, why_not_listed
+from kgw.backend.seaweedmq.lease.standby_rules import StandbyEntry, Standbys, why_not_listed
 from kgw.config import Listener, Node
 from kgw.errors import CorruptionError
 

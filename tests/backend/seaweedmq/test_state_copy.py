@@ -13,7 +13,7 @@ from kgw.backend.embedded.offline.opening import opened_state
 from kgw.backend.embedded.offline.state_copy import copy_state
 from kgw.backend.seaweedmq.backend import SeaweedMqBackend
 from kgw.backend.seaweedmq.offline.opening import opened_state as opened_namespace
-from kgw.backend.seaweedmq.state_store import ChainStateStore
+from kgw.backend.seaweedmq.state.store import ChainStateStore
 from kgw.config import ConfigError
 from kgw.errors import DataDirectoryError
 from kgw.state.base import Change

@@ -13,7 +13,7 @@ from kgw.backend.seaweedmq.backend import SeaweedMqBackend
 from kgw.backend.seaweedmq.channel.channel import FilerChannel
 from kgw.backend.seaweedmq.channel.options import ChannelOptions
 from kgw.backend.seaweedmq.offline.opening import state_directory
-from kgw.backend.seaweedmq.state_store import ChainStateStore
+from kgw.backend.seaweedmq.state.store import ChainStateStore
 from kgw.clock import SystemClock
 from kgw.errors import ErrorCode
 from kgw.metrics import Metrics

@@ -12,7 +12,7 @@ from kgw.backend.seaweedmq.offline.check import check_partition
 from kgw.backend.seaweedmq.offline.examine import Setup, examine
 from kgw.backend.seaweedmq.offline.findings import Severity
 from kgw.backend.seaweedmq.partition_log import SeaweedMqPartitionLog
-from kgw.backend.seaweedmq.topic_conf import TOPIC_CONF
+from kgw.backend.seaweedmq.topics.topic_conf import TOPIC_CONF
 from kgw.errors import CorruptionError
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.batches import make_batch, read_stored

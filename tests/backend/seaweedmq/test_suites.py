@@ -6,7 +6,7 @@ import pytest
 
 from kgw.backend.seaweedmq.backend import SeaweedMqBackend
 from kgw.backend.seaweedmq.chain import ChainOptions
-from kgw.backend.seaweedmq.layouts import Layout
+from kgw.backend.seaweedmq.entries.layouts import Layout
 from kgw.backend.seaweedmq.options import SeaweedMqOptions
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.backend_faults_suite import FailedAppendSuite, UncleanStopSuite

@@ -16,12 +16,12 @@ from kgw.backend.seaweedmq.offline.adopt import adopt, find_in
 from kgw.backend.seaweedmq.offline.opening import Namespace, state_directory
 from kgw.backend.seaweedmq.options import SeaweedMqOptions
 from kgw.backend.seaweedmq.protos.schema_pb2 import Field, RecordType, ScalarType, Type
-from kgw.backend.seaweedmq.state_store import ChainStateStore
-from kgw.backend.seaweedmq.topic_conf import RECORD_TYPE, TOPIC_CONF
-from kgw.backend.seaweedmq.topics import TopicDirectories
+from kgw.backend.seaweedmq.state.store import ChainStateStore
+from kgw.backend.seaweedmq.topics.directories import TopicDirectories
+from kgw.backend.seaweedmq.topics.topic_conf import RECORD_TYPE, TOPIC_CONF
 from kgw.config.config import Config, Given
-from kgw.partitions.catalog import TopicCatalog
-from kgw.partitions.topic import TopicRow
+from kgw.partitions.topics.catalog import TopicCatalog
+from kgw.partitions.topics.topic import TopicRow
 from kgw.state.base import Change
 from kgw.state.kinds import TOPIC
 from kgw.testing.clock import ManualClock
@@ -31,7 +31,7 @@ from kgw.types import PartitionKey, TopicId, format_uuid
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.topics.topic import Topic
 
 CONFIG = Config({"kgw.backend": Given("seaweedmq://filer:8888/kafka", "test")})
 CONFIGS = {"cleanup.policy": "compact", "kgw.seaweedmq.layout": "records"}

@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.backend.seaweedmq.filer import Entry, FilerError, OutcomeUnknownError
-from kgw.backend.seaweedmq.topic_conf import (
+from kgw.backend.seaweedmq.topics.directories import (
+    ReservedTopicError,
+    TopicDirectories,
+    TopicPlace,
+    twins,
+)
+from kgw.backend.seaweedmq.topics.topic_conf import (
     parse_partition_name,
     partition_name,
     topic_conf,
     version_name,
 )
-from kgw.backend.seaweedmq.topics import ReservedTopicError, TopicDirectories, TopicPlace, twins
 from kgw.errors import CorruptionError, ErrorCode
 from kgw.testing.filer import CallKind, MemoryFiler
 from kgw.types import PartitionKey, TopicId, TopicName

@@ -10,10 +10,10 @@ import pytest
 
 from kgw.backend.base import Leadership
 from kgw.backend.seaweedmq.backend import SeaweedMqBackend, private_directory
-from kgw.backend.seaweedmq.lease import Lease
+from kgw.backend.seaweedmq.lease.lease import Lease
 from kgw.backend.seaweedmq.state.offset_mirror import INTERVAL_S, OffsetMirror
-from kgw.backend.seaweedmq.state_store import ChainStateStore
-from kgw.backend.seaweedmq.topics import TopicDirectories
+from kgw.backend.seaweedmq.state.store import ChainStateStore
+from kgw.backend.seaweedmq.topics.directories import TopicDirectories
 from kgw.config import Config, ConfigError, Listener
 from kgw.errors import ErrorCode
 from kgw.metrics import Metrics

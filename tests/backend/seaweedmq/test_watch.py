@@ -12,12 +12,12 @@ from kgw.backend.seaweedmq.backend import SeaweedMqBackend, private_directory
 from kgw.backend.seaweedmq.chain.leader import LEADER
 from kgw.backend.seaweedmq.chain.ledger import SEALED_S
 from kgw.backend.seaweedmq.filer import ChunkTooLargeError, ConditionFailedError, FilerError
-from kgw.backend.seaweedmq.lease import Lease
+from kgw.backend.seaweedmq.lease.lease import Lease
 from kgw.backend.seaweedmq.offline.opening import state_directory
 from kgw.backend.seaweedmq.partition_log import SeaweedMqPartitionLog
 from kgw.backend.seaweedmq.path_rules import PathRule
-from kgw.backend.seaweedmq.state_store import ChainStateStore, StateOptions
-from kgw.backend.seaweedmq.watch import CALM_S
+from kgw.backend.seaweedmq.state.store import ChainStateStore, StateOptions
+from kgw.backend.seaweedmq.watch.watch import CALM_S
 from kgw.errors import DataDirectoryError, ErrorCode, StorageError
 from kgw.problems import EXPIRING, FILERS, RULES, UNWATCHED
 from kgw.state.base import Change

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgw.partitions.loading import check_own_offsets
+from kgw.partitions.append.loading import check_own_offsets
 from kgw.pipeline.arrow import encode
 from kgw.pipeline.arrow.columns import HEADERS_TYPE
 from kgw.pipeline.arrow.decode import decode_batches

@@ -7,7 +7,6 @@ from weakref import WeakSet
 
 from kgw.backend.seaweedmq.chain.marks import read_marks
 from kgw.backend.seaweedmq.chain.outcome import Verdict, judge
-from kgw.backend.seaweedmq.fence import find_other_filers
 from kgw.backend.seaweedmq.filer import (
     ConditionFailedError,
     EntryExistsError,
@@ -15,6 +14,7 @@ from kgw.backend.seaweedmq.filer import (
     FilerError,
     OutcomeUnknownError,
 )
+from kgw.backend.seaweedmq.watch.fence import find_other_filers
 from kgw.errors import StorageError
 from kgw.logs import EventLogger, QuietLog
 

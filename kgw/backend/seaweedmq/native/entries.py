@@ -14,8 +14,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kgw.backend.seaweedmq.entries import EntryError, walk
-from kgw.backend.seaweedmq.layouts import Damage, DecodedChunk
+from kgw.backend.seaweedmq.entries.layouts import Damage, DecodedChunk
+from kgw.backend.seaweedmq.entries.log_entries import EntryError, walk
 from kgw.records.batch import read_batch
 from kgw.records.builder import encode_batch
 from kgw.records.record import append_varint
@@ -23,7 +23,7 @@ from kgw.records.record import append_varint
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from kgw.backend.seaweedmq.entries import LogEntry
+    from kgw.backend.seaweedmq.entries.log_entries import LogEntry
     from kgw.records.batch import RecordBatch
     from kgw.types import Buffer
 

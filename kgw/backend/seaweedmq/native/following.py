@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kgw.backend.seaweedmq.entries import LogEntry
+from kgw.backend.seaweedmq.entries.log_entries import LogEntry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kgw.backend.seaweedmq.topic_conf import topics_directory, version_name
+from kgw.backend.seaweedmq.topics.topic_conf import topics_directory, version_name
 from kgw.types import TopicId, TopicName, format_uuid
 
 if TYPE_CHECKING:

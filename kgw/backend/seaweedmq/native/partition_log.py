@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from kgw.backend.append import Append
     from kgw.backend.base import FoundT, LogSettings, Snapshot
-    from kgw.backend.seaweedmq.layouts import DecodedChunk
+    from kgw.backend.seaweedmq.entries.layouts import DecodedChunk
     from kgw.backend.seaweedmq.native.broker import Broker
     from kgw.backend.seaweedmq.native.entries import Window
     from kgw.backend.seaweedmq.native.files import LogFile

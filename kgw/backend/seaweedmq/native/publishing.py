@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from asyncio import Task
     from collections.abc import Iterable, Sequence
 
-    from kgw.backend.seaweedmq.entries import LogEntry
+    from kgw.backend.seaweedmq.entries.log_entries import LogEntry
     from kgw.backend.seaweedmq.native.broker import Broker, PublishStream
     from kgw.backend.seaweedmq.native.names import NativeTopic
     from kgw.backend.seaweedmq.shell import Shell

@@ -15,8 +15,8 @@ from kgw.backend.seaweedmq.native.names import (
 )
 from kgw.backend.seaweedmq.native.partition_log import FollowOptions, NativePartitionLog
 from kgw.backend.seaweedmq.native.publishing import Publisher
-from kgw.backend.seaweedmq.topic_conf import TOPIC_CONF, TOPICS, topics_directory
-from kgw.backend.seaweedmq.topics import is_ours
+from kgw.backend.seaweedmq.topics.directories import is_ours
+from kgw.backend.seaweedmq.topics.topic_conf import TOPIC_CONF, TOPICS, topics_directory
 from kgw.errors import StorageError
 from kgw.logs import EventLogger
 from kgw.problems import UNOPENED

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kgw.backend.adopting import adopt_found, find_adoptable
 from kgw.backend.seaweedmq.chain.leader import LEADER
-from kgw.backend.seaweedmq.topics import TopicDirectories
+from kgw.backend.seaweedmq.topics.directories import TopicDirectories
 from kgw.types import PartitionKey
 
 if TYPE_CHECKING:

@@ -7,18 +7,18 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.seaweedmq.chain.leader import LEADER
-from kgw.backend.seaweedmq.known_ends import KnownEnds
+from kgw.backend.seaweedmq.log.snapshots import load_snapshot
 from kgw.backend.seaweedmq.offline.adopt import find_lost
 from kgw.backend.seaweedmq.offline.opening import state_directory
 from kgw.backend.seaweedmq.offline.views import LogView
-from kgw.backend.seaweedmq.snapshots import load_snapshot
 from kgw.backend.seaweedmq.state.offset_mirror import (
     MIRRORED,
     RowChange,
     by_group,
     changed_positions,
 )
-from kgw.backend.seaweedmq.topics import TopicDirectories, twins
+from kgw.backend.seaweedmq.topics.directories import TopicDirectories, twins
+from kgw.backend.seaweedmq.topics.known_ends import KnownEnds
 from kgw.errors import CorruptionError, KgwError
 from kgw.records.errors import RecordError
 from kgw.records.reader import read_records
@@ -30,8 +30,8 @@ from kgw.types import PartitionKey, TopicId, TopicName, format_uuid, parse_uuid
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
 
-    from kgw.backend.seaweedmq.detail import PartitionDetail
     from kgw.backend.seaweedmq.filer import Filer
+    from kgw.backend.seaweedmq.log.detail import PartitionDetail
     from kgw.backend.seaweedmq.offline.opening import Namespace
     from kgw.backend.seaweedmq.offline.views import ReadChunk
     from kgw.state.base import RowKey, StateStore

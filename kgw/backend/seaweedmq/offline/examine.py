@@ -13,17 +13,17 @@ from kgw.backend.seaweedmq.backend import (
 from kgw.backend.seaweedmq.chain import ChainOptions
 from kgw.backend.seaweedmq.chain.leader import LEADER
 from kgw.backend.seaweedmq.channel.topology import expiries_of
-from kgw.backend.seaweedmq.expiry import StoredFiles
-from kgw.backend.seaweedmq.fence import check_fence, find_other_filers
 from kgw.backend.seaweedmq.filer import FilerError
-from kgw.backend.seaweedmq.lease_rules import NAME, LeaseEntry
+from kgw.backend.seaweedmq.lease.rules import NAME, LeaseEntry
 from kgw.backend.seaweedmq.offline.findings import Finding, Severity
 from kgw.backend.seaweedmq.offline.replication import judge_copies, judge_volume_servers
 from kgw.backend.seaweedmq.offline.state_findings import examine_mirror, examine_state
 from kgw.backend.seaweedmq.offline.views import LogView
 from kgw.backend.seaweedmq.path_rules import effective, forbidden, unheeded
-from kgw.backend.seaweedmq.topics import TopicDirectories, twins
-from kgw.backend.seaweedmq.versions import judge_version
+from kgw.backend.seaweedmq.topics.directories import TopicDirectories, twins
+from kgw.backend.seaweedmq.watch.expiry import StoredFiles
+from kgw.backend.seaweedmq.watch.fence import check_fence, find_other_filers
+from kgw.backend.seaweedmq.watch.versions import judge_version
 from kgw.errors import CorruptionError, DataDirectoryError, StorageError
 from kgw.types import PartitionKey
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from kgw.backend.seaweedmq.channel.topology import VolumeServer
     from kgw.backend.seaweedmq.filer import Entry, Filer
-    from kgw.backend.seaweedmq.topics import TopicPlace
+    from kgw.backend.seaweedmq.topics.directories import TopicPlace
     from kgw.types import TopicId
 
 _PROBE: Final = b"kgw doctor"

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from kgw.backend.log_copy import LogFacts, LogPlace
 from kgw.backend.seaweedmq.chain import Chain, Payload
-from kgw.backend.seaweedmq.detail import PartitionDetail, decode_detail
+from kgw.backend.seaweedmq.entries.layouts import Layout, encode
 from kgw.backend.seaweedmq.filer import EntryExistsError
-from kgw.backend.seaweedmq.layouts import Layout, encode
+from kgw.backend.seaweedmq.log.detail import PartitionDetail, decode_detail
+from kgw.backend.seaweedmq.log.snapshots import load_snapshot, save_snapshot
 from kgw.backend.seaweedmq.offline.opening import held
 from kgw.backend.seaweedmq.offline.views import LogView
 from kgw.backend.seaweedmq.options import SeaweedMqOptions
-from kgw.backend.seaweedmq.snapshots import load_snapshot, save_snapshot
-from kgw.backend.seaweedmq.topics import TopicDirectories, twins
+from kgw.backend.seaweedmq.topics.directories import TopicDirectories, twins
 from kgw.errors import CorruptionError
 from kgw.logs import EventLogger
 from kgw.state.kinds import TOPIC

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.base import EpochStart
 from kgw.backend.log_copy import LogFacts
-from kgw.backend.seaweedmq.known_ends import KnownEnds
 from kgw.backend.seaweedmq.offline.check import known_topics
 from kgw.backend.seaweedmq.offline.log_place import NamespaceLogs
 from kgw.backend.seaweedmq.offline.views import LogView
-from kgw.backend.seaweedmq.topics import TopicDirectories
+from kgw.backend.seaweedmq.topics.directories import TopicDirectories
+from kgw.backend.seaweedmq.topics.known_ends import KnownEnds
 from kgw.errors import CorruptionError
 from kgw.records.compaction import make_filler
 from kgw.types import PartitionKey

@@ -17,11 +17,11 @@ from kgw.backend.seaweedmq.channel.options import (
     SecurityError,
     load_security,
 )
-from kgw.backend.seaweedmq.fence import check_filers, check_version
-from kgw.backend.seaweedmq.lease import Lease
+from kgw.backend.seaweedmq.lease.lease import Lease
 from kgw.backend.seaweedmq.path_rules import forbidden
-from kgw.backend.seaweedmq.placed_state import PlacedStateStore
-from kgw.backend.seaweedmq.state_store import ChainStateStore
+from kgw.backend.seaweedmq.state.placed_state import PlacedStateStore
+from kgw.backend.seaweedmq.state.store import ChainStateStore
+from kgw.backend.seaweedmq.watch.fence import check_filers, check_version
 from kgw.clock import SystemClock
 from kgw.config import ConfigError
 from kgw.errors import DataDirectoryError, StorageError

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kgw.backend.seaweedmq.offline.findings import Finding, Severity
 from kgw.backend.seaweedmq.offline.opening import state_directory
 from kgw.backend.seaweedmq.offline.views import StateView
-from kgw.backend.seaweedmq.placed_state import place_in
 from kgw.backend.seaweedmq.state.offset_mirror import (
     DIRECTORY,
     MIRRORED,
@@ -19,6 +18,7 @@ from kgw.backend.seaweedmq.state.offset_mirror import (
     changed_positions,
     file_name,
 )
+from kgw.backend.seaweedmq.state.placed_state import place_in
 from kgw.errors import CorruptionError
 from kgw.state.kinds import BINDING_KIND
 from kgw.turns import take_turns
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kgw.backend.seaweedmq.filer import Filer
-    from kgw.backend.seaweedmq.topics import TopicPlace
+    from kgw.backend.seaweedmq.topics.directories import TopicPlace
     from kgw.state.base import RowKey
     from kgw.state.table import RowTable
     from kgw.types import PartitionKey, TopicId

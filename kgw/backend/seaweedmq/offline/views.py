@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from kgw.backend.seaweedmq.chain.leader import LEADER, read_leader
 from kgw.backend.seaweedmq.chain.marks import read_file, read_marks
 from kgw.backend.seaweedmq.chain.taking_over import check_not_lost
-from kgw.backend.seaweedmq.detail import decode_detail
-from kgw.backend.seaweedmq.entries import EntryError, walk
+from kgw.backend.seaweedmq.entries.layouts import decode
+from kgw.backend.seaweedmq.entries.log_entries import EntryError, walk
 from kgw.backend.seaweedmq.filer import FilerError
-from kgw.backend.seaweedmq.layouts import decode
+from kgw.backend.seaweedmq.log.detail import decode_detail
 from kgw.backend.seaweedmq.state.items import ItemError, Sort, open_payload, read_items
 from kgw.backend.seaweedmq.state.snapshots import SnapshotFiles, snapshots_of
 from kgw.backend.seaweedmq.state.snapshots import decode_detail as decode_snapshots
-from kgw.backend.seaweedmq.state_store import StateOptions
+from kgw.backend.seaweedmq.state.store import StateOptions
 from kgw.errors import CorruptionError
 from kgw.state.base import DamagedStateError
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from kgw.backend.seaweedmq.chain import ChainFile
     from kgw.backend.seaweedmq.chain.leader import Leader
     from kgw.backend.seaweedmq.chain.marks import Marks
-    from kgw.backend.seaweedmq.detail import PartitionDetail
+    from kgw.backend.seaweedmq.entries.layouts import DecodedChunk
     from kgw.backend.seaweedmq.filer import Chunk, Filer
-    from kgw.backend.seaweedmq.layouts import DecodedChunk
+    from kgw.backend.seaweedmq.log.detail import PartitionDetail
     from kgw.backend.seaweedmq.state.contents import StateContents
 
 

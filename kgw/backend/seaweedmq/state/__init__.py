@@ -1,4 +1,4 @@
-"""The small state on the filer: what `state_store` is made of.
+"""The small state on the filer: what `store` is made of.
 
 1. `items`: what stands in the entries of the state's chain and of its snapshots. Pure.
 2. `samples` and `contents`: what the items add up to, in memory. Pure.

@@ -11,7 +11,7 @@ import struct
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kgw.backend.seaweedmq.entries import append_around, walk
+from kgw.backend.seaweedmq.entries.log_entries import append_around, walk
 from kgw.errors import KgwError
 from kgw.records.crc import crc32c
 

@@ -13,7 +13,7 @@ from asyncio import sleep
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kgw.backend.seaweedmq.entries import EntryError
+from kgw.backend.seaweedmq.entries.log_entries import EntryError
 from kgw.backend.seaweedmq.filer import Entry, FilerError, OutcomeUnknownError
 from kgw.backend.seaweedmq.state.contents import StateContents
 from kgw.backend.seaweedmq.state.in_order import in_order

@@ -19,7 +19,7 @@ from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
 from kgw.offsets.committed import CommittedOffset
 from kgw.offsets.rows import encode_row, row_key
-from kgw.partitions.topic import TopicRow
+from kgw.partitions.topics.topic import TopicRow
 from kgw.state.base import Change
 from kgw.state.kinds import CLUSTER, GROUP_OFFSETS
 from kgw.state.kinds import TOPIC as TOPIC_KIND

@@ -20,7 +20,7 @@ from kgw.backend.embedded.log.indexes import OFFSET_ENTRY, TIME_ENTRY
 from kgw.backend.embedded.offline import check, derived_check
 from kgw.backend.embedded.offline.check import check_data_dir, check_directory
 from kgw.backend.embedded.store import look_at_state
-from kgw.partitions.topic import TopicRow
+from kgw.partitions.topics.topic import TopicRow
 from kgw.records.batch import PREFIX_BYTES, read_batch
 from kgw.records.crc import crc32c
 from kgw.state.base import Change

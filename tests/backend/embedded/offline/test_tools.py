@@ -21,7 +21,7 @@ from kgw.clock import SystemClock
 from kgw.config import Config
 from kgw.errors import DataDirectoryError, StorageError
 from kgw.gateway import Gateway
-from kgw.partitions.topic import TopicRow
+from kgw.partitions.topics.topic import TopicRow
 from kgw.state import kinds
 from kgw.state.base import Change
 from kgw.state.kinds import CLUSTER, TOPIC_CREATION, TOPIC_DELETION

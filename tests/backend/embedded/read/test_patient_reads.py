@@ -11,7 +11,7 @@ import pytest
 
 from kgw.backend.base import ReadResult
 from kgw.backend.embedded.read.patient_reads import STALLED_S, PatientReads
-from kgw.partitions.cold_reads import ColdReads
+from kgw.partitions.read.cold_reads import ColdReads
 from kgw.testing.clock import ManualClock
 from tests import patience
 from tests.turns import turns

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
-from kgw.backend.seaweedmq.entries import append_around
+from kgw.backend.seaweedmq.entries.log_entries import append_around
 from kgw.backend.seaweedmq.filer import Entry
 from kgw.backend.seaweedmq.native.broker import Broker, BrokerError, PublishStream
 from kgw.backend.seaweedmq.native.files import file_name
 from kgw.backend.seaweedmq.native.messages import FetchedMessage, UnflushedEntry
 from kgw.backend.seaweedmq.native.names import NativePartition, NativeTopic
-from kgw.backend.seaweedmq.topic_conf import TOPIC_CONF
+from kgw.backend.seaweedmq.topics.topic_conf import TOPIC_CONF
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

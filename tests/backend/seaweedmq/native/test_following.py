@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgw.backend.seaweedmq.entries import LogEntry
+from kgw.backend.seaweedmq.entries.log_entries import LogEntry
 from kgw.backend.seaweedmq.native.following import Following, Taken, label
 from kgw.backend.seaweedmq.native.messages import FetchedMessage, UnflushedEntry
 

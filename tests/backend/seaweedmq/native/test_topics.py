@@ -10,7 +10,7 @@ from kgw.backend.seaweedmq.backend import SeaweedMqBackend
 from kgw.backend.seaweedmq.filer import Entry
 from kgw.backend.seaweedmq.native.names import NativeTopic
 from kgw.backend.seaweedmq.native.topics import NativeOptions, NativeTopics
-from kgw.backend.seaweedmq.topic_conf import TOPIC_CONF
+from kgw.backend.seaweedmq.topics.topic_conf import TOPIC_CONF
 from kgw.errors import ErrorCode
 from kgw.handlers.config_resources import ResourceType
 from kgw.handlers.incremental_alter_configs import Operation

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from kgw.backend.seaweedmq.state_store import ChainStateStore, StateOptions
+from kgw.backend.seaweedmq.state.store import ChainStateStore, StateOptions
 from kgw.testing.clock import ManualClock
 from kgw.testing.filer import CallKind, FilerStore, MemoryFiler
 

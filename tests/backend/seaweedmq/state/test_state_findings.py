@@ -13,7 +13,7 @@ from kgw.backend.seaweedmq.offline.state_findings import (
     read_position,
 )
 from kgw.backend.seaweedmq.state.offset_mirror import Position
-from kgw.backend.seaweedmq.topics import TopicPlace
+from kgw.backend.seaweedmq.topics.directories import TopicPlace
 from kgw.state.base import Change
 from kgw.testing.filer import FilerStore
 from kgw.types import TopicName

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.backend.seaweedmq.filer import OutcomeUnknownError
-from kgw.backend.seaweedmq.state_store import StateOptions
+from kgw.backend.seaweedmq.state.store import StateOptions
 from kgw.errors import StorageError
 from kgw.state.base import (
     Change,

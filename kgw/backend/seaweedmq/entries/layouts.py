@@ -1,0 +1,246 @@
+"""Record batches as log entries, and log entries as record batches. Pure.
+
+Two layouts: `batches`, one batch an entry, byte for byte, with `offset` its base offset and a key
+that marks it and holds a checksum of the batch's header; `records`, one record an entry
+(`record_entries`). Both are read wherever they stand, also in one chunk. What is read is verified:
+each batch's CRC, and the checksum of the part of its header that the CRC leaves out.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from enum import StrEnum
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.backend.seaweedmq.entries.log_entries import EntryError, append_around, walk
+from kgw.backend.seaweedmq.entries.record_entries import (
+    BatchUnderConstruction,
+    append_entries,
+    read_extension,
+    without_compression,
+)
+from kgw.records.batch import CRC_START, HEADER_BYTES, read_batch
+from kgw.records.crc import GIVE_UP_GIL, KEEP_GIL, crc32c
+from kgw.records.errors import RecordError
+from kgw.records.limits import DEFAULT_LIMITS, DecompressionLimits
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kgw.backend.seaweedmq.entries.log_entries import LogEntry
+    from kgw.records.batch import RecordBatch
+    from kgw.types import Buffer
+
+_MARK: Final = b"\0kgw-b1\0"
+_MARK_AND_CRC: Final = Struct(">8sI")
+_LARGE_BYTES: Final = 1 << 20
+
+
+class Layout(StrEnum):
+    """How batches stand in a log file (`kgw.seaweedmq.layout`)."""
+
+    BATCHES = "batches"
+    RECORDS = "records"
+
+
+class Encoded(NamedTuple):
+    """Batches as log entries."""
+
+    pieces: list[Buffer]
+    size_bytes: int
+    batches: Sequence[RecordBatch]
+    """What a reader of the entries gets."""
+    batch_bytes: int
+    """Of those."""
+    largest_timestamp_ms: int
+    """The greatest time that their headers have."""
+    last_ts_ns: int
+
+
+class Damage(NamedTuple):
+    """Offsets that cannot be read any more."""
+
+    start_offset: int
+    end_offset: int
+    position: int
+    """Where it begins in the chunk."""
+    reason: str
+
+
+class DecodedChunk(NamedTuple):
+    """The batches of a chunk, verified, and what is damaged between them. Any thread."""
+
+    batches: list[RecordBatch]
+    base_offsets: list[int]
+    times_ns: list[int]
+    """SMQ's, of the first entry of each batch."""
+    damages: tuple[Damage, ...]
+    last_ts_ns: int
+    size_bytes: int
+    """What it takes to keep it."""
+
+    def place_of(self, offset: int) -> int:
+        """Return the number of the first batch that ends above an offset."""
+        place = bisect_right(self.base_offsets, offset)
+        if place and self.batches[place - 1].next_offset > offset:
+            place -= 1
+        return place
+
+    def damage_from(self, offset: int) -> Damage | None:
+        """Return the first damage that ends above an offset."""
+        return next((one for one in self.damages if one.end_offset > offset), None)
+
+
+def encode(
+    batches: Sequence[RecordBatch],
+    layout: Layout,
+    ts_ns: int,
+    limits: DecompressionLimits = DEFAULT_LIMITS,
+) -> Encoded:
+    """Return batches, which have their offsets, as log entries with rising times from `ts_ns` on.
+
+    The pieces hold views of the batches.
+    """
+    pieces: list[Buffer] = []
+    readable: list[RecordBatch] = []
+    glue = bytearray()
+    size_bytes = batch_bytes = 0
+    for batch in batches:
+        exploded = without_compression(batch, limits) if layout is Layout.RECORDS else None
+        if exploded is not None:
+            built, records = exploded
+            append_entries(glue, built, records, ts_ns)
+            ts_ns += len(records)
+            readable.append(built)
+            batch_bytes += built.size_bytes
+            continue
+        buffer = batch.buffer
+        tail = bytearray()
+        append_around(
+            glue,
+            tail,
+            offset=batch.base_offset,
+            ts_ns=ts_ns,
+            data_bytes=len(buffer),
+            key=_MARK_AND_CRC.pack(_MARK, crc32c(buffer[:HEADER_BYTES])),
+        )
+        ts_ns += 1
+        pieces += (glue, buffer)
+        size_bytes += len(glue) + len(buffer)
+        glue = tail
+        readable.append(batch)
+        batch_bytes += len(buffer)
+    pieces.append(glue)
+    size_bytes += len(glue)
+    largest_ms = max([batch.max_timestamp_ms for batch in readable])
+    return Encoded(pieces, size_bytes, readable, batch_bytes, largest_ms, ts_ns - 1)
+
+
+def decode(data: Buffer, base_offset: int, end_offset: int) -> DecodedChunk:
+    """Return the batches of a chunk that holds the offsets between these two. Never raises.
+
+    Batches follow each other without a gap: whatever is missing between them is damage.
+    """
+    decoding = _Decoding(base_offset)
+    size_bytes = len(data)
+    try:
+        for entry in walk(data):
+            decoding.take(entry)
+        decoding.end(end_offset, size_bytes, "entries are missing")
+    except EntryError as error:
+        # Behind a length that is wrong nothing can be found any more.
+        decoding.end(end_offset, decoding.position, str(error))
+    batches = decoding.batches
+    return DecodedChunk(
+        batches,
+        [batch.base_offset for batch in batches],
+        decoding.times_ns,
+        tuple(decoding.damages),
+        decoding.last_ts_ns,
+        size_bytes + decoding.built_bytes,
+    )
+
+
+class _Decoding:
+    def __init__(self, base_offset: int) -> None:
+        self.batches: list[RecordBatch] = []
+        self.damages: list[Damage] = []
+        self.times_ns: list[int] = []
+        self.last_ts_ns = 0
+        self.built_bytes = 0
+        self.position = 0
+        self._next_offset = base_offset
+        self._building: BatchUnderConstruction | None = None
+        self._began_ns: int | None = None
+        self._damaged_at: tuple[int, str] | None = None
+
+    def take(self, entry: LogEntry) -> None:
+        self.position = entry.position
+        try:
+            batch = self._batch_of(entry)
+        except (EntryError, RecordError) as error:
+            self._building = None
+            if self._damaged_at is None:
+                self._damaged_at = (entry.position, str(error))
+            return
+        if batch is None:
+            return
+        if batch.base_offset < self._next_offset:
+            reason = f"a batch at offset {batch.base_offset} comes behind {self._next_offset - 1}"
+            self._damaged_at = self._damaged_at or (entry.position, reason)
+            return
+        self._note_damage(batch.base_offset, entry.position, "entries are missing")
+        self.batches.append(batch)
+        self.times_ns.append(entry.ts_ns if self._began_ns is None else self._began_ns)
+        self._began_ns = None
+        self._next_offset = batch.next_offset
+        self.last_ts_ns = entry.ts_ns
+
+    def end(self, end_offset: int, position: int, reason: str) -> None:
+        """Nothing follows."""
+        self._note_damage(end_offset, position, reason)
+
+    def _note_damage(self, next_offset: int, position: int, reason: str) -> None:
+        if next_offset > self._next_offset:
+            at, why = self._damaged_at or (position, reason)
+            self.damages.append(Damage(self._next_offset, next_offset, at, why))
+        self._damaged_at = None
+
+    def _batch_of(self, entry: LogEntry) -> RecordBatch | None:
+        """Return the batch that ends with an entry. Raises EntryError, RecordError."""
+        if entry.extension:
+            return self._with_record(entry)
+        self._began_ns = None
+        if self._building is not None:
+            raise EntryError("records of a batch are missing")
+        if len(entry.key) != _MARK_AND_CRC.size:
+            raise EntryError("an entry that kgw has not written")
+        mark, header_crc = _MARK_AND_CRC.unpack(entry.key)
+        if mark != _MARK:
+            raise EntryError("an entry that kgw has not written")
+        if crc32c(entry.data[:HEADER_BYTES]) != header_crc:
+            raise EntryError("the header of the batch fails its checksum")
+        batch = read_batch(entry.data)
+        if batch.size_bytes != len(entry.data) or batch.base_offset != entry.offset:
+            raise EntryError("the entry's length or offset is not that of its batch")
+        mode = KEEP_GIL if len(entry.data) <= _LARGE_BYTES else GIVE_UP_GIL
+        if crc32c(batch.buffer[CRC_START:], 0, mode) != batch.crc:
+            raise EntryError("the batch fails its checksum")
+        return batch
+
+    def _with_record(self, entry: LogEntry) -> RecordBatch | None:
+        extension = read_extension(entry.extension)
+        if extension.batch is not None:
+            if self._building is not None:
+                reason = "records of a batch are missing"
+                self._damaged_at = self._damaged_at or (entry.position, reason)
+            self._building = BatchUnderConstruction(extension.batch)
+            self._began_ns = entry.ts_ns
+        if self._building is None:
+            raise EntryError("a record without the beginning of its batch")
+        batch = self._building.add(entry, extension)
+        if batch is not None:
+            self._building = None
+            self.built_bytes += batch.size_bytes
+        return batch

@@ -1,0 +1,258 @@
+"""Which gateway leads a namespace, and until when: the rules. Pure; time is an argument.
+
+The lease is one entry of the filer, which the gateway that leads renews by conditional updates:
+each expects the holder, the epoch and the count that were there, and sets the count one higher. A
+leader counts its time from when it sent a renewal, a stand-by from when it saw one; so if their
+clocks run at the same rate, at most one of them believes that it leads. Nothing is lost where they
+do not: that no other gateway writes is up to the chains.
+
+A leader that is about to stop offers the lease: a stand-by may take it at once. From then on the
+leader believes that it leads only for OFFER_S after it has asked and found that nobody has, and
+whoever takes an offered lease does not lead before OFFER_S have passed.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.backend.seaweedmq.filer import Entry
+from kgw.backend.seaweedmq.lease.standby_rules import decode_node, encode_node
+from kgw.errors import CorruptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kgw.config import Node
+
+NAME: Final = "gateway"
+RENEWALS_PER_LEASE: Final = 10 / 3
+"""So many renewals are due in the length of a lease: every 3 s of 10."""
+
+OFFER_S: Final = 0.3
+"""A leader that offers its lease believes for so long that nobody has taken it."""
+
+_VERSION: Final = 1
+_IDENTITY: Final = b"kgw gateway"
+
+
+class LeaseEntry(NamedTuple):
+    """What the filer has of a lease."""
+
+    holder: bytes
+    """Random, of one run of a gateway."""
+    epoch: int
+    """Rises with each holder."""
+    change: int
+    """The count of changes. Rises with each."""
+    lease_ms: int
+    """The holder's: it may believe for so long that it leads."""
+    node: Node | None = None
+    """How clients reach the holder, once they can."""
+    is_released: bool = False
+    """Whether the holder has let go."""
+    boot_id: str = ""
+    """Of the run of the system in which the holder's end can be seen (`run_files`); "": in none."""
+    is_offered: bool = False
+    """Whether the holder is about to stop, and leads until another gateway has taken the lease."""
+
+    @property
+    def expected(self) -> Mapping[str, bytes]:
+        """The attributes, by which an update finds out that this is still what is there."""
+        return {
+            "kgw-identity": _IDENTITY,
+            "kgw-holder": self.holder,
+            "kgw-epoch": self.epoch.to_bytes(8, "big"),
+            "kgw-count": self.change.to_bytes(8, "big"),
+        }
+
+    def is_same(self, other: LeaseEntry | None) -> bool:
+        """Whether both are the entry as one change has left it."""
+        return other is not None and self[:3] == other[:3]
+
+    def encode(self) -> Entry:
+        fields = {
+            "version": _VERSION,
+            "lease_ms": self.lease_ms,
+            "node": None if self.node is None else encode_node(self.node),
+            "is_released": self.is_released,
+            "boot_id": self.boot_id,
+            "is_offered": self.is_offered,
+        }
+        return Entry(NAME, content=json.dumps(fields).encode(), extended=self.expected)
+
+    @classmethod
+    def decode(cls, entry: Entry) -> LeaseEntry:
+        """Return what `encode` wrote. Raises CorruptionError for anything else."""
+        try:
+            extended = entry.extended
+            if extended["kgw-identity"] != _IDENTITY:
+                raise ValueError("it is another's")
+            fields = json.loads(entry.content)
+            if fields["version"] != _VERSION:
+                raise ValueError(f"version {fields['version']!r} is not known")
+            node = fields["node"]
+            return cls(
+                extended["kgw-holder"],
+                int.from_bytes(extended["kgw-epoch"], "big"),
+                int.from_bytes(extended["kgw-count"], "big"),
+                int(fields["lease_ms"]),
+                None if node is None else decode_node(node),
+                bool(fields["is_released"]),
+                str(fields.get("boot_id", "")),
+                bool(fields.get("is_offered", False)),
+            )
+        except (LookupError, TypeError, ValueError) as error:
+            raise CorruptionError(f"{NAME} is not a lease of kgw: {error!r}") from error
+
+
+class Write(NamedTuple):
+    """A change of the entry: made only if the entry is `before`; created, where that is None.
+
+    The same write may be sent again and again: it takes effect once.
+    """
+
+    before: LeaseEntry | None
+    wanted: LeaseEntry
+
+
+class LeaseRules:
+    """One gateway's view of a lease: what it has seen, what it may believe, what it should do."""
+
+    def __init__(self, holder: bytes, lease_ms: int) -> None:
+        """`holder` is random: no other run of a gateway has the same."""
+        self.holder = holder
+        self.lease_ms = lease_ms
+        self.node: Node | None = None
+        """How clients reach this gateway: comes with the next change."""
+        self.boot_id = ""
+        """Where others can see that this gateway has ended: comes with `take`."""
+        self.entry: LeaseEntry | None = None
+        """What is there, as far as is known."""
+        self.is_holder = False
+        """Whether it has the lease, as far as it knows. It may have run out."""
+        self.ends_s = float("-inf")
+        """From then on it does not lead, unless it has been confirmed again."""
+        self.begins_s = float("-inf")
+        """Until then it does not lead, though it is the holder: the one before may believe so."""
+        self.is_offering = False
+        """Whether another gateway may take the lease at any time."""
+        self.seen_s = float("-inf")
+        """When another gateway's change was seen last."""
+        self._ended: bytes | None = None
+        self._pending: Write | None = None
+        self._sent_s = 0.0
+
+    @property
+    def interval_s(self) -> float:
+        """Time between renewals."""
+        return self.lease_ms / 1000 / RENEWALS_PER_LEASE
+
+    def leads(self, now_s: float) -> bool:
+        """Whether it may believe that no other gateway leads."""
+        return self.begins_s <= now_s < self.ends_s
+
+    @property
+    def takes_over_s(self) -> float:
+        """When a stand-by may try, if it sees no change before."""
+        entry = self.entry
+        if entry is None or entry.is_released or entry.is_offered or entry.holder == self._ended:
+            return float("-inf")
+        return self.seen_s + max(self.lease_ms, entry.lease_ms) / 1000
+
+    def may_have_ended(self) -> LeaseEntry | None:
+        """Return the entry, if another one is the holder and its end is seen somewhere."""
+        entry = self.entry
+        if entry is None or entry.is_released or self.is_holder or not entry.boot_id:
+            return None
+        return entry
+
+    def ended(self, holder: bytes) -> None:
+        """Take note that a holder's process has ended for certain: its lease is nobody's."""
+        self._ended = holder
+
+    def saw(self, found: LeaseEntry | None, now_s: float) -> None:
+        """Take what a look-up found that has been answered now."""
+        pending = self._pending
+        if pending is not None:
+            if pending.wanted.is_same(found):
+                # Sent for the first time then: it cannot have been there before.
+                self.succeeded(now_s)
+                return
+            there_before = (
+                found is None if pending.before is None else pending.before.is_same(found)
+            )
+            if not there_before:
+                # Its condition holds no more, and never will: the counts only rise.
+                self._pending = None
+        if found is not None and not found.is_same(self.entry):
+            self.seen_s = now_s
+        if found is not None or not self.is_holder:
+            self.entry = found
+        if self.is_holder and found is not None and found.holder != self.holder:
+            self.is_holder = False
+            self.is_offering = False
+            self.ends_s = float("-inf")
+
+    def still_there(self, asked_s: float) -> None:
+        """Take note that a look-up which was sent then has found this gateway's own lease."""
+        if self.is_offering and self.is_holder:
+            self.ends_s = asked_s + OFFER_S
+
+    def take(self) -> Write:
+        """Return the change by which this gateway becomes the holder."""
+        before = self.entry
+        epoch, change = (0, 0) if before is None else (before.epoch, before.change)
+        wanted = LeaseEntry(
+            self.holder, epoch + 1, change + 1, self.lease_ms, self.node, boot_id=self.boot_id
+        )
+        return self._pending or Write(before, wanted)
+
+    def renew(self, *, is_missing: bool = False) -> Write:
+        """Return the holder's next change. `is_missing`: somebody has removed the entry."""
+        before = self.entry
+        assert before is not None  # noqa: S101 - the holder has seen its own
+        wanted = before._replace(change=before.change + 1, node=self.node, lease_ms=self.lease_ms)
+        return self._pending or Write(None if is_missing else before, wanted)
+
+    def offer(self) -> Write:
+        """Return the change by which the holder offers its lease to whoever takes it first.
+
+        A renewal that is on its way is given up: it takes effect before this one, or never.
+        """
+        pending, before = self._pending, self.entry
+        assert before is not None  # noqa: S101 - the holder has seen its own
+        if pending is not None and pending.wanted.is_offered:
+            return pending
+        # A count of its own: what a look-up finds must not be taken for the other one.
+        change = before.change if pending is None else pending.wanted.change
+        wanted = before._replace(change=change + 1, node=self.node, is_offered=True)
+        return Write(before, wanted)
+
+    def sending(self, write: Write, now_s: float) -> None:
+        """Note that a change is sent now: it counts from the first time that it is."""
+        if write is not self._pending:
+            self._pending = write
+            self._sent_s = now_s
+            if write.wanted.is_offered:
+                # Whether it arrives or not: another gateway may have the lease at any time.
+                self.is_offering = True
+                self.ends_s = min(self.ends_s, now_s + OFFER_S)
+
+    def succeeded(self, now_s: float) -> None:
+        """Take note that the change on its way has been made, as an answer has said now."""
+        pending, self._pending = self._pending, None
+        assert pending is not None  # noqa: S101 - there is an answer to it
+        before = pending.before
+        if before is not None and before.is_offered and before.holder != self.holder:
+            self.begins_s = now_s + OFFER_S
+        self.entry = pending.wanted
+        self.is_holder = True
+        if pending.wanted.is_offered:
+            self.ends_s = self._sent_s + OFFER_S
+        else:
+            self.ends_s = self._sent_s + self.lease_ms / 1000
+
+    def dropped(self) -> None:
+        """Take note that the change on its way has not been made, and never will be."""
+        self._pending = None

@@ -1,0 +1,164 @@
+"""One partition's files and what its leader entry says of them: changes, one after the other."""
+
+from __future__ import annotations
+
+from asyncio import Lock, ensure_future, shield
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from kgw.backend.seaweedmq.log.reading import FilesChangedError, LogReader
+from kgw.errors import CorruptionError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+
+    from kgw.backend.base import LogSettings
+    from kgw.backend.seaweedmq.chain import Chain, ChainFile, Payload
+    from kgw.backend.seaweedmq.log.detail import PartitionDetail
+    from kgw.backend.seaweedmq.shell import Shell
+    from kgw.types import PartitionKey
+
+
+class LogFiles:
+    """The chain of a partition, of which this gateway is the writer."""
+
+    def __init__(
+        self,
+        key: PartitionKey,
+        chain: Chain,
+        detail: PartitionDetail,
+        settings: LogSettings,
+        shell: Shell,
+    ) -> None:
+        self.key = key
+        self.chain = chain
+        self.detail = detail
+        self.settings = settings
+        self.shell = shell
+        self.reader = LogReader(key, chain, shell)
+        self._changing = Lock()
+        self._held_end = 0
+
+    @property
+    def sealed(self) -> Sequence[ChainFile]:
+        """The files that nothing is appended to any more."""
+        return self.chain.files[:-1]
+
+    @property
+    def held_end(self) -> int:
+        """Files that begin below it are a run's, which writes them anew: they are not joined."""
+        return self._held_end
+
+    async def hold(self, is_source: Callable[[ChainFile], bool]) -> list[ChainFile]:
+        """Return the sealed files that a run works on. None is joined until `release`."""
+        async with self._changing:
+            sources = [file for file in self.sealed if is_source(file)]
+            if sources:
+                self._held_end = sources[-1].end_offset
+            return sources
+
+    def release(self) -> None:
+        """Let files be joined again."""
+        self._held_end = 0
+
+    async def save(self, change: Callable[[PartitionDetail], PartitionDetail]) -> None:
+        """Keep another detail, durably. Raises StorageError."""
+
+        async def save() -> None:
+            detail = change(self.detail)
+            if detail != self.detail:
+                await self.chain.save_detail(detail.encode())
+                self.detail = detail
+
+        await self._change(save)
+
+    async def drop_before(self, offset: int, then: Callable[[int], object]) -> None:
+        """Let the log begin there, and remove the files that end by then.
+
+        `then` is told the offset once the log begins there, even if nobody waits for it any more.
+        Raises StorageError.
+        """
+
+        async def drop() -> None:
+            log_start_offset = self.detail.log_start_offset
+            count = sum(1 for file in self.chain.files[1:] if file.base_offset <= offset)
+            if offset < log_start_offset or (offset == log_start_offset and not count):
+                return
+            detail = self.detail.raised(offset)
+            if count:
+                await self.chain.drop_files(count, detail.encode())
+            else:
+                await self.chain.save_detail(detail.encode())
+            self.detail = detail
+            then(offset)
+
+        await self._change(drop)
+
+    async def replace(
+        self,
+        sources: Sequence[ChainFile],
+        payloads: Sequence[Payload],
+        change: Callable[[PartitionDetail], PartitionDetail] = lambda detail: detail,
+        *,
+        is_join: bool = False,
+    ) -> None:
+        """Put one file with these payloads in the place of sealed ones that follow each other.
+
+        What is written is read again before anything is removed. A join leaves alone what a run
+        holds. Raises FilesChangedError, StorageError.
+        """
+        chain = self.chain
+
+        async def replace() -> None:
+            first = self._place_of(sources)
+            if is_join and sources[0].base_offset < self._held_end:
+                raise FilesChangedError
+            detail = change(self.detail)
+            await chain.replace_files(first, len(sources), [written], detail.encode())
+            self.detail = detail
+
+        written = await chain.write_file(payloads, sources[0].begun_ms)
+        try:
+            await self._compare(written, payloads)
+            await self._change(replace)
+        except BaseException:
+            # If it was named all the same, this writer has lost the chain.
+            with suppress(StorageError):
+                await chain.discard_files([written])
+            raise
+
+    async def _change(self, change: Callable[[], Coroutine[None, None, None]]) -> None:
+        """Have a change made and noted, once it is its turn, even if who asked is cancelled.
+
+        The chain finishes it all the same: the next one must not begin from what was before.
+        """
+
+        async def make() -> None:
+            try:
+                await change()
+            finally:
+                self._changing.release()
+
+        await self._changing.acquire()
+        await shield(ensure_future(make()))
+
+    async def _compare(self, written: ChainFile, payloads: Sequence[Payload]) -> None:
+        """Raise CorruptionError unless a file holds these payloads, one after the other."""
+        pieces = (piece for payload in payloads for piece in payload.pieces if len(piece))
+        for number in range(len(written.chunks)):
+            data = memoryview(await self.chain.read(written, number))
+            while data:
+                # A chunk holds whole payloads, and so whole pieces.
+                piece = next(pieces, b"")
+                if not len(piece) or data[: len(piece)] != piece:
+                    raise CorruptionError(
+                        f"{self.chain.directory}/{written.name} cannot be read as it was written"
+                    )
+                data = data[len(piece) :]
+
+    def _place_of(self, sources: Sequence[ChainFile]) -> int:
+        files = self.chain.files
+        for number in range(len(files) - len(sources)):
+            if all(files[number + at] is source for at, source in enumerate(sources)):
+                return number
+        raise FilesChangedError

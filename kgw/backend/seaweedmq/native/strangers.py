@@ -1,0 +1,83 @@
+"""What others have done in the directories of topics that kgw leads: named, and left as it is.
+
+SMQ's broker sees these topics, too, and writes beside their files what others publish to them
+through it. A chain reads what its leader entry names, whatever else is there; but somebody believes
+that these records are in the topic.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from kgw.backend.seaweedmq.chain.leader import LEADER
+from kgw.backend.seaweedmq.chain.marks import IDENTITY
+from kgw.backend.seaweedmq.native.files import is_log_file_name
+from kgw.backend.seaweedmq.topics.topic_conf import TOPIC_CONF, topic_conf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from collections.abc import Set as AbstractSet
+
+    from kgw.backend.seaweedmq.filer import Filer
+    from kgw.backend.seaweedmq.topics.directories import TopicPlace
+
+
+async def look_at_partition(
+    filer: Filer, directory: str, sealed_names: Callable[[], AbstractSet[str]]
+) -> list[str]:
+    """Return what is wrong in a partition's directory. Raises FilerError.
+
+    `sealed_names` are the files that must be there at that moment.
+    """
+    before = sealed_names()
+    found: set[str] = set()
+    theirs: list[str] = []
+    async for entry in filer.list_entries(directory, chunks=False):
+        found.add(entry.name)
+        if is_log_file_name(entry.name) and IDENTITY not in entry.extended:
+            theirs.append(entry.name)
+    # What retention has dropped meanwhile is no loss.
+    gone = sorted((before & sealed_names()) - found)
+    problems = []
+    if LEADER not in found:
+        problems.append(
+            f"{directory}/{LEADER} is gone: nothing else says which files are the partition's log, "
+            "and the next start does not open it. Bring it back from a backup of the filer's "
+            "metadata while this gateway is stopped"
+        )
+    if gone:
+        problems.append(f"{directory}: {_some(gone)} gone: the records in there cannot be read")
+    if theirs:
+        problems.append(
+            f"{directory}: {_some(theirs)} not written by kgw, and not read: somebody publishes to "
+            "the topic through SeaweedMQ's broker; Kafka clients do not see that"
+        )
+    return problems
+
+
+async def look_at_conf(filer: Filer, place: TopicPlace, partitions: Iterable[int]) -> list[str]:
+    """Return what is wrong with a topic's `topic.conf`. Raises FilerError."""
+    found = await filer.look_up(place.parent, TOPIC_CONF)
+    where = f"{place.parent}/{TOPIC_CONF}"
+    if found is None:
+        return [f"{where} is gone: SeaweedMQ's tools do not see the topic. Kafka clients do"]
+    if _partitions(found.content) == _partitions(topic_conf(partitions, place.created_s)):
+        return []
+    problem = "names other partitions than those of kgw: SeaweedMQ's tools see another topic"
+    return [f"{where} {problem}. Kafka clients do not"]
+
+
+def _partitions(content: bytes) -> list[tuple[int, int]] | None:
+    """Return ranges and time of the partitions; who leads them, the broker notes as it likes."""
+    try:
+        rows = [row["partition"] for row in json.loads(content)["brokerPartitionAssignments"]]
+        return sorted((int(row["rangeStart"]), int(row["unixTimeNs"])) for row in rows)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _some(names: list[str]) -> str:
+    if len(names) == 1:
+        return f"{names[0]} is"
+    return f"{names[0]} and {len(names) - 1} more are"

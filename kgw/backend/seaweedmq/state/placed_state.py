@@ -1,0 +1,204 @@
+"""The state of a namespace in a database server (`kgw.state.url`), beside its records on the filer.
+
+The chain on the filer stays the root: opening it fences whoever led, and one row of it says where
+the state is, with an identity that only the right database has. So a namespace is never served
+with another state than its own, which would have clients create its topics again, from offset 0.
+docs/decisions/0115-state-of-a-namespace-in-a-database.md has the order of steps, and why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.errors import DataDirectoryError
+from kgw.state.base import Change, Row, StateStore
+from kgw.state.binding import BINDING_KEY, new_identity, stored_identity
+from kgw.state.kinds import BINDING_KIND, GROUP_OFFSETS, OFFSET_BLOCK
+from kgw.state.table import RowTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from kgw.backend.seaweedmq.state.store import ChainStateStore
+    from kgw.state.base import RowKey, WatchedChange
+    from kgw.state.history import LagHistory
+    from kgw.state.sql.server import ServerStateStore
+    from kgw.state.table import WrittenRows
+
+PLACE_KEY: Final = "place"
+"""The row of `BINDING_KIND` in the chain that says where the state is."""
+_TOLD: Final = (GROUP_OFFSETS, OFFSET_BLOCK)
+
+
+class Place(NamedTuple):
+    """Where the state of a namespace is."""
+
+    url: str
+    """Where it was when the namespace was last opened; it has no password."""
+    identity: str
+    is_bound: bool
+    """Whether the database is known to have the identity, too. Until then it has no state."""
+
+    def change(self) -> Change:
+        """Return what writes it into the chain."""
+        return Change(BINDING_KIND, PLACE_KEY, json.dumps(self._asdict()).encode())
+
+
+def place_in(rows: Mapping[str, Row]) -> Place | None:
+    """Return the place among the chain's rows of `BINDING_KIND`, None for the filer itself."""
+    row = rows.get(PLACE_KEY)
+    return None if row is None else Place(**json.loads(row.value))
+
+
+def check_in_filer(rows: Mapping[str, Row], namespace: str) -> None:
+    """Raise DataDirectoryError unless a namespace's state is on the filer."""
+    place = place_in(rows)
+    if place is not None and place.is_bound:
+        raise DataDirectoryError(
+            f"the state of namespace {namespace} is in {place.url}: set kgw.state.url to that"
+        )
+
+
+def check_identity(place: Place | None, found: str | None) -> None:
+    """Raise DataDirectoryError unless a database may have a namespace's state, by its identity."""
+    is_bound = place is not None and place.is_bound
+    if found == (None if place is None else place.identity) or (found is None and not is_bound):
+        return
+    raise DataDirectoryError(
+        "kgw.state.url leads to a database that is not the state of this namespace"
+        + (f"; that was last in {place.url}" if place is not None and is_bound else "")
+    )
+
+
+class PlacedStateStore(StateStore):
+    """The state of a namespace, wherever it is. Its filer is open before this is."""
+
+    on_lost: Callable[[], None] | None = None
+    """Called once when another gateway is known to have taken the database over."""
+    on_commit: Callable[[WrittenRows, RowTable], None] | None = None
+    """Called with what a commit that is stored makes of committed offsets, and with those as they
+    were. It must be brief and raise nothing. Set before `open`."""
+
+    def __init__(
+        self, chain: ChainStateStore, store_at: Callable[[str], ServerStateStore], url: str = ""
+    ) -> None:
+        """Take what makes a store of an address.
+
+        With a `url` the state has to be there, or nowhere yet; without one it is where it is.
+        """
+        self._chain = chain
+        self._store_at = store_at
+        self._url = url
+        self._store: StateStore = chain
+        self._told = RowTable()
+        """Rows as `on_commit` was told of them."""
+
+    @property
+    def failure(self) -> str | None:
+        return self._store.failure or self._chain.failure
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        return self._chain.problems
+
+    @property
+    def lag_history(self) -> LagHistory:
+        return self._store.lag_history
+
+    async def open(self) -> None:
+        """Become the writer of the chain, then of the database.
+
+        Whoever led before loses its session with the database, where it still has one: so this is
+        for who leads alone. Raises DataDirectoryError, DamagedStateError, StorageError.
+        """
+        self._store = self._chain
+        await self._chain.open()
+        try:
+            place = place_in(await self._chain.load(BINDING_KIND))
+            url = self._url or (place.url if place is not None and place.is_bound else "")
+            if url:
+                self._store = await self._open_server(url, place)
+            if self.on_commit is not None:
+                self._told = RowTable()
+                for kind in _TOLD:
+                    self._told.rows[kind] = await self._store.load(kind)
+        except BaseException:
+            await self.aclose()
+            raise
+
+    async def _open_server(self, url: str, place: Place | None) -> ServerStateStore:
+        has_rows = bool(set(await self._chain.kinds()) - {BINDING_KIND})
+        if has_rows and (place is None or not place.is_bound):
+            raise DataDirectoryError(
+                "the state of the namespace is in the SeaweedFS, and kgw.state.url is set: a "
+                "namespace has its state in a database from its first start, or not at all"
+            )
+        store = self._store_at(url)
+        if place is not None and place.is_bound:
+            store.successor_of = place.identity
+        store.check_identity = partial(check_identity, place)
+        store.on_lost = self._lose
+        await store.open()
+        try:
+            if place is None:
+                place = Place(url, new_identity(), is_bound=False)
+                await self._chain.apply([place.change()])
+            if await stored_identity(store) is None:
+                if await store.kinds():
+                    check_identity(place, "")
+                await store.apply([Change(BINDING_KIND, BINDING_KEY, place.identity.encode(), 0)])
+            # Also where nothing changes: who was fenced on the chain meanwhile is told here, and
+            # not when its lease has ended.
+            await self._chain.apply([Place(url, place.identity, is_bound=True).change()])
+        except BaseException:
+            await store.aclose()
+            raise
+        return store
+
+    async def restore(self) -> None:
+        await self._chain.restore()
+
+    def _lose(self) -> None:
+        if self.on_lost is not None:
+            self.on_lost()
+
+    async def aclose(self) -> None:
+        if self._store is not self._chain:
+            await self._store.aclose()
+        await self._chain.aclose()
+
+    async def kinds(self) -> list[str]:
+        return await self._store.kinds()
+
+    async def load(self, kind: str) -> dict[str, Row]:
+        return await self._store.load(kind)
+
+    async def apply(self, changes: Sequence[Change]) -> None:
+        if self.on_commit is None:
+            await self._store.apply(changes)
+        else:
+            # What is stored is told, even when the caller has given up.
+            await asyncio.shield(self._apply_and_tell(changes, self.on_commit))
+
+    async def _apply_and_tell(
+        self, changes: Sequence[Change], on_commit: Callable[[WrittenRows, RowTable], None]
+    ) -> None:
+        await self._store.apply(changes)
+        # The store commits in the order of the calls, and answers in it.
+        written: dict[RowKey, Row | None] = {
+            (one.kind, one.key): None if one.value is None else Row(one.value, 0)
+            for one in changes
+            if one.kind in _TOLD
+        }
+        if written:
+            on_commit(written, self._told)
+            self._told.take(written)
+
+    async def newest_change(self) -> int:
+        return await self._store.newest_change()
+
+    async def changes_since(self, version: int) -> list[WatchedChange]:
+        return await self._store.changes_since(version)

@@ -1,0 +1,348 @@
+"""The directories of topics and partitions: made, found by topic id, removed.
+
+Each creation of a topic has a version directory of its own, made exclusively, with the topic's id
+among its attributes. It is found by listing; a namesake has another id and so other directories.
+
+Another attribute of it is the topic's row as the state has it, so that the files alone tell a
+topic's settings. The listing brings it, so that a start sees without a call which ones are old.
+"""
+
+from __future__ import annotations
+
+from asyncio import Lock
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kgw.backend.seaweedmq.filer import (
+    ConditionFailedError,
+    Entry,
+    EntryExistsError,
+    EntryMissingError,
+    FilerError,
+)
+from kgw.backend.seaweedmq.topics.topic_conf import (
+    TOPIC_CONF,
+    facts_of_row,
+    parse_partition_name,
+    partition_name,
+    topic_conf,
+    topics_directory,
+    version_name,
+    with_record_type,
+)
+from kgw.errors import CorruptionError, ErrorCode, StorageError
+from kgw.types import PartitionKey, TopicId, TopicName, format_uuid, parse_uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from kgw.backend.seaweedmq.filer import Filer
+
+_TOPIC_ID: Final = "kgw-topic-id"
+_CREATED: Final = "kgw-created-s"
+_ROW: Final = "kgw-topic-row"
+_ATTEMPTS: Final = 100
+"""Seconds that a name is looked for in: other creations of the same topic have taken the others."""
+
+
+class ReservedTopicError(StorageError):
+    """A topic's name is one that SeaweedFS or kgw uses for something else."""
+
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+class TopicPlace(NamedTuple):
+    """Where one creation of a topic has its partitions."""
+
+    topic: TopicName
+    parent: str
+    """The topic's directory."""
+    name: str
+    """Of the version directory."""
+    created_s: int
+    row: bytes = b""
+    """The topic's row, as it was last written here; b"" when it never was."""
+
+    @property
+    def directory(self) -> str:
+        """The version directory."""
+        return f"{self.parent}/{self.name}"
+
+    def partition(self, partition: int) -> str:
+        """Return a partition's directory."""
+        return f"{self.directory}/{partition_name(partition)}"
+
+
+class TopicDirectories:
+    """The directories below a namespace. What was found is remembered: nobody else moves them."""
+
+    def __init__(self, filer: Filer, namespace: str) -> None:
+        self._filer = filer
+        self.root = topics_directory(namespace)
+        """The namespace's directory."""
+        self._places: dict[TopicId, list[TopicPlace]] = {}
+        """More than one when somebody has copied a directory with its attributes."""
+        self._doubled: set[TopicId] = set()
+        """Of which several places were seen: they are looked for anew each time, in all topics."""
+        self._ids: dict[TopicName, set[TopicId]] = {}
+        """Under which ids each topic has, or had, places."""
+        self._latest_s: dict[TopicName, int] = {}
+        """When the last known creation of a topic was: no directory's name is given twice, so that
+        what removes one, however late it arrives, removes nothing of a namesake."""
+        self._listed: set[TopicName] = set()
+        self._locks: dict[TopicName, Lock] = {}
+
+    async def find(self, topic: TopicName, topic_id: TopicId) -> TopicPlace | None:
+        """Return where a topic's partitions are, or None.
+
+        A topic that has not been listed yet is: once for all of its partitions. Raises
+        CorruptionError when several directories of the topic have its id, FilerError.
+        """
+        if topic not in self._listed:
+            async with self._lock(topic):
+                await self._list(topic)
+        return self._of_topic(topic, topic_id)
+
+    async def find_by_id(self, topic_id: TopicId) -> TopicPlace | None:
+        """Return where the partitions of a topic are whose name nobody knows. Raises as `find`."""
+        places = [] if topic_id in self._doubled else self._places.get(topic_id)
+        return self._only(topic_id, places or (await self.list_all()).get(topic_id, []))
+
+    async def list_all(self, *, again: bool = False) -> dict[TopicId, list[TopicPlace]]:
+        """Return every place, after listing the topics that have not been listed yet, or all.
+
+        Those that share an id are for the caller to complain of: see `twins`. Raises FilerError.
+        """
+        gone = set(self._listed) if again else set()
+        async for entry in self._filer.list_entries(self.root, chunks=False):
+            if entry.is_directory:
+                topic = TopicName(entry.name)
+                gone.discard(topic)
+                async with self._lock(topic):
+                    if again:
+                        self._listed.discard(topic)
+                    await self._list(topic)
+        for topic in gone:
+            self._forget_topic(topic)
+        found = {topic_id: list(places) for topic_id, places in self._places.items()}
+        self._doubled = {topic_id for topic_id, places in found.items() if len(places) > 1}
+        for topic_id in self._doubled:
+            self._look_again(topic_id, found[topic_id])
+        return found
+
+    async def create(self, topic: TopicName, topic_id: TopicId, now_ms: int) -> TopicPlace:
+        """Return a topic's place, which is made where there is none.
+
+        Raises ReservedTopicError, FilerError.
+        """
+        if topic.startswith("."):
+            raise ReservedTopicError(
+                f"topic {topic!r}: directories that begin with a dot are SeaweedFS's and kgw's own"
+            )
+        async with self._lock(topic):
+            await self._list(topic)
+            place = self._of_topic(topic, topic_id)
+            if place is None:
+                try:
+                    place = await self._create(topic, topic_id, now_ms // 1000)
+                except StorageError:
+                    # It may be there all the same: whoever asks next looks.
+                    self._listed.discard(topic)
+                    raise
+                self._note(topic_id, place)
+        return place
+
+    async def _create(self, topic: TopicName, topic_id: TopicId, now_s: int) -> TopicPlace:
+        parent = f"{self.root}/{topic}"
+        # SMQ names the directory by the second: a later one when that is taken.
+        first_s = max(now_s, self._latest_s.get(topic, 0) + 1)
+        for created_s in range(first_s, first_s + _ATTEMPTS):
+            place = TopicPlace(topic, parent, version_name(created_s), created_s)
+            try:
+                await self._filer.create(parent, _entry(topic_id, place))
+            except EntryExistsError:
+                continue
+            return place
+        raise StorageError(f"topic {topic!r}: no name is free for its directory in {parent}")
+
+    async def write_row(self, topic_id: TopicId, row: bytes) -> None:
+        """Keep a topic's row with its directory, unless it is there or the topic is gone.
+
+        SMQ's tools are told of another record type, first. Raises FilerError.
+        """
+        places = self._places.get(topic_id, [])
+        # Where several have its id, nobody knows which is the topic's.
+        if len(places) != 1:
+            return
+        # What is remembered is what was written last: two who write, or one and a listing that was
+        # answered before, would leave an older row there or in memory.
+        async with self._lock(places[0].topic):
+            places = self._places.get(topic_id, [])
+            if len(places) != 1 or places[0].row == row:
+                return
+            before, facts = facts_of_row(places[0].row), facts_of_row(row)
+            old_type = None if before is None else before.record_type
+            if facts is not None and facts.record_type != old_type:
+                await self.write_record_type(places[0], facts.record_type)
+            place = places[0]._replace(row=row)
+            with suppress(EntryMissingError, ConditionFailedError):
+                entry = _entry(topic_id, place)
+                expected = {_TOPIC_ID: entry.extended[_TOPIC_ID]}
+                await self._filer.update(place.parent, entry, expected)
+                self._places[topic_id] = [place]
+
+    async def partitions(self, place: TopicPlace) -> list[int]:
+        """Return the partitions that have directories. Raises FilerError."""
+        return [
+            partition
+            async for entry in self._filer.list_entries(place.directory, chunks=False)
+            if entry.is_directory and (partition := parse_partition_name(entry.name)) is not None
+        ]
+
+    async def write_conf(
+        self, place: TopicPlace, partitions: Iterable[int], record_type: Any = None
+    ) -> None:
+        """Tell SMQ's tools which partitions there are. Raises FilerError."""
+        content = topic_conf(partitions, place.created_s, record_type)
+        await self._filer.put(place.parent, Entry(TOPIC_CONF, content=content))
+
+    async def write_record_type(self, place: TopicPlace, record_type: Any) -> None:
+        """Tell SMQ's tools what a topic's records are, where it is another. Raises FilerError.
+
+        A configuration that is gone, or is none, is left as it is: `strangers` names it.
+        """
+        found = await self._filer.look_up(place.parent, TOPIC_CONF)
+        if found is None:
+            return
+        try:
+            content = with_record_type(found.content, record_type)
+        except ValueError:
+            return
+        if content is not None:
+            await self._filer.put(place.parent, Entry(TOPIC_CONF, content=content))
+
+    async def remove(self, key: PartitionKey) -> None:
+        """Remove a partition with its files, and its topic's directory with the last one.
+
+        What is not there is no error. Raises CorruptionError, and removes nothing, when several
+        directories have its topic's id; FilerError.
+        """
+        place = await self.find_by_id(key.topic_id)
+        if place is None:
+            return
+        entry = await self._filer.look_up(place.parent, place.name)
+        found = None if entry is None else _read_place(place.topic, place.parent, entry)
+        if found is None or found[0] != key.topic_id:
+            # It has been removed, and what has its name now is another's.
+            self._forget(key.topic_id, place)
+            return
+        await self._filer.delete(place.directory, partition_name(key.partition), is_recursive=True)
+        async with self._lock(place.topic):
+            if await self.partitions(place):
+                return
+            await self._filer.delete(place.parent, place.name, is_recursive=True)
+            self._forget(key.topic_id, place)
+            async for entry in self._filer.list_entries(place.parent, chunks=False):
+                if entry.is_directory:
+                    # A namesake's, or one of SMQ's broker: what is left is theirs.
+                    return
+            self._listed.discard(place.topic)
+            await self._filer.delete(place.parent, TOPIC_CONF)
+            with suppress(FilerError):
+                # Somebody has made something in it since: it stays.
+                await self._filer.delete(self.root, place.topic)
+
+    async def _list(self, topic: TopicName) -> None:
+        if topic in self._listed:
+            return
+        parent = f"{self.root}/{topic}"
+        found = [
+            place
+            async for entry in self._filer.list_entries(parent, chunks=False)
+            if (place := _read_place(topic, parent, entry)) is not None
+        ]
+        # What was known until now is known meanwhile.
+        self._forget_topic(topic)
+        for place in found:
+            self._note(*place)
+        self._listed.add(topic)
+
+    def _note(self, topic_id: TopicId, place: TopicPlace) -> None:
+        self._ids.setdefault(place.topic, set()).add(topic_id)
+        places = self._places.setdefault(topic_id, [])
+        if place not in places:
+            places.append(place)
+        latest_s = self._latest_s.get(place.topic, 0)
+        self._latest_s[place.topic] = max(place.created_s, latest_s)
+
+    def _forget(self, topic_id: TopicId, place: TopicPlace) -> None:
+        # Its row may have been written since it was found.
+        places = [one for one in self._places.pop(topic_id, []) if one.directory != place.directory]
+        if places:
+            self._places[topic_id] = places
+
+    def _forget_topic(self, topic: TopicName) -> None:
+        for topic_id in self._ids.pop(topic, ()):
+            for place in self._places.get(topic_id, []):
+                if place.topic == topic:
+                    self._forget(topic_id, place)
+        self._listed.discard(topic)
+
+    def _look_again(self, topic_id: TopicId, places: list[TopicPlace]) -> None:
+        """Let whoever asks next look: somebody will move one of them away."""
+        for place in places:
+            self._forget(topic_id, place)
+            self._listed.discard(place.topic)
+
+    def _of_topic(self, topic: TopicName, topic_id: TopicId) -> TopicPlace | None:
+        places = self._places.get(topic_id, [])
+        return self._only(topic_id, [place for place in places if place.topic == topic])
+
+    def _only(self, topic_id: TopicId, places: list[TopicPlace]) -> TopicPlace | None:
+        if len(places) > 1:
+            self._look_again(topic_id, places)
+            raise CorruptionError(_twins(topic_id, places))
+        return places[0] if places else None
+
+    def _lock(self, topic: TopicName) -> Lock:
+        return self._locks.setdefault(topic, Lock())
+
+
+def twins(places: Mapping[TopicId, Sequence[TopicPlace]]) -> list[str]:
+    """Return what is to be said of directories that share their topic's id with others."""
+    return [_twins(topic_id, found) for topic_id, found in places.items() if len(found) > 1]
+
+
+def _twins(topic_id: TopicId, places: Iterable[TopicPlace]) -> str:
+    names = " and ".join(sorted(place.directory for place in places))
+    return (
+        f"{names} have one topic id, {format_uuid(topic_id)}: one is a copy; move it out of "
+        "the namespace (fs.mv in weed shell)"
+    )
+
+
+def is_ours(version: Entry) -> bool:
+    """Whether some kgw leads what is in a version directory, rather than SMQ's broker."""
+    return _TOPIC_ID in version.extended
+
+
+def _entry(topic_id: TopicId, place: TopicPlace) -> Entry:
+    """Return what is to be there of a version directory."""
+    attributes = {
+        _TOPIC_ID: format_uuid(topic_id).encode(),
+        _CREATED: b"%d" % place.created_s,
+    }
+    if place.row:
+        attributes[_ROW] = place.row
+    return Entry(place.name, is_directory=True, extended=attributes)
+
+
+def _read_place(topic: TopicName, parent: str, entry: Entry) -> tuple[TopicId, TopicPlace] | None:
+    """Return what a version directory of ours says; None of all others."""
+    try:
+        topic_id = TopicId(parse_uuid(entry.extended[_TOPIC_ID].decode()))
+        created_s = int(entry.extended[_CREATED])
+    except (KeyError, ValueError):
+        return None
+    row = entry.extended.get(_ROW, b"")
+    return topic_id, TopicPlace(topic, parent, entry.name, created_s, row)

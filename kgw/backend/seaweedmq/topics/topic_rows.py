@@ -1,0 +1,90 @@
+"""Rows of topics, kept with their directories behind the state: what `kgw log adopt` reads.
+
+Nothing waits for them and nothing rests on them. What could not be written, or was changed while no
+gateway of this version ran, is written by a later start or checkpoint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kgw.errors import KgwError
+from kgw.logs import EventLogger
+from kgw.types import format_uuid
+
+if TYPE_CHECKING:
+    from kgw.backend.seaweedmq.topics.directories import TopicDirectories
+    from kgw.clock import Clock
+    from kgw.types import TopicId
+
+_log = EventLogger(__name__)
+
+
+class TopicRows:
+    """Writes the rows that differ from what their directories have. All in the event loop."""
+
+    def __init__(self, topics: TopicDirectories, clock: Clock, close_s: float) -> None:
+        """Take what knows the directories, and say for how long a stop waits for the filer."""
+        self._topics = topics
+        self._clock = clock
+        self._close_s = close_s
+        self._waiting: dict[TopicId, bytes] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._begins = False
+        self._is_stopped = False
+
+    def note(self, topic_id: TopicId, row: bytes) -> None:
+        """Take a row that is stored now."""
+        self._waiting[topic_id] = row
+        self._plan()
+
+    def begin(self) -> None:
+        """Write from now on, what was noted first: the directories of all topics are known.
+
+        To be called again for what a filer did not take.
+        """
+        self._begins = True
+        self._plan()
+
+    def stop(self) -> None:
+        """Write nothing any more: another gateway does."""
+        self._is_stopped = True
+        self._waiting.clear()
+
+    async def aclose(self) -> None:
+        """Write what waits, unless the filer takes too long for it, and stop."""
+        task = self._task
+        if task is not None:
+            timer = self._clock.call_at(self._clock.monotonic_s() + self._close_s, task.cancel)
+            try:
+                await asyncio.wait([task])
+            finally:
+                timer.cancel()
+        if self._waiting and not self._is_stopped:
+            _log.warning(
+                "settings of topics were not written beside their files; the next start does it",
+                topics=len(self._waiting),
+                topic_ids=", ".join(map(format_uuid, self._waiting)),
+            )
+        self.stop()
+
+    def _plan(self) -> None:
+        if self._begins and self._task is None and self._waiting and not self._is_stopped:
+            self._task = asyncio.get_running_loop().create_task(self._write())
+
+    async def _write(self) -> None:
+        try:
+            while self._waiting:
+                topic_id = next(iter(self._waiting))
+                row = self._waiting.pop(topic_id)
+                try:
+                    await self._topics.write_row(topic_id, row)
+                except BaseException:
+                    # Behind the others, unless a newer one has come meanwhile.
+                    self._waiting.setdefault(topic_id, row)
+                    raise
+        except KgwError as error:
+            _log.warning("settings of topics are not kept beside their files yet", reason=error)
+        finally:
+            self._task = None

@@ -1,0 +1,135 @@
+"""What the two commands share that plan a migration: where the old scheme is, and what is told."""
+
+from __future__ import annotations
+
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kgw.cli.shared.client import BOOTSTRAP
+from kgw.cli.shared.errors import CommandError
+from kgw.cli.shared.output import note, print_json, print_rows
+from kgw.types import printable
+
+if TYPE_CHECKING:
+    from kgw.cli.shared.settings import FunctionT
+    from kgw.migrate.plan import Plan
+
+_DAMAGE_TOLD = 5
+_PATH = click.Path(exists=True, path_type=Path)
+
+_OPTIONS = (
+    click.option(
+        "--ledger",
+        "ledgers",
+        type=_PATH,
+        multiple=True,
+        metavar="PATH",
+        help="Entries of the ledger: an export, a log file of SeaweedMQ or a directory of those; "
+        "may be given several times.",
+    ),
+    click.option("--ledger-topic", metavar="TOPIC", help="Entries of the ledger as a Kafka topic."),
+    click.option(
+        "--ledger-bootstrap",
+        callback=BOOTSTRAP,
+        metavar="HOST:PORT",
+        help="The server that has the ledger's topic.  [default: --bootstrap]",
+    ),
+    click.option(
+        "--positions",
+        type=_PATH,
+        multiple=True,
+        metavar="PATH",
+        help="Positions of groups: JSON lines, or a directory copied from the filer; may be given "
+        "several times.",
+    ),
+    click.option(
+        "--positions-bootstrap",
+        callback=BOOTSTRAP,
+        metavar="HOST:PORT",
+        help="Positions of groups: as the old gateway tells them, while it still runs.",
+    ),
+    click.option("--strict", is_flag=True, help="Stop at the first entry that cannot be read."),
+)
+
+
+def old_scheme_options(command: FunctionT) -> FunctionT:
+    """Add the options that say where the old scheme is read from."""
+    return reduce(lambda decorated, option: option(decorated), reversed(_OPTIONS), command)
+
+
+def check_planning(path: Path, ledgers: tuple[Path, ...], ledger_topic: str | None) -> None:
+    """Refuse a plan that has no ledger, or that cannot be kept, before the work.
+
+    Raises UsageError, CommandError.
+    """
+    if not ledgers and ledger_topic is None:
+        raise click.UsageError("say where the ledger is: --ledger or --ledger-topic")
+    if path.exists():
+        raise CommandError(f"{path} exists")
+    if not path.parent.is_dir():
+        raise CommandError(f"{path.parent} is no directory")
+
+
+def told_sources(
+    ledgers: tuple[Path, ...],
+    ledger_topic: str | None,
+    positions: tuple[Path, ...],
+    positions_bootstrap: object,
+) -> dict[str, Any]:
+    """Return what a plan says of where it was read from."""
+    return {
+        "ledger": [str(one) for one in ledgers],
+        "ledger_topic": ledger_topic,
+        "positions": [str(one) for one in positions],
+        "positions_bootstrap": positions_bootstrap,
+    }
+
+
+def keep_plan(path: Path, plan: Plan, *, is_json: bool) -> None:
+    """Write a plan to its file, and tell what is in it. Raises MigrationError."""
+    from kgw.migrate.sealed_file import write_sealed
+
+    write_sealed(path, plan)
+    if is_json:
+        left_out = ("runs", "samples", "digest")
+        partitions = [
+            {name: value for name, value in one.items() if name not in left_out}
+            for one in plan["partitions"]
+        ]
+        print_json({"file": str(path), **plan, "partitions": partitions})
+    else:
+        _print_plan(plan)
+        note(
+            f"The plan is in {printable(str(path))}; `kgw migrate offsets --apply` shows what it "
+            "would change."
+        )
+
+
+def _print_plan(plan: Plan) -> None:
+    from kgw.migrate.mapping import MatchClass
+
+    classes = [one.value for one in MatchClass]
+    print_rows(
+        [{**dict.fromkeys(classes, 0), **one["classes"], **one} for one in plan["partitions"]],
+        " ".join(("topic partition entries records", *classes)),
+    )
+    if plan["groups"]:
+        click.echo()
+        columns = "group topic partition old_offset offset certainty comes_again"
+        print_rows(plan["groups"], columns)
+    for absent in plan["absent"]:
+        groups = ", ".join(absent["groups"])
+        note(
+            printable(
+                f"The gateway has no {absent['topic']} partition {absent['partition']}: left out"
+                + (f", with the positions of {groups}." if groups else ".")
+            )
+        )
+    damage = plan["damage"]
+    if damage["count"]:
+        note(f"{damage['count']} entries or positions could not be read:")
+        for one in damage["first"][:_DAMAGE_TOLD]:
+            note(printable(f"  {one['place']}: {one['reason']}"))

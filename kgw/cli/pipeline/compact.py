@@ -1,0 +1,154 @@
+"""`kgw pipeline compact`: an archive keeps the newest record of each key."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kgw.cli.groups.group_offsets import parse_duration_ms
+from kgw.cli.pipeline.archives import (
+    archive_option,
+    chosen_lives,
+    grace_option,
+    note_swept,
+    swept_files,
+)
+from kgw.cli.pipeline.spark import SparkWhenNeeded, spark_options
+from kgw.cli.shared.errors import CommandError
+from kgw.cli.shared.output import note, print_json, print_rows, progress_bar
+from kgw.cli.shared.settings import NumberRange, json_option, parsed, size_bytes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kgw.pipeline.archive.lives import Life
+    from kgw.pipeline.jobs.compact import Due
+    from kgw.pipeline.master import Master
+
+_DEFAULT_MIN_DIRTY_RATIO = 0.5
+
+
+@click.command(short_help="Keep the newest record of each key.")
+@archive_option()
+@click.option(
+    "-t",
+    "--topic",
+    "topics",
+    multiple=True,
+    required=True,
+    metavar="TOPIC",
+    help="Whose archive.",
+)
+@click.option(
+    "--min-dirty-ratio",
+    type=NumberRange(0, 1),
+    default=_DEFAULT_MIN_DIRTY_RATIO,
+    show_default=True,
+    metavar="RATIO",
+    help="Leave a partition alone when less of its bytes is new since it was compacted.",
+)
+@click.option(
+    "--tombstone-retention",
+    "tombstone_ms",
+    default="PT24H",
+    show_default=True,
+    callback=parsed(parse_duration_ms),
+    metavar="DURATION",
+    help="How long records with a null for a value stay, by their time.",
+)
+@click.option(
+    "--key-memory",
+    "key_memory_bytes",
+    default="512m",
+    show_default=True,
+    callback=parsed(size_bytes),
+    metavar="BYTES",
+    help="How much a task may take for keys; more keys than fit are looked for in several passes.",
+)
+@grace_option
+@click.option("--dry-run", is_flag=True, help="Say what would be done; Spark is not started.")
+@spark_options
+@json_option()
+def compact(
+    *,
+    root: Path,
+    topics: tuple[str, ...],
+    min_dirty_ratio: float,
+    tombstone_ms: int,
+    key_memory_bytes: int,
+    grace_ms: int,
+    dry_run: bool,
+    master: Master,
+    is_json: bool,
+) -> None:
+    """Keep the newest record of each key of a partition; others go, offsets and order stay.
+
+    Records without a key stay. What is archived is compacted, whatever the topic's cleanup.policy
+    says. Files in which something falls are written anew, and committed one after the other; the
+    old ones are removed by a later run, after --grace. Archiving may go on meanwhile.
+    """
+    from kgw.pipeline.archive.units import Sizes
+    from kgw.pipeline.jobs.compact import Settings, plan, run
+
+    now_ms = int(time.time() * 1000)
+    try:
+        lives = chosen_lives(root, topics)
+        plans = [
+            (life, plan(life.log.read().coverage, min_dirty_ratio=min_dirty_ratio))
+            for life in lives
+        ]
+        if dry_run:
+            rows = [_row(life, due) for life, dues in plans for due in dues]
+        else:
+            rows = []
+            total = sum(one.rows for _, dues in plans for due in dues for one in due.files)
+            with (
+                SparkWhenNeeded("kgw pipeline compact", master) as runner,
+                progress_bar(total, "Compacted") as advance,
+            ):
+                for life, dues in plans:
+                    if not dues:
+                        continue
+                    settings = Settings(life, now_ms - tombstone_ms, key_memory_bytes, Sizes())
+                    done = run(
+                        settings,
+                        dues,
+                        runner,
+                        now_ms=lambda: int(time.time() * 1000),
+                        on_rows=advance,
+                    )
+                    rows += [_of(life) | asdict(one) for one in done]
+        swept = [path for life in lives for path in swept_files(life, grace_ms, dry_run=dry_run)]
+    except OSError as error:
+        raise CommandError(f"cannot write to {root}: {error}") from None
+    except KeyboardInterrupt:
+        note("Interrupted. What was committed stays; the next run compacts the rest.")
+        raise
+    if is_json:
+        print_json({"partitions": rows, "removed_files": swept})
+        return
+    print_rows(
+        rows,
+        "topic partition dirty_ratio records bytes"
+        if dry_run
+        else "topic partition dirty_ratio records fallen tombstones without_key files "
+        "bytes_before bytes_after is_overtaken",
+        dirty_ratio=lambda ratio: f"{ratio:.2f}",
+    )
+    note_swept(swept, dry_run=dry_run)
+
+
+def _of(life: Life) -> dict[str, Any]:
+    return {"topic": life.topic, "topic_id": str(life.topic_id)}
+
+
+def _row(life: Life, due: Due) -> dict[str, Any]:
+    return _of(life) | {
+        "partition": due.partition,
+        "dirty_ratio": due.parts.dirty_ratio,
+        "records": sum(one.rows for one in due.files),
+        "bytes": sum(one.bytes for one in due.files),
+    }

@@ -1,0 +1,66 @@
+"""`kgw pipeline publish`: an archive's tables, brought to where its commit log is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from kgw.cli.pipeline.archives import (
+    archive_option,
+    chosen_lives,
+    chosen_tables,
+    table_options,
+    topics_option,
+)
+from kgw.cli.shared.errors import CommandError
+from kgw.cli.shared.output import print_json, print_rows
+from kgw.cli.shared.settings import json_option
+from kgw.pipeline.archive.tables import publish, register
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@click.command("publish", short_help="Publish tables over an archive's files.")
+@archive_option()
+@topics_option
+@table_options
+@json_option()
+def publish_tables(
+    *,
+    root: Path,
+    topics: tuple[str, ...],
+    kinds: tuple[str, ...],
+    catalog: str | None,
+    is_json: bool,
+) -> None:
+    """Bring the Delta and Iceberg tables of an archive to where its commit log is.
+
+    `kgw pipeline archive` does this after each commit; this makes up for what failed, and begins
+    a table of an archive that is there, of every life of its topics. Neither a server nor Spark
+    is needed.
+    """
+    tables = chosen_tables(kinds, catalog)
+    rows = []
+    try:
+        for life in chosen_lives(root, topics):
+            for settings in tables:
+                register(life.generation, settings)
+            rows += [
+                {
+                    "topic": life.topic,
+                    "topic_id": str(life.topic_id),
+                    "table": kind,
+                    "version": version,
+                }
+                for kind, version in publish(life.generation, life.topic_id).items()
+            ]
+    except OSError as error:
+        raise CommandError(f"cannot write to {root}: {error}") from None
+    if not rows:
+        raise CommandError(f"{root} publishes no table; name one with --table")
+    if is_json:
+        print_json(rows)
+    else:
+        print_rows(rows, "topic topic_id table version")

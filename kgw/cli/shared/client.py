@@ -1,0 +1,114 @@
+"""What commands share that talk to a server."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from kgw.cli.shared.errors import CommandError
+from kgw.cli.shared.output import note
+from kgw.cli.shared.settings import FunctionT, json_option, parsed, with_variables_checked
+from kgw.client import AsyncClient, Delay, Delays, ServerRefusedError
+from kgw.config import parse_peer
+from kgw.errors import KafkaError
+from kgw.types import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+ResultT = TypeVar("ResultT")
+Bootstrap = list[tuple[str, int]]
+
+DEFAULT_PORT = 9092
+
+
+def parse_bootstrap(text: str) -> Bootstrap:
+    """Return the (host, port) pairs of `HOST[:PORT]`, several separated by commas."""
+    return [parse_peer(one.strip(), default_port=DEFAULT_PORT) for one in text.split(",")]
+
+
+BOOTSTRAP = parsed(parse_bootstrap)
+"""The callback of options that name servers."""
+
+bootstrap_option = click.option(
+    "-b",
+    "--bootstrap",
+    callback=with_variables_checked(BOOTSTRAP),
+    default=f"127.0.0.1:{DEFAULT_PORT}",
+    envvar="KGW_BOOTSTRAP",
+    show_envvar=True,
+    metavar="HOST:PORT",
+    help="The server to talk to; several may be given, separated by commas.",
+)
+yes_option = click.option(
+    "-y", "--yes", is_flag=True, help="Do not ask; without a terminal nothing is asked."
+)
+topics_option = partial(
+    click.option,
+    "-t",
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC[:P,P]",
+    help="A topic, or some of its partitions; may be given several times.",
+)
+
+
+set_option = partial(click.option, "--set", "settings", multiple=True, metavar="KEY=VALUE")
+unset_option = partial(click.option, "--unset", multiple=True, metavar="KEY")
+
+
+def client_options(command: FunctionT) -> FunctionT:
+    """Add --bootstrap and --json to a command."""
+    return bootstrap_option(json_option()(command))
+
+
+def confirm(what: str, *, yes: bool, verb: str = "Delete") -> None:
+    """Ask a person before something is lost, and end the command unless it is agreed to."""
+    if not yes and sys.stdin.isatty():
+        click.confirm(f"{verb} {what}?", abort=True, err=True)
+
+
+def delay_teller() -> Callable[[Delay], None]:
+    """Return what tells a person what delays the command that runs now: on standard error."""
+    ctx = click.get_current_context()
+    return partial(_tell_delay, is_json=ctx.params.get("is_json", False))
+
+
+def _tell_delay(delay: Delay, *, is_json: bool) -> None:
+    if is_json:
+        from json import dumps
+
+        note(dumps({"delay": delay.reason, "left_s": round(delay.left_s, 1)}))
+    else:
+        note(printable(str(delay)))
+
+
+def with_client(
+    bootstrap: Bootstrap, action: Callable[[AsyncClient], Awaitable[ResultT]]
+) -> ResultT:
+    """Connect, run the action and close. What is refused with a code becomes a CommandError.
+
+    What is tried again, and what is slow, is told on standard error.
+    """
+    delays = Delays(delay_teller())
+
+    async def run() -> ResultT:
+        async with AsyncClient(bootstrap, client_id="kgw-cli", delays=delays) as client:
+            return await action(client)
+
+    try:
+        return asyncio.run(run())
+    except (ServerRefusedError, KafkaError) as error:
+        raise CommandError(str(error), kafka_error=error.code.name) from None
+
+
+def assignments(texts: tuple[str, ...]) -> dict[str, str]:
+    """Return the settings of several KEY=VALUE."""
+    from kgw.config.load import split_assignment
+
+    return dict(split_assignment(text) for text in texts)

@@ -1,0 +1,71 @@
+"""Damage that a command meets while it reads: an error, or passed, named and counted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from kgw.cli.shared.errors import CommandError, ExitCode
+from kgw.cli.shared.output import note
+from kgw.offsets.seeker import Seek, SeekKind
+from kgw.types import printable
+
+if TYPE_CHECKING:
+    from kgw.client.subscription import OffsetSubscription
+    from kgw.offsets.ranges import DamagedRangeError
+
+
+PROBES_WHEN_SKIPPING: Final = 1 << 20
+"""Offsets that are tried for the end of damage: more than the batches of usual producers have."""
+
+
+class SkippedDamage:
+    """The damage of one topic that one run of a command has passed."""
+
+    def __init__(self, topic: str, *, is_skipping: bool, is_json: bool = False) -> None:
+        self.ranges = 0
+        self.offsets = 0
+        self._topic = topic
+        self._is_skipping = is_skipping
+        self._is_json = is_json
+
+    async def skip(self, subscription: OffsetSubscription, error: DamagedRangeError) -> None:
+        """Go on behind damage; raise CommandError where that is not wanted, or not possible."""
+        what = f"topic {self._topic} {error}"
+        if error.end_offset is None:
+            raise CommandError(f"{what}; where they end is not known, --from goes on elsewhere")
+        if not self._is_skipping:
+            raise CommandError(f"{what}; --skip-damaged goes on behind them")
+        self.ranges += 1
+        self.offsets += error.end_offset - error.start_offset
+        self._say(
+            what,
+            damaged={
+                "topic": self._topic,
+                "partition": error.partition,
+                "start_offset": error.start_offset,
+                "end_offset": error.end_offset,
+                "detail": str(error),
+            },
+        )
+        await subscription.seek({error.partition: Seek(SeekKind.EXACT_OFFSET, error.end_offset)})
+
+    def tell(self) -> None:
+        """Say how much was passed, and end the command with its exit code, if there was any."""
+        if not self.ranges:
+            return
+        self._say(
+            f"Skipped {self.offsets} damaged offset{'s' * (self.offsets != 1)} in {self.ranges} "
+            f"place{'s' * (self.ranges != 1)}.",
+            skipped={"places": self.ranges, "offsets": self.offsets},
+        )
+        raise click.exceptions.Exit(ExitCode.DAMAGED)
+
+    def _say(self, text: str, **as_json: dict[str, object]) -> None:
+        if self._is_json:
+            from json import dumps
+
+            note(dumps(as_json))
+        else:
+            note(printable(text))

@@ -1,0 +1,79 @@
+"""What clients of record formats 0 and 1 produce: message sets, of which batches are made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.errors import ErrorCode, KafkaError
+from kgw.partitions.append.appending import BYTES_IN_LOOP, RECORDS_IN_LOOP, prepare_records
+from kgw.partitions.append.validation import (
+    read_produced_batch,
+    record_rules,
+    validate_batch,
+)
+from kgw.records.batch import MAGIC
+from kgw.records.conversion import to_batch
+from kgw.records.message_set import has_few_messages, is_compressed, magic_of
+
+if TYPE_CHECKING:
+    from kgw.partitions.append.validation import BatchRules
+    from kgw.records.batch import RecordBatch
+    from kgw.records.limits import DecompressionLimits
+    from kgw.types import Buffer
+
+_LARGEST_RATIO: Final = 5
+"""What a message set may be larger than its batch: a record of 7 bytes is a message of 34."""
+
+
+class ConvertedSet(NamedTuple):
+    """What became of a message set."""
+
+    batch: RecordBatch
+    recompressed_bytes: int | None
+    """How large it was in the codec of the set; None if that is its topic's."""
+
+
+def is_batch(records: Buffer) -> bool:
+    """Whether they are of format 2. Raises RecordError for what is of no format."""
+    return magic_of(records) == MAGIC
+
+
+def is_converted_at_once(message_set: Buffer) -> bool:
+    """Whether a set is converted in the loop: what a compressed one becomes, nobody knows."""
+    return (
+        len(message_set) <= BYTES_IN_LOOP
+        and not is_compressed(message_set)
+        and has_few_messages(message_set, RECORDS_IN_LOOP)
+    )
+
+
+def check_size(message_set: Buffer, rules: BatchRules) -> None:
+    """Return when a set might become a batch that is not too large.
+
+    Raises KafkaError MESSAGE_TOO_LARGE, as Kafka does for each compressed message.
+    """
+    ratio = 1 if is_compressed(message_set) else _LARGEST_RATIO
+    if len(message_set) > rules.max_message_bytes * ratio:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"a message set of {len(message_set)} bytes exceeds "
+            f"max.message.bytes={rules.max_message_bytes}",
+        )
+
+
+def to_valid_batch(
+    message_set: Buffer, rules: BatchRules, limits: DecompressionLimits, now_ms: int
+) -> ConvertedSet:
+    """Return the batch that a set becomes, when it may enter. Any thread.
+
+    Raises KafkaError as `to_batch`, `validate_batch` and `prepare_records`.
+    """
+    batch = read_produced_batch(to_batch(message_set, limits))
+    validate_batch(batch, rules, now_ms)
+    checked = record_rules(rules, now_ms, batch.attributes)
+    recompressed_bytes = None
+    if checked is not None:
+        if checked.recompression is not None:
+            recompressed_bytes = batch.size_bytes
+        prepare_records(batch, checked, limits)
+    return ConvertedSet(batch, recompressed_bytes)

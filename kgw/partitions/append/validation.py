@@ -1,0 +1,341 @@
+"""May this batch enter? The rules for what a client may send. Pure.
+
+Of any batch, the header is checked: what it says of itself, of the payload's size and of the CRC
+over it. The payload is decompressed and walked only where a topic's rules are about each record -
+the keys of a compacted topic, a limit on old timestamps, and kgw.validation=records - and where the
+topic wants it in another codec: what is given a new CRC has been looked at. Refusals carry the code
+that Kafka's broker gives.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.errors import ErrorCode, KafkaError
+from kgw.partitions.append.loading import check_own_offsets
+from kgw.records.batch import (
+    COMPRESSION_MASK,
+    CONTROL_FLAG,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_FLAG,
+    NO_PRODUCER_ID,
+    TRANSACTIONAL_FLAG,
+    Compression,
+    is_cut_off,
+    read_batch,
+)
+from kgw.records.errors import RecordError
+from kgw.types import NO_TIMESTAMP_MS
+
+if TYPE_CHECKING:
+    from kgw.records.batch import RecordBatch
+    from kgw.records.recompression import Recompression
+    from kgw.types import Buffer
+
+SMALLEST_RECORD_BYTES: Final = 7
+"""Length, attributes, two deltas, null key, null value and no headers: a byte each."""
+
+MAX_COMPRESSED_RECORDS: Final = (64 << 20) // SMALLEST_RECORD_BYTES
+"""What a compressed batch may claim: more than fits the 64 MB that a reader decompresses at most.
+
+Without a limit one small batch could use up two thousand million offsets.
+"""
+
+NO_BEFORE_MAX_MS: Final = (1 << 63) - 1
+"""message.timestamp.before.max.ms when any time in the past will do."""
+
+_KEYLESS: Final = "a record of a compacted topic needs a key"
+_UNTIMELY: Final = "its timestamp is outside what message.timestamp.before.max.ms and .after allow"
+_UNKEEPABLE: Final = (
+    "the topic's leader keeps a key and a value alone, and cannot tell null from empty: headers, "
+    "empty keys and null values are refused"
+)
+
+_ZSTD: Final = int(Compression.ZSTD)
+"""As a number: every batch is compared with it, and to look up an enum's attribute is slow."""
+
+_KNOWN_ATTRIBUTES: Final = (
+    COMPRESSION_MASK | LOG_APPEND_TIME_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG
+)
+
+
+class BatchRules(NamedTuple):
+    """What a topic's settings say of the batches that may enter it; Kafka's defaults."""
+
+    max_message_bytes: int = 1_048_588
+    """max.message.bytes: of a whole batch, as it came, and as it is stored."""
+    uses_log_append_time: bool = False
+    """message.timestamp.type=LogAppendTime: the clients' timestamps do not count."""
+    timestamp_before_max_ms: int = NO_BEFORE_MAX_MS
+    """message.timestamp.before.max.ms: how far behind now a record may be."""
+    timestamp_after_max_ms: int = 3_600_000
+    """message.timestamp.after.max.ms: how far ahead of now a record may be."""
+    needs_keys: bool = False
+    """cleanup.policy has compact: every record needs a key."""
+    validates_records: bool = False
+    """kgw.validation=records: they are what the header says."""
+    compression: Compression | None = None
+    """compression.type: what batches are stored in; None for what their producers took."""
+    compression_level: int | None = None
+    """compression.*.level: of that codec, if it has levels."""
+    refusal: str = ""
+    """Why nothing may enter at all; "" where it may."""
+    keeps_offsets: bool = False
+    """kgw.loading.offsets=original: batches say where they belong."""
+    is_plain: bool = False
+    """Records are kept as a key and a value, where null and empty are the same: what would not
+    come back as it was is refused, and so is whoever counts on being known again."""
+
+
+class RecordRules(NamedTuple):
+    """What must hold for each record, behind the header, beside being what the header says."""
+
+    needs_keys: bool
+    time_range: tuple[int, int] | None
+    """The first and the last timestamp that is allowed, in milliseconds."""
+    holds_max_timestamp: bool = False
+    """The greatest timestamp must be the one that the header says."""
+    recompression: Recompression | None = None
+    """What the batch is to become then, in place."""
+    is_plain: bool = False
+    """No record has headers, an empty key, or a null value."""
+    has_gaps: bool = False
+    """Offsets rise within those of the batch, but need not be consecutive."""
+
+
+class UnfitRecordsError(KafkaError):
+    """A batch that is refused because of some of its records, each named (KIP-467)."""
+
+    def __init__(self, code: ErrorCode, message: str, records: list[tuple[int, str]]) -> None:
+        super().__init__(code, message)
+        self.records = records
+        """Place in the batch, and what is wrong with it."""
+
+
+def read_produced_batch(records: Buffer | None) -> RecordBatch:
+    """Return the one batch that a Produce request of version 3 or later has for a partition.
+
+    Raises KafkaError INVALID_RECORD for none, several, or one that is cut off, and RecordError for
+    other bytes that are no batch.
+    """
+    if records is None or len(records) == 0:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch for the partition")
+    try:
+        batch = read_batch(records)
+    except RecordError as error:
+        if is_cut_off(records):
+            # As in Kafka: clients would send it again and again after CORRUPT_MESSAGE.
+            raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+        raise
+    if len(batch.buffer) != len(records):
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"a partition takes exactly one record batch in a request; {len(records)} bytes came "
+            f"where the first batch has {batch.size_bytes}",
+        )
+    return batch
+
+
+def validate_batch(
+    batch: RecordBatch, rules: BatchRules, now_ms: int, *, zstd_allowed: bool = True
+) -> None:
+    """Return when a client's batch may enter a partition with these rules.
+
+    `zstd_allowed` is what the request's version says (KIP-110: Produce 7 on).
+
+    Raises KafkaError: MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP,
+    UNSUPPORTED_COMPRESSION_TYPE; POLICY_VIOLATION and UNSUPPORTED_FOR_MESSAGE_FORMAT of topics that
+    others lead.
+    """
+    if rules.is_plain or rules.refusal:
+        _check_foreign(batch, rules)
+    size_bytes = len(batch.buffer)
+    if size_bytes > rules.max_message_bytes:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"a batch of {size_bytes} bytes exceeds max.message.bytes={rules.max_message_bytes}",
+        )
+    if not batch.crc_matches():
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the batch fails its CRC")
+
+    attributes = batch.attributes
+    record_count = batch.record_count
+    # The usual batch: known codec and no flags, offsets from 0, as many as it says.
+    if not 0 <= attributes <= _ZSTD:
+        _check_attributes(batch)
+    if attributes & COMPRESSION_MASK == _ZSTD and not zstd_allowed:
+        _refuse_zstd()
+    if record_count < 1 or batch.last_offset_delta != record_count - 1 or batch.base_offset != 0:
+        _check_offsets(batch, rules)
+    if attributes & COMPRESSION_MASK == 0:
+        if record_count * SMALLEST_RECORD_BYTES > size_bytes - HEADER_BYTES:
+            _refuse_count(batch)
+    elif record_count > MAX_COMPRESSED_RECORDS or size_bytes == HEADER_BYTES:
+        _refuse_count(batch)
+    if batch.producer_id != NO_PRODUCER_ID:
+        if batch.producer_id < 0 or batch.producer_epoch < 0 or batch.base_sequence < 0:
+            _refuse_producer(batch)
+    elif attributes & TRANSACTIONAL_FLAG:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a transactional batch has no producer id")
+    if not rules.uses_log_append_time:
+        latest_ms = now_ms + rules.timestamp_after_max_ms
+        earliest_ms = now_ms - rules.timestamp_before_max_ms
+        # The usual batch has both times, and they are in range and in order.
+        if not (
+            0 <= batch.base_timestamp_ms <= batch.max_timestamp_ms <= latest_ms
+            and earliest_ms <= batch.base_timestamp_ms
+        ):
+            _check_timestamps(batch, rules, now_ms)
+
+
+def record_rules(rules: BatchRules, now_ms: int, attributes: int) -> RecordRules | None:
+    """Return what the records of a batch with these attributes must be looked at for.
+
+    None when the header says enough, and the batch is stored as it came.
+
+    It says enough of times in the future, as it carries the greatest. A limit of the past is for
+    each record to keep, and so is a key. With kgw.validation=records the header is not believed,
+    and the records of a batch that is recompressed are looked at, as they are read anyway.
+    """
+    recompression = None
+    if rules.compression is not None and attributes & COMPRESSION_MASK != rules.compression:
+        from kgw.records.recompression import Recompression
+
+        recompression = Recompression(
+            rules.compression,
+            rules.compression_level,
+            rules.max_message_bytes,
+            now_ms if rules.uses_log_append_time else None,
+        )
+    time_range = None
+    if not rules.uses_log_append_time:
+        earliest_ms = max(0, now_ms - rules.timestamp_before_max_ms)
+        time_range = earliest_ms, now_ms + rules.timestamp_after_max_ms
+    if rules.needs_keys or rules.validates_records or rules.is_plain or recompression is not None:
+        return RecordRules(
+            needs_keys=rules.needs_keys,
+            time_range=time_range,
+            holds_max_timestamp=rules.validates_records and not rules.uses_log_append_time,
+            recompression=recompression,
+            is_plain=rules.is_plain,
+            has_gaps=rules.keeps_offsets,
+        )
+    if time_range is None or rules.timestamp_before_max_ms == NO_BEFORE_MAX_MS:
+        return None
+    return RecordRules(needs_keys=False, time_range=time_range, has_gaps=rules.keeps_offsets)
+
+
+def validate_records(batch: RecordBatch, payload: bytes | bytearray, rules: RecordRules) -> int:
+    """Return the greatest timestamp of a valid batch whose records may enter, every one of them.
+
+    Raises UnfitRecordsError with INVALID_TIMESTAMP when one is out of range, else with
+    INVALID_RECORD for those without a key; RecordError for a payload that is not its records.
+    """
+    # Most topics have no such rules, and their server needs no decompression.
+    from kgw.records.unfit import Fault, find_unfit
+
+    why_unfit = {
+        Fault.KEYLESS: _KEYLESS,
+        Fault.UNTIMELY: _UNTIMELY,
+        Fault.UNKEEPABLE: _UNKEEPABLE,
+    }
+    unfit, max_timestamp_ms = find_unfit(
+        batch,
+        payload,
+        needs_keys=rules.needs_keys,
+        time_range=rules.time_range,
+        holds_max_timestamp=rules.holds_max_timestamp,
+        is_plain=rules.is_plain,
+        has_gaps=rules.has_gaps,
+    )
+    if not unfit:
+        return max_timestamp_ms
+    records = [(one.place, why_unfit[one.fault]) for one in unfit]
+    is_untimely = any(one.fault is Fault.UNTIMELY for one in unfit)
+    raise UnfitRecordsError(
+        ErrorCode.INVALID_TIMESTAMP if is_untimely else ErrorCode.INVALID_RECORD,
+        f"{len(unfit)} of {batch.record_count} records are refused: {records[0][1]}",
+        records,
+    )
+
+
+def _check_foreign(batch: RecordBatch, rules: BatchRules) -> None:
+    """Refuse what a topic that others lead takes from nobody, or not from such a producer."""
+    if rules.refusal:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, rules.refusal)
+    if batch.producer_id != NO_PRODUCER_ID:
+        # As Kafka says it of topics in a format that has no place for producers.
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            "the topic's leader knows no producer ids, so neither idempotence nor transactions: "
+            "set enable.idempotence=false",
+        )
+
+
+def _check_timestamps(batch: RecordBatch, rules: BatchRules, now_ms: int) -> None:
+    """Check the two times that the header has: the first record's and the greatest.
+
+    A record without a time is allowed, as it is in Kafka.
+    """
+    for timestamp_ms in (batch.base_timestamp_ms, batch.max_timestamp_ms):
+        if timestamp_ms == NO_TIMESTAMP_MS:
+            continue
+        if timestamp_ms < 0:
+            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"timestamp {timestamp_ms} is negative")
+        ahead_ms = timestamp_ms - now_ms
+        if ahead_ms > rules.timestamp_after_max_ms or -ahead_ms > rules.timestamp_before_max_ms:
+            raise KafkaError(
+                ErrorCode.INVALID_TIMESTAMP,
+                f"timestamp {timestamp_ms} is out of range: the topic takes "
+                f"{rules.timestamp_before_max_ms} ms before and {rules.timestamp_after_max_ms} ms "
+                f"after {now_ms}",
+            )
+
+
+def _check_attributes(batch: RecordBatch) -> None:
+    attributes = batch.attributes
+    _ = batch.compression  # raises for an unknown codec
+    if attributes & CONTROL_FLAG:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "clients may not write control records")
+    if attributes & ~_KNOWN_ATTRIBUTES:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD, f"batch attributes {attributes:#06x} have unknown bits"
+        )
+    if attributes & LOG_APPEND_TIME_FLAG:
+        raise KafkaError(
+            ErrorCode.INVALID_TIMESTAMP, "only the server gives records log append time"
+        )
+
+
+def _refuse_zstd() -> None:
+    raise KafkaError(
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        "zstd needs Produce version 7 or later",
+    )
+
+
+def _check_offsets(batch: RecordBatch, rules: BatchRules) -> None:
+    """Check the offsets of a batch that does not begin at 0, or has a gap."""
+    if rules.keeps_offsets:
+        check_own_offsets(batch)
+        return
+    raise KafkaError(
+        ErrorCode.INVALID_RECORD,
+        f"a batch of {batch.record_count} records has offsets {batch.base_offset} to "
+        f"{batch.last_offset}; they must begin at 0 and have no gap",
+    )
+
+
+def _refuse_count(batch: RecordBatch) -> None:
+    raise KafkaError(
+        ErrorCode.INVALID_RECORD,
+        f"{batch.record_count} records do not fit a batch of {batch.size_bytes} bytes",
+    )
+
+
+def _refuse_producer(batch: RecordBatch) -> None:
+    raise KafkaError(
+        ErrorCode.INVALID_RECORD,
+        f"producer id {batch.producer_id}, epoch {batch.producer_epoch} and base sequence "
+        f"{batch.base_sequence} do not go together",
+    )

@@ -1,0 +1,116 @@
+"""What clients of record formats 0 and 1 fetch: messages, of which the log holds none.
+
+It holds batches of format 2 alone. Large answers are converted in the thread that checks records,
+too: the event loop has others to serve.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from kgw.errors import ErrorCode
+from kgw.partitions.append.appending import BYTES_IN_LOOP, RECORDS_IN_LOOP
+from kgw.partitions.read.answer_room import AnswerBudget
+from kgw.partitions.read.reading import FetchRead
+from kgw.records.batch import COMPRESSION_MASK, split_batches
+from kgw.records.conversion import to_messages
+from kgw.turns import Share
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kgw.partitions.append.appending import CheckThread
+    from kgw.partitions.read.cold_reads import ColdReads
+    from kgw.partitions.read.fetch_parts import PartitionRead
+    from kgw.partitions.read.reading import FetchTimes
+    from kgw.partitions.waits import RequestDeadlines
+    from kgw.records.conversion import Messages
+    from kgw.records.limits import DecompressionLimits
+    from kgw.types import Buffer
+
+
+class OldFetch(NamedTuple):
+    """What a Fetch of an old format asks for, and what its answer is made with."""
+
+    magic: int
+    budget: AnswerBudget
+    """For what is read at first; its limit holds for the messages."""
+    times: FetchTimes
+    deadlines: RequestDeadlines
+    cold_reads: ColdReads
+    thread: CheckThread
+    limits: DecompressionLimits
+
+
+async def read_messages(parts: Sequence[PartitionRead], fetch: OldFetch) -> None:
+    """Read partitions as `FetchRead`, and turn what was read into messages.
+
+    Behind what such a client cannot be told of, control batches and what compaction has emptied, it
+    reads on, and waits: an answer without any message would have it ask for the same for ever. The
+    first message of the answer always comes, whatever its size.
+    """
+    budget = fetch.budget
+    max_bytes, min_bytes = budget.max_bytes, budget.min_bytes
+    taken_bytes = 0
+    left = list(parts)
+    while True:
+        read = FetchRead(left, budget, fetch.times, fetch.deadlines, fetch.cold_reads)
+        try:
+            if not read.start():
+                await read
+            read.read_latest()
+            # It counts as being read for as long as others have their turns.
+            budget.count()
+            unspoken: list[PartitionRead] = []
+            share = Share(BYTES_IN_LOOP)
+            for part in left:
+                if not part.buffers:
+                    continue
+                if share.spend(sum(map(len, part.buffers))):
+                    await asyncio.sleep(0)
+                room_bytes = max(0, min(part.max_bytes, max_bytes - taken_bytes))
+                messages = await _convert(part, room_bytes, fetch, at_least_one=not taken_bytes)
+                part.buffers = messages.parts
+                taken_bytes += messages.size_bytes
+                if messages.code is not ErrorCode.NONE:
+                    part.fail(messages.code)
+                elif not messages.parts and not messages.is_cut:
+                    part.offset = messages.next_offset
+                    unspoken.append(part)
+        finally:
+            read.stop()
+            budget.stop_counting()
+        if not unspoken:
+            return
+        if taken_bytes or any(part.is_final for part in parts):
+            left, min_bytes = unspoken, 0
+        budget = AnswerBudget(max_bytes - taken_bytes, min_bytes, budget.room)
+
+
+async def _convert(
+    part: PartitionRead, max_bytes: int, fetch: OldFetch, *, at_least_one: bool
+) -> Messages:
+    """Return what was read of a partition as messages, as many as there is room for."""
+    convert = partial(
+        to_messages,
+        part.buffers,
+        fetch.magic,
+        part.offset,
+        max_bytes,
+        fetch.limits,
+        at_least_one=at_least_one,
+    )
+    return convert() if _is_little(part.buffers) else await fetch.thread.run(convert)
+
+
+def _is_little(buffers: Sequence[Buffer]) -> bool:
+    """Whether batches are converted in the loop."""
+    if sum(map(len, buffers)) > BYTES_IN_LOOP:
+        return False
+    batches = [batch for buffer in buffers for batch in split_batches(buffer)]
+    return (
+        not any(batch.attributes & COMPRESSION_MASK for batch in batches)
+        and sum(batch.record_count for batch in batches) <= RECORDS_IN_LOOP
+    )

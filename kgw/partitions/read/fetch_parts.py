@@ -1,0 +1,302 @@
+"""What one Fetch reads: the partitions that it names, or those of its session.
+
+Both kinds of requests have parts that are read alike, and tell a wait what becomes of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kgw.backend.base import ReadResult
+from kgw.errors import ErrorCode, KafkaError
+from kgw.partitions.view import Bounds
+from kgw.types import NO_OFFSET
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kgw.backend.base import EpochEnd
+    from kgw.errors import StorageError
+    from kgw.partitions.read.fetch_sessions import FetchSession, SessionPartition
+    from kgw.partitions.topics.catalog import TopicCatalog
+    from kgw.partitions.view import AbortedRange, PartitionView
+    from kgw.partitions.waits import FetchWait
+    from kgw.types import Buffer
+
+_NO_BOUNDS: Final = Bounds(NO_OFFSET, NO_OFFSET, NO_OFFSET, NO_OFFSET)
+
+
+class PartitionRead:
+    """One partition of a Fetch: what is asked of it, and what came of it.
+
+    `gone_code` answers when there is no view: the partition does not exist, or not here.
+    """
+
+    __slots__ = (
+        "_aborted_from",
+        "bounds",
+        "buffers",
+        "current_leader_epoch",
+        "diverging",
+        "error_code",
+        "gone_code",
+        "last_fetched_epoch",
+        "max_bytes",
+        "next_offset",
+        "offset",
+        "view",
+    )
+
+    def __init__(
+        self,
+        view: PartitionView | None,
+        offset: int,
+        max_bytes: int,
+        current_leader_epoch: int = -1,
+        last_fetched_epoch: int = -1,
+        gone_code: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ) -> None:
+        self.view = view
+        self.offset = offset
+        self.max_bytes = max_bytes
+        self.current_leader_epoch = current_leader_epoch
+        self.last_fetched_epoch = last_fetched_epoch
+        self.gone_code = gone_code
+        self.error_code = ErrorCode.NONE
+        self.bounds = _NO_BOUNDS
+        self.diverging: EpochEnd | None = None
+        self.buffers: list[Buffer] = []
+        self.next_offset = offset
+        """The offset behind what was read."""
+        self._aborted_from = 0
+
+    def fail(self, code: ErrorCode) -> None:
+        self.bounds = _NO_BOUNDS
+        self.diverging = None
+        self.buffers = []
+        self.error_code = code
+
+    def fail_with(self, error: StorageError) -> None:
+        """Answer with what a failed read means."""
+        gone_code = None if self.view is None else self.view.presence.gone_code
+        if gone_code is not None:
+            self.fail(gone_code)
+        else:
+            self.fail(error.code)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether waiting longer could not make this answer better."""
+        return self.error_code is not ErrorCode.NONE or self.diverging is not None
+
+    @property
+    def is_examined(self) -> bool:
+        """Whether anything is known of the partition."""
+        return self.bounds is not _NO_BOUNDS or self.error_code is not ErrorCode.NONE
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the partition is not, or no longer, what was found when it was examined."""
+        view = self.view
+        if view is None or view.presence.gone_code is not None:
+            return self.error_code is ErrorCode.NONE
+        return view.bounds() != self.bounds
+
+    def examine(self) -> PartitionView | None:
+        """Look at where the partition stands; return it when there is something to read.
+
+        Sets bounds, error and divergence. An offset at the visible end has nothing to read yet.
+        """
+        view = self.view
+        if view is None:
+            self.fail(self.gone_code)
+            return None
+        if view.presence.gone_code is not None:
+            self.fail(view.presence.gone_code)
+            return None
+        self.error_code = ErrorCode.NONE
+        self.diverging = None
+        self.buffers = []
+        offset = self.offset
+        if self.current_leader_epoch >= 0:
+            try:
+                view.check_leader_epoch(self.current_leader_epoch)
+            except KafkaError as error:
+                self.fail(error.code)
+                return None
+        self._aborted_from = view.aborted_from
+        bounds = self.bounds = view.bounds()
+        if self.last_fetched_epoch >= 0 and self._diverges(view):
+            return None
+        if not view.is_readable(offset, bounds):
+            self.fail(ErrorCode.OFFSET_OUT_OF_RANGE)
+            return None
+        return view if offset < bounds.end_offset else None
+
+    def take(self, result: ReadResult, aborted_from: int | None = None) -> None:
+        """Answer with what was read.
+
+        `aborted_from` is the view's from before it was read, where that was not since `examine`.
+        """
+        self.buffers = result.buffers
+        self.next_offset = result.next_offset
+        if aborted_from is not None:
+            self._aborted_from = aborted_from
+
+    @property
+    def had(self) -> tuple[ReadResult, int]:
+        """What was read, and `aborted_from` from before: for when `examine` has forgotten it."""
+        size_bytes = sum(map(len, self.buffers))
+        return ReadResult(self.buffers, size_bytes, self.next_offset), self._aborted_from
+
+    def aborted(self) -> Sequence[AbortedRange]:
+        """Return what a reader of committed records has to skip of those that were read.
+
+        Where aborted records have been removed since, with what was known of them, nothing has been
+        read: the next request reads what is left.
+        """
+        view = self.view
+        if view is None or not self.buffers:
+            return ()
+        if self.offset < view.aborted_from != self._aborted_from:
+            self.buffers = []
+            return ()
+        return view.aborted(self.offset, self.next_offset)
+
+    def _diverges(self, view: PartitionView) -> bool:
+        """Whether the client has records that are not in this log (KIP-595's check, for Fetch)."""
+        end = view.epoch_end(self.last_fetched_epoch)
+        if end is None:
+            self.fail(ErrorCode.OFFSET_OUT_OF_RANGE)
+            return True
+        if end.leader_epoch < self.last_fetched_epoch or end.end_offset < self.offset:
+            self.diverging = end
+            return True
+        return False
+
+
+class NamedParts:
+    """What a request without a session waits for: the partitions that it names."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, parts: Sequence[PartitionRead]) -> None:
+        self._parts = parts
+
+    def listen(self, wait: FetchWait) -> None:
+        for part in self._parts:
+            if part.view is not None:
+                part.view.listen(wait)
+
+    def ignore(self, wait: FetchWait) -> None:
+        for part in self._parts:
+            if part.view is not None:
+                part.view.ignore(wait)
+
+
+class SessionParts:
+    """The parts of one request of a session, for a `FetchRead`.
+
+    `entries` are the session's own partitions, in the order of `parts`. Those that turn out to have
+    nothing to say leave the session's `dirty`; the others say when they have.
+    """
+
+    __slots__ = (
+        "_catalog",
+        "_epoch",
+        "_isolation",
+        "_knows_zstd",
+        "entries",
+        "parts",
+        "session",
+    )
+
+    def __init__(
+        self, session: FetchSession, catalog: TopicCatalog, isolation: int, *, knows_zstd: bool
+    ) -> None:
+        """`isolation` is the request's own: each request of a session may have another.
+
+        `knows_zstd` says whether the request's version has it.
+        """
+        self.session = session
+        self.parts: list[PartitionRead] = []
+        self.entries: list[SessionPartition] = []
+        self._catalog = catalog
+        self._isolation = isolation
+        self._knows_zstd = knows_zstd
+        self._epoch = session.epoch
+
+    @property
+    def is_answerable(self) -> bool:
+        """Whether no later request has gone on with the session."""
+        return self.session.epoch == self._epoch
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the session no longer goes by what this request finds."""
+        return not self.is_answerable or self.session.is_closed
+
+    def collect(self) -> list[PartitionRead]:
+        """Return the partitions that are to be read now."""
+        self.entries = self.session.in_line()
+        self.parts = [self._part(entry) for entry in self.entries]
+        return self.parts
+
+    def _part(self, entry: SessionPartition) -> PartitionRead:
+        view = entry.view
+        gone_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if view is None or view.presence.gone_code is not None or view.isolation != self._isolation:
+            if view is not None:
+                view.ignore(entry)
+            partition, gone_code = self._catalog.find(entry.topic, entry.index)
+            view = None
+            if partition is not None:
+                make = partition.view if self._knows_zstd else partition.view_without_zstd
+                view = make(self._isolation)
+            entry.view = view
+        return PartitionRead(
+            view,
+            entry.offset,
+            entry.max_bytes,
+            entry.current_leader_epoch,
+            entry.last_fetched_epoch,
+            gone_code,
+        )
+
+    def settle(self) -> None:
+        """Leave partitions alone that have nothing to say: at their end, and that is known.
+
+        What counts is how they stand now: a read from disk may have taken a while.
+        """
+        if self.is_over:
+            return
+        for entry, part in zip(self.entries, self.parts, strict=True):
+            view = part.view
+            if part.is_final or part.buffers:
+                continue
+            if view is None or view.presence.gone_code is not None:
+                continue
+            bounds = view.bounds()
+            # Below the high watermark a request of the other isolation level has something to read.
+            if entry.offset == bounds.end_offset == bounds.high_watermark and entry.is_told(
+                bounds.high_watermark, bounds.log_start_offset
+            ):
+                self.session.settle(entry)
+
+    def collect_more(self) -> None:
+        """Add what has something to say since."""
+        known = set(self.entries)
+        for entry in self.session.in_line():
+            if entry not in known:
+                self.entries.append(entry)
+                self.parts.append(self._part(entry))
+
+    def listen(self, wait: FetchWait) -> None:
+        for entry in self.session.dirty:
+            self.session.listen(entry)
+        self.session.wait = wait
+
+    def ignore(self, wait: FetchWait) -> None:
+        # Each entry goes on listening for the session: a request that comes later hears of it.
+        if self.session.wait is wait:
+            self.session.wait = None

@@ -1,0 +1,470 @@
+"""Reading several partitions for one Fetch: within its limits, and within one deadline."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.completion import Completion
+from kgw.errors import ErrorCode, StorageError
+from kgw.partitions.read.answer_room import LEAST_PART_BYTES
+from kgw.partitions.read.cold_parts import ColdParts
+from kgw.partitions.read.fetch_parts import NamedParts
+from kgw.partitions.waits import FetchWait, storage_limit_s
+from kgw.turns import Share
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kgw.partitions.read.answer_room import AnswerBudget
+    from kgw.partitions.read.cold_reads import ColdRead, ColdReads
+    from kgw.partitions.read.fetch_parts import PartitionRead, SessionParts
+    from kgw.partitions.view import PartitionView
+    from kgw.partitions.waits import RequestDeadlines
+
+PARTS_PER_TURN: Final = 400
+"""More are read some at a time, like what comes from the disk (docs/decisions/0068)."""
+
+
+class FetchTimes(NamedTuple):
+    """Until when a request waits, by the monotonic clock."""
+
+    deadline_s: float
+    """For more."""
+    storage_by_s: float
+    """For what is there, and has to come from the storage."""
+
+
+def fetch_times(asked_s: float, max_wait_ms: int) -> FetchTimes:
+    """Return what a request's `max_wait_ms` means: one budget for all that it does.
+
+    One of 0 asks for what there is. An empty answer would say that there is nothing: it is told of
+    an error instead where the storage does not answer in its usual time.
+    """
+    deadline_s = asked_s + max(0, max_wait_ms) / 1000
+    return FetchTimes(deadline_s, asked_s + storage_limit_s(max_wait_ms))
+
+
+class FetchRead(Completion[None]):
+    """One Fetch's reads, and its wait for more.
+
+    `start` says whether the parts can be answered at once. If not, they can be when it `is_done`:
+    enough bytes have come, an error has, or the deadline. Reads from the storage count against the
+    deadline, too: what has not come by then is read on, for a later request. Whoever answers calls
+    `read_latest` before and `stop` after.
+
+    It is done in the turn of the loop in which the records have become visible.
+    """
+
+    __slots__ = (
+        "_budget",
+        "_cold",
+        "_cold_reads",
+        "_deadlines",
+        "_is_unread",
+        "_session",
+        "_task",
+        "_times",
+        "_told",
+        "_wait",
+        "is_unchanged",
+        "parts",
+    )
+
+    def __init__(
+        self,
+        parts: list[PartitionRead],
+        budget: AnswerBudget,
+        times: FetchTimes,
+        deadlines: RequestDeadlines,
+        cold_reads: ColdReads,
+        session: SessionParts | None = None,
+    ) -> None:
+        """`parts` are in the order in which the client wants them served.
+
+        With a `session` they are what that collects.
+        """
+        super().__init__()
+        self.result = None
+        self.parts = parts
+        self.is_unchanged = False
+        """Whether it has waited again, and nothing has happened to the partitions."""
+        self._budget = budget
+        self._times = times
+        self._deadlines = deadlines
+        self._cold_reads = cold_reads
+        self._cold: ColdParts | None = None
+        """What comes from the storage, once something does."""
+        self._session = session
+        self._is_unread = False
+        self._wait: FetchWait | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._told: asyncio.Event | None = None
+        """Set when a read from the storage is done, while the task waits for some."""
+
+    def start(self) -> bool:
+        """Read what there is, and wait if that is not enough; whether it is."""
+        if self._session is not None:
+            self.parts = self._session.collect()
+        if len(self.parts) > PARTS_PER_TURN or not self._read_hot():
+            self._task = asyncio.ensure_future(self._read_in_turns())
+        elif self._is_complete():
+            self.is_done = True
+        else:
+            self._wait_for_more()
+        return self.is_done
+
+    def wait_again(self, budget: AnswerBudget, times: FetchTimes) -> bool:
+        """Wait once more after it has ended empty, for a client that repeats its request.
+
+        False when something has happened to the partitions since: they have to be read then.
+        """
+        wait = self._wait
+        if wait is None or not wait.is_resting or budget.is_enough:
+            return False
+        self._budget = budget
+        self._times = times
+        self.is_done = False
+        self.is_unchanged = True
+        self._wait_for_more()
+        return True
+
+    def read_latest(self) -> None:
+        """Read what has ended the wait: to be called once this is done, before it is answered.
+
+        One flush of the disk is heard of partition by partition, and the first one ends the wait:
+        the others have come by the time of the answer. What would have to come from a disk is left
+        to the next request. Raises what ended the reading, which is a bug.
+        """
+        if self.error is not None:
+            raise self.error
+        session = self._session
+        if self._is_unread and (session is None or not session.is_over):
+            self._is_unread = False
+            self._collect()
+            self._budget.begin()
+            if self._cold is not None or not self._read_hot():
+                self._budget.begin()
+                self._read_again()
+
+    @property
+    def is_all_read(self) -> bool:
+        """Whether nothing is there that was left to a later request."""
+        cold = self._cold
+        return cold is None or not (cold.is_incomplete or cold.late or cold.given_up)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether an answer has neither records nor errors."""
+        return not any(part.buffers or part.is_final for part in self.parts)
+
+    def stop(self) -> None:
+        """Read and wait no longer: it has been answered, or nobody wants the answer."""
+        wait, self._wait = self._wait, None
+        if wait is not None:
+            # And let go of it: the two know each other, and a thousand such pairs a second would
+            # be left to the garbage collector, which stops everything for a while.
+            wait.cancel()
+        if self._task is not None:
+            self._task.cancel()
+            self._budget.stop_counting()
+        cold, self._cold = self._cold, None
+        if cold is not None:
+            cold.leave()
+        self._callbacks = None
+
+    def _is_complete(self) -> bool:
+        budget, session = self._budget, self._session
+        if budget.size_bytes >= budget.min_bytes:
+            return True
+        if session is None:
+            if not self.parts:
+                return True
+        elif session.is_over:
+            return True
+        for part in self.parts:
+            if part.is_final:
+                return True
+        return self._is_late()
+
+    def _is_late(self) -> bool:
+        return self._deadlines.clock.monotonic_s() >= self._times.deadline_s
+
+    def _read_hot(self) -> bool:
+        """Read all parts from memory; False when one of them needs the disk."""
+        self.is_unchanged = False
+        budget = self._budget
+        for part in self.parts:
+            view = part.examine()
+            if view is None:
+                continue
+            share = budget.share(part.max_bytes)
+            if share is None:
+                continue
+            try:
+                result = view.read_hot(part.offset, share, part.bounds.end_offset)
+            except StorageError as error:
+                part.fail_with(error)
+                continue
+            if result is None:
+                if not budget.is_large:
+                    return False
+            elif budget.take(result, share, part.max_bytes):
+                part.take(result)
+        if self._session is not None:
+            self._session.settle()
+        return True
+
+    def _collect(self) -> None:
+        """Have a session say what is to be read once more."""
+        session = self._session
+        if session is None:
+            return
+        if self._cold is not None and self._cold.is_used:
+            # The parts know what they have had from the storage, and which reads are theirs.
+            session.collect_more()
+        else:
+            self.parts = session.collect()
+
+    def _read_again(self) -> None:
+        """Read all parts once more from memory, also what late reads have brought there.
+
+        What the others have had from the storage they keep.
+        """
+        self.is_unchanged = False
+        budget = self._budget
+        cold = self._cold_parts()
+        for part in self.parts:
+            had, aborted_from = part.had
+            view = part.examine()
+            if view is None:
+                continue
+            share = budget.share(part.max_bytes)
+            if share is None:
+                continue
+            try:
+                result = view.read_hot(part.offset, share, part.bounds.end_offset)
+            except StorageError as error:
+                part.fail_with(error)
+                continue
+            if result is not None:
+                if budget.take(result, share, part.max_bytes):
+                    part.take(result)
+            elif had.buffers:
+                if budget.take(had, share, part.max_bytes):
+                    part.take(had, aborted_from)
+            else:
+                late = cold.late.get(part) or self._cold_reads.find(
+                    view, part.offset, part.bounds.end_offset
+                )
+                if late is not None and late.is_done:
+                    cold.late.pop(part, None)
+                    cold.take(part, late, share)
+                else:
+                    cold.is_incomplete = True
+        if self._session is not None:
+            self._session.settle()
+
+    def _cold_parts(self) -> ColdParts:
+        """Begin with what comes from the storage."""
+        cold = self._cold
+        if cold is None:
+            cold = self._cold = ColdParts(self._cold_reads, self._storage_came)
+        cold.begin_again(self._budget, self.parts)
+        return cold
+
+    async def _read_in_turns(self) -> None:
+        """Read the parts some at a time, and from the storage where they are not in memory."""
+        self.is_unchanged = False
+        budget = self._budget
+        cold = self._cold_parts()
+        try:
+            budget.begin()
+            parts = self.parts
+            while parts:
+                await self._read_some(parts, cold)
+                if self._session is not None:
+                    self._session.settle()
+                parts = [] if self._is_complete() else self._missed()
+                budget.give_back(sum(len(one) for part in parts for one in part.buffers))
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for the answer
+            self.error = error
+            cold.leave()
+            budget.stop_counting()
+            self._finish()
+            return
+        if len(self.parts) <= PARTS_PER_TURN:
+            # The answer leaves in this turn of the loop: from here on the connection counts it.
+            # That of more parts is made in turns, and counts until this is stopped.
+            budget.stop_counting()
+        if self._is_complete() or (self._wait is not None and self._wait.expired):
+            self._finish()
+        else:
+            budget.stop_counting()
+            self._wait_for_more()
+
+    def _missed(self) -> list[PartitionRead]:
+        """Return what nobody listened to while others had their turns, and has changed."""
+        if self._session is not None:
+            self._session.collect_more()
+        return [part for part in self.parts if part.is_outdated]
+
+    async def _read_some(self, parts: Sequence[PartitionRead], cold: ColdParts) -> None:
+        budget = self._budget
+        budget.count()
+        budget.fit()
+        turn = Share(PARTS_PER_TURN)
+        for number, part in enumerate(parts):
+            if turn.spend() or budget.batches >= budget.batches_per_turn:
+                budget.batches = 0
+                budget.count()
+                await asyncio.sleep(0)
+                budget.fit()
+            late = cold.unfollow(part)
+            self._read_part(part, cold, len(parts) - number - 1, late)
+            if late is not None and part not in cold.late:
+                self._cold_reads.give_up(late)
+        await self._storage(cold)
+
+    def _read_part(
+        self, part: PartitionRead, cold: ColdParts, others: int, late: ColdRead | None = None
+    ) -> None:
+        """Read a part from memory, or begin to read it from the storage, or have it wait.
+
+        `late` is the read of it that was under way. What it has had from the storage it keeps.
+        """
+        had = part.had if part.buffers else None
+        view = part.examine()
+        if view is None:
+            return
+        budget = self._budget
+        share = budget.share(part.max_bytes)
+        if share is None:
+            if late is not None:
+                cold.follow(part, late)
+            elif budget.reserved_bytes:
+                cold.queue.append(part)
+            return
+        aborted_from = None
+        try:
+            result = view.read_hot(part.offset, share, part.bounds.end_offset)
+        except StorageError as error:
+            part.fail_with(error)
+            return
+        if result is None and had is not None:
+            result, aborted_from = had
+        if result is None:
+            self._read_cold(part, view, share, cold, others, late)
+        elif budget.take(result, share, part.max_bytes):
+            part.take(result, aborted_from)
+        elif not budget.size_bytes:
+            cold.queue.append(part)
+
+    def _read_cold(
+        self,
+        part: PartitionRead,
+        view: PartitionView,
+        share: int,
+        cold: ColdParts,
+        others: int,
+        late: ColdRead | None,
+    ) -> None:
+        if late is None:
+            late = self._cold_reads.find(view, part.offset, part.bounds.end_offset)
+        if late is not None:
+            if late.is_done:
+                cold.take(part, late, share)
+            else:
+                cold.follow(part, late)
+        elif self._budget.is_large:
+            # The next request: what waits for the storage holds little memory.
+            cold.is_incomplete = True
+        elif cold.is_full or (not cold.is_idle and share < min(part.max_bytes, LEAST_PART_BYTES)):
+            cold.queue.append(part)
+        else:
+            cold.begin(part, view, others)
+
+    async def _storage(self, cold: ColdParts) -> None:
+        """Wait for what comes from the storage, but for what is late and may come later."""
+        clock = self._deadlines.clock
+        deadline_s, storage_by_s = self._times
+        budget = self._budget
+        while True:
+            now_s = clock.monotonic_s()
+            cold.collect(now_s)
+            self._serve_queue(cold)
+            until_s = storage_by_s
+            if cold.is_idle:
+                if cold.feed():
+                    continue
+                if not cold.late:
+                    break
+                if budget.size_bytes or now_s < deadline_s:
+                    # Enough, or the wait for more hears of what comes.
+                    until_s = min(until_s, cold.patient_until_s)
+                    if now_s >= until_s:
+                        break
+            if now_s >= storage_by_s:
+                break
+            await self._until_told(cold, until_s)
+        if clock.monotonic_s() >= storage_by_s:
+            for part in cold.stop_waiting():
+                if storage_by_s > deadline_s:
+                    # To a request that waits for nothing "no records" would be a wrong answer.
+                    part.fail(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def _serve_queue(self, cold: ColdParts) -> None:
+        """Read the parts that have waited, as far as there is room now."""
+        queue = cold.queue
+        while queue and not cold.is_full:
+            part = queue.popleft()
+            length = len(queue)
+            self._read_part(part, cold, length)
+            if len(queue) > length:
+                queue.rotate(1)  # it still waits, before the others
+                return
+
+    async def _until_told(self, cold: ColdParts, until_s: float) -> None:
+        """Wait until a read is done, or stalls, or a time has come."""
+        clock = self._deadlines.clock
+        stall_s = cold.next_stall_s(clock.monotonic_s())
+        self._told = told = asyncio.Event()
+        timer = clock.call_at(until_s if stall_s is None else min(until_s, stall_s), told.set)
+        try:
+            await told.wait()
+        finally:
+            self._told = None
+            timer.cancel()
+
+    def _storage_came(self) -> None:
+        """Take note that a read is done."""
+        if self._told is not None:
+            self._told.set()
+        elif self._wait is not None:
+            self._wait.fire()
+
+    def _wait_for_more(self) -> None:
+        if self._wait is None:
+            heard = NamedParts(self.parts) if self._session is None else self._session
+            self._wait = FetchWait(heard, self._deadlines, self._woken)
+        budget = self._budget
+        self._wait.begin(budget.min_bytes - budget.size_bytes, self._times.deadline_s)
+
+    def _woken(self) -> None:
+        wait = self._wait
+        if wait is not None and wait.expired and not wait.has_advanced:
+            # The usual end of a long poll: what was read when it began is still the answer.
+            self._finish()
+        elif len(self.parts) > PARTS_PER_TURN:
+            self._collect()
+            self._task = asyncio.ensure_future(self._read_in_turns())
+        else:
+            self._is_unread = True
+            self._finish()
+
+    def _finish(self) -> None:
+        if len(self.parts) > PARTS_PER_TURN and self.error is None:
+            self._budget.count()
+        self.finish()

@@ -1,0 +1,194 @@
+"""A topic: a name, an id, settings, partitions."""
+
+from __future__ import annotations
+
+import json
+import re
+from os import urandom
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.errors import ErrorCode, KafkaError
+from kgw.types import TopicId, TopicName, format_uuid, parse_uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from kgw.backend.base import ForeignTopic
+    from kgw.partitions.partition import Partition
+    from kgw.partitions.topic_config import TopicConfig
+    from kgw.turns import Share, Turns
+
+
+MAX_NAME_LENGTH = 249
+
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
+"""Kafka's own topics that always exist and are empty: see `internal_topics`."""
+
+UNCREATED_TOPICS: Final = frozenset({"__share_group_state", "__cluster_metadata"})
+"""Kafka's own topics that do not exist in kgw, and that no client can create."""
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+class TopicRow(NamedTuple):
+    """A topic as it is stored: one row of kind `topic`, keyed by the id's text."""
+
+    name: TopicName
+    topic_id: TopicId
+    partitions: int
+    configs: Mapping[str, str]
+
+    @property
+    def key(self) -> str:
+        return format_uuid(self.topic_id)
+
+    def encode(self) -> bytes:
+        return json.dumps(
+            {
+                "name": self.name,
+                "topic_id": self.key,
+                "partitions": self.partitions,
+                "configs": dict(self.configs),
+            }
+        ).encode()
+
+    @classmethod
+    def decode(cls, value: bytes) -> TopicRow:
+        """Return what `encode` wrote. Raises ValueError when it is something else."""
+        try:
+            fields = json.loads(value)
+            return cls(
+                TopicName(str(fields["name"])),
+                TopicId(parse_uuid(fields["topic_id"])),
+                int(fields["partitions"]),
+                {str(name): str(text) for name, text in fields["configs"].items()},
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not a topic's row: {error!r}") from error
+
+
+class Topic:
+    """A topic of the cluster. A topic created again under its name is another object and id.
+
+    `partition_count` counts all of its partitions. `partitions` are those that live on this node,
+    by index and in that order.
+    """
+
+    __slots__ = (
+        "config",
+        "is_deleted",
+        "is_internal",
+        "name",
+        "next_epochs",
+        "partition_count",
+        "partitions",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        name: TopicName,
+        topic_id: TopicId,
+        partition_count: int,
+        config: TopicConfig,
+        *,
+        is_internal: bool = False,
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partition_count = partition_count
+        self.config = config
+        self.partitions: Mapping[int, Partition] = {}
+        self.next_epochs: Mapping[int, int] = {}
+        """Of partitions that have moved to another node: in which leader epoch it leads them."""
+        self.is_internal = is_internal
+        """Whether it is one of Kafka's own: empty, and changed by nobody."""
+        self.is_deleted = False
+
+    def __repr__(self) -> str:
+        return f"<Topic {self.name} {format_uuid(self.topic_id)} x{self.partition_count}>"
+
+    def partition(self, index: int) -> Partition | None:
+        """Return a partition that lives on this node; None for any other index."""
+        return self.partitions.get(index)
+
+    def has_partition(self, index: int) -> bool:
+        """Whether there is such a partition, wherever it lives."""
+        return 0 <= index < self.partition_count
+
+    def configure(self, config: TopicConfig, share: Share) -> Turns[None]:
+        """Take other settings from the next append on, and hand them on to the logs.
+
+        Whoever else is at it goes on with what the topic has then: of several changes under way at
+        once the last one reaches every log.
+        """
+        before, self.config = self.config, config
+        if config.log_settings != before.log_settings:
+            yield from self.configure_logs(self.partitions.values(), share)
+
+    def configure_logs(self, partitions: Iterable[Partition], share: Share) -> Turns[None]:
+        """Give the logs of partitions, the topic's or soon to be, the settings that it has."""
+        for partition in partitions:
+            partition.log.configure(self.config.log_settings)
+            if share.spend():
+                yield
+
+    @property
+    def foreign(self) -> ForeignTopic | None:
+        """What it is where others lead it; no row has it then, and nothing of it is changed."""
+        return self.config.foreign
+
+    def check_own(self, code: ErrorCode) -> None:
+        """Raise KafkaError with this code for a topic that others lead, or that is internal."""
+        if self.is_internal:
+            raise KafkaError(code, f"{self.name} is an internal topic: no client changes it")
+        if self.foreign is not None:
+            raise KafkaError(code, f"topic {self.name!r} is changed by {self.foreign.leader} alone")
+
+    def row(self) -> TopicRow:
+        return TopicRow(self.name, self.topic_id, self.partition_count, self.config.own_texts())
+
+
+def why_missing(topic: Topic | None, index: int) -> ErrorCode:
+    """Return the error for a partition, asked for by its topic's name, that is not on this node."""
+    if topic is not None and topic.has_partition(index):
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def name_problem(name: str) -> str | None:
+    """Return why Kafka's rules refuse a topic name; None for a legal one."""
+    if not name:
+        return "a topic name cannot be empty"
+    if name in {".", ".."}:
+        return f"a topic cannot be called {name!r}"
+    if len(name) > MAX_NAME_LENGTH:
+        return f"a topic name has at most {MAX_NAME_LENGTH} characters, not {len(name)}"
+    if not _LEGAL.fullmatch(name):
+        return f"{name!r}: a topic name is made of letters, digits, '.', '_' and '-'"
+    return None
+
+
+def why_unknown(name: str) -> ErrorCode:
+    """Return the error for a topic, asked for by its name, that does not exist."""
+    if name_problem(name) is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def unified_name(name: str) -> str:
+    """Return the form in which names collide: metrics write '.' and '_' alike (KAFKA-495)."""
+    return name.replace(".", "_")
+
+
+def new_topic_id() -> TopicId:
+    """Return a random id that no tool takes for an option, nor for one of Kafka's own."""
+    while True:
+        topic_id = urandom(16)
+        if is_plain_topic_id(topic_id):
+            return TopicId(topic_id)
+
+
+def is_plain_topic_id(topic_id: bytes) -> bool:
+    """Whether no tool takes an id for an option, nor for one of Kafka's own."""
+    return bool(topic_id[:12].strip(b"\0")) and not format_uuid(topic_id).startswith("-")
